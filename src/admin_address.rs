@@ -116,11 +116,11 @@ mod tests {
         let sockets = ["first", "second", "service"].map(|name| folder.join(name));
         let found = || find_relay(&sockets).map(|admin| admin.bind);
         let at = |index: usize| AdminBind::Unix(sockets[index].clone());
-        assert_eq!(found().unwrap(), at(0), "none is there");
+        assert_eq!(found().unwrap(), at(0), "no socket exists");
         std::fs::write(&sockets[2], "").unwrap();
-        assert_eq!(found().unwrap(), at(2), "a socket that this user may not enter");
+        assert_eq!(found().unwrap(), at(2), "a path at which no relay answers");
         let second = UnixListener::bind(&sockets[1]).unwrap();
-        assert_eq!(found().unwrap(), at(1), "the only one that answers");
+        assert_eq!(found().unwrap(), at(1), "the only socket that answers");
         let _first = UnixListener::bind(&sockets[0]).unwrap();
         let error = found().unwrap_err().to_string();
         for socket in &sockets[..2] {

@@ -102,7 +102,7 @@ fn connect_from(ip: &str, address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn the_peer_connects_and_both_sides_talk_to_the_end() {
+fn peer_connects_and_both_sides_exchange_data() {
     let mut relay = relay("socks_bind=true");
     for ip in ["127.0.0.1", "::1"] {
         let (mut client, code, bound) = request(&relay, &SocketAddr::new(ip.parse().unwrap(), 21).to_string());
@@ -129,7 +129,7 @@ fn connections_of_other_hosts_are_closed() {
 }
 
 #[test]
-fn refusals_have_a_reply_and_a_reason() {
+fn refused_requests_get_a_reply_code_and_a_logged_reason() {
     for (options, peer, code, end, detail) in [
         ("udp=true", "127.0.0.1:21", 7, "bad_handshake", "BIND, and the listener has socks_bind = false"),
         ("socks_bind=true", "0.0.0.0:0", 2, "denied", "BIND without the address of the expected peer"),
@@ -150,7 +150,7 @@ fn refusals_have_a_reply_and_a_reason() {
 
 /// Each waiting client holds a port, and there are 64 places.
 #[test]
-fn clients_that_wait_are_bounded_and_give_their_places_back() {
+fn waiting_clients_are_limited_and_release_their_places() {
     let mut relay = relay("socks_bind=true");
     let mut waiting: Vec<_> = (0..64).map(|_| request(&relay, "127.0.0.1:21")).collect();
     assert!(waiting.iter().all(|(_, code, _)| *code == 0));
@@ -159,10 +159,10 @@ fn clients_that_wait_are_bounded_and_give_their_places_back() {
     let (client, _, bound) = waiting.pop().unwrap();
     drop(client);
     assert_eq!(relay.closed()["end"], "reset_by_client");
-    assert!(TcpStream::connect(bound).is_err(), "the relay does not listen any more");
+    assert!(TcpStream::connect(bound).is_err(), "the relay no longer listens");
     let next = request(&relay, "127.0.0.1:21");
     assert_eq!(next.1, 0);
-    // A session that has its peer waits no more.
+    // A session whose peer is connected releases its place.
     let (mut client, _, bound) = waiting.pop().unwrap();
     let peer = connect_from("127.0.0.1", bound);
     assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));

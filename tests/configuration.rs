@@ -20,9 +20,9 @@ fn check(file: &Path) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Only the permissions of key files used to be checked.
+/// Regression: only the permissions of key files were checked.
 #[test]
-fn files_with_secrets_that_others_can_read_are_told() {
+fn secret_files_readable_by_others_are_reported() {
     let folder = Folder::new();
     let [users, history, password] = ["users", "history.db", "password"].map(|name| folder.write(name, ""));
     let (shown, paths) = (users.display(), [&users, &history].map(|path| path.display().to_string()));
@@ -55,8 +55,8 @@ fn files_with_secrets_that_others_can_read_are_told() {
     chmod(&password, 0o640);
     let hop = format!("socks5://u@192.0.2.1:1?password_file={}", password.display());
     folder.write("relay.toml", format!("version = 1\nforward = [{hop:?}]\n{LISTENER}"));
-    let (status, said) = check(&file);
-    assert!(status == Some(2) && said.contains(&format!("chmod 600 {}", password.display())), "{said}");
+    let (status, message) = check(&file);
+    assert!(status == Some(2) && message.contains(&format!("chmod 600 {}", password.display())), "{message}");
     std::fs::write(&password, "hunter2\n").unwrap();
     chmod(&password, 0o600);
     assert_eq!(check(&file), (Some(0), String::new()));
@@ -64,7 +64,7 @@ fn files_with_secrets_that_others_can_read_are_told() {
 
 /// Every user of the host sees the argument in `ps`.
 #[test]
-fn a_password_on_the_command_line_is_warned_of_at_the_start() {
+fn password_on_the_command_line_causes_a_warning() {
     let url = "socks5://u:hunter2@192.0.2.1:1";
     let mut relay = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", url], 1);
     let warning = relay.next(|event| event["event"] == "warning");
@@ -85,9 +85,9 @@ fn a_password_on_the_command_line_is_warned_of_at_the_start() {
     assert!(events.iter().all(|event| event["event"] != "warning"), "{events:?}");
 }
 
-/// An interface may appear later, like that of a VPN. A misspelt name would catch no packet, without a message.
+/// An interface may appear later, like that of a VPN. A misspelt name would match no packet, without a message.
 #[test]
-fn interfaces_that_are_not_there_are_told() {
+fn missing_interfaces_are_reported() {
     let folder = Folder::new();
     let text = "version = 1\n[[listener]]\nkind = \"redirect\"\nbind = \"0.0.0.0:7002\"\ninterfaces = [\"lo\", \"nosuch0\"]\n\
         [[interface]]\nname = \"nosuch1\"\nrate = \"1Gbit/s\"\n";
@@ -103,15 +103,15 @@ fn interfaces_that_are_not_there_are_told() {
 
 /// The name of a relay is the name of a path, but a path that nothing names carries no session.
 #[test]
-fn a_relay_that_no_session_uses_is_told() {
+fn unused_relay_is_reported_as_a_hint() {
     let folder = Folder::new();
     let key = Key::new().public;
     let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"192.0.2.1:7000\"\nkey = \"{key}\"\n");
     let hints = |before: &str, after: &str| {
         let file = folder.write("relay.toml", format!("version = 1\n{before}{LISTENER}{relay}{after}"));
-        let (status, said) = check(&file);
-        assert_eq!(status, Some(0), "{said}");
-        said.lines().filter(|line| line.contains("hint: [[relay]] osaka: no session uses it")).count()
+        let (status, message) = check(&file);
+        assert_eq!(status, Some(0), "{message}");
+        message.lines().filter(|line| line.contains("hint: [[relay]] osaka: no session uses it")).count()
     };
     assert_eq!(hints("", ""), 1);
     assert_eq!(hints("forward = [\"osaka\"]\n", ""), 0);
@@ -120,22 +120,22 @@ fn a_relay_that_no_session_uses_is_told() {
 }
 
 #[test]
-fn a_congestion_control_that_does_not_exist_is_a_mistake() {
+fn unknown_congestion_control_is_an_error() {
     let folder = Folder::new();
     let named = |name: &str| {
         let text = format!("version = 1\n{LISTENER}[profile.unused]\ncongestion = {name:?}\n");
         let file = folder.write("relay.toml", text);
-        let (status, said) = check(&file);
-        (status, said.replace(&file.display().to_string(), "FILE"))
+        let (status, message) = check(&file);
+        (status, message.replace(&file.display().to_string(), "FILE"))
     };
     for (name, meant) in [("cubik", "cubic"), ("rneo", "reno"), ("hylba", "hybla")] {
-        let says = format!(
+        let expected = format!(
             "FILE:5: profile.unused.congestion = {name:?}: expected a congestion control of Linux or of ekiden: {meant:?}, perhaps\n"
         );
-        assert_eq!(named(name), (Some(2), says));
+        assert_eq!(named(name), (Some(2), expected));
     }
-    let (status, said) = named("frugal");
-    assert!(status == Some(2) && said.contains(", one of ") && said.contains("cubic"), "{said}");
+    let (status, message) = named("frugal");
+    assert!(status == Some(2) && message.contains(", one of ") && message.contains("cubic"), "{message}");
     // The kernel has the control, or a replacement is used, or a module may provide it.
     for name in ["reno", "cubic", "westwood", "scalable", "ctcp", "yeah"] {
         assert_eq!(named(name).0, Some(0), "{name}");
@@ -143,12 +143,12 @@ fn a_congestion_control_that_does_not_exist_is_a_mistake() {
 }
 
 #[test]
-fn the_subcommand_that_was_meant_is_told() {
+fn unknown_subcommand_error_suggests_a_subcommand() {
     for word in ["start", "serve", "up"] {
         let output = ekiden().arg(word).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("'run'") && !said.contains("'status'"), "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains("'run'") && !message.contains("'status'"), "{message}");
     }
     let output = ekiden().arg("stauts").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("'status'"));
@@ -173,7 +173,7 @@ fn greeting_listener(name: &'static str) -> String {
 }
 
 #[test]
-fn every_command_reads_the_merged_whole() {
+fn every_command_reads_the_merged_configuration() {
     let folder = Folder::new();
     let admin = folder.0.join("admin.sock");
     let listener = format!("version = 1\n{LISTENER}");
@@ -187,32 +187,32 @@ fn every_command_reads_the_merged_whole() {
             command.env("EKIDEN_CONFIG", variable);
         }
         let output = command.args(arguments).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-        (output.status.code(), said)
+        let message = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (output.status.code(), message)
     };
     let both = format!("{directory}:{single}");
-    let (status, said) = run(&["check", directory, single], "");
-    assert_eq!(said, format!("{directory} {single}: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"));
+    let (status, message) = run(&["check", directory, single], "");
+    assert_eq!(message, format!("{directory} {single}: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"));
     assert_eq!(status, Some(0));
     for (arguments, variable) in
         [(vec!["-c", directory, "-c", single], ""), (vec!["-c", &both], ""), (vec![], both.as_str())]
     {
         let with = |before: &[&'static str]| [before, &arguments].concat();
-        let (status, said) = run(&with(&["doctor"]), variable);
-        assert!(status.is_some_and(|status| status < 2) && said.contains("and 17 sessions"), "{said}");
-        let (status, said) = run(&with(&["rules", "print"]), variable);
-        assert!(status == Some(0) && said.starts_with("no rules needed"), "{said}");
-        let (status, said) = run(&with(&["status"]), variable);
-        assert!(status == Some(1) && said.contains(admin.to_str().unwrap()), "{said}");
+        let (status, message) = run(&with(&["doctor"]), variable);
+        assert!(status.is_some_and(|status| status < 2) && message.contains("and 17 sessions"), "{message}");
+        let (status, message) = run(&with(&["rules", "print"]), variable);
+        assert!(status == Some(0) && message.starts_with("no rules needed"), "{message}");
+        let (status, message) = run(&with(&["status"]), variable);
+        assert!(status == Some(1) && message.contains(admin.to_str().unwrap()), "{message}");
     }
     // A flag replaces the variable: nothing is merged with a path that does not exist.
     assert_eq!(run(&["rules", "print", "-c", directory], "/nonexistent").0, Some(0));
 
     std::fs::write(single, "version = 1\n\n[limits]\nsessions = 3\n").unwrap();
-    let (status, said) = run(&["check", directory, single], "");
+    let (status, message) = run(&["check", directory, single], "");
     let place = format!("{directory}/20-rest.toml:5");
-    let says = format!("{single}:4: limits.sessions is set in two files: expected one place, here or {place}\n");
-    assert_eq!((status, said), (Some(2), says));
+    let expected = format!("{single}:4: limits.sessions is set in two files: expected one place, here or {place}\n");
+    assert_eq!((status, message), (Some(2), expected));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_new_fragment_takes_effect_at_the_reload() {
 }
 
 #[test]
-fn variables_of_the_environment_are_values() {
+fn environment_variables_are_substituted_in_values() {
     let folder = Folder::new();
     let text = "version = 1\nforward = [\"socks5://u:${EKIDEN_TEST_WORD}@192.0.2.1:${EKIDEN_TEST_PORT}\"]\n";
     let file = folder.write("relay.toml", format!("{text}{LISTENER}"));
@@ -255,8 +255,11 @@ fn variables_of_the_environment_are_values() {
     };
     let word = ("EKIDEN_TEST_WORD", "hunter2");
     assert_eq!(check(&[word, ("EKIDEN_TEST_PORT", "1080")]), (Some(0), String::new()));
-    let says = "FILE:2: forward[1]: expected the environment variable EKIDEN_TEST_PORT, which is not set\n";
-    assert_eq!(check(&[word]), (Some(2), says.to_owned()));
-    let (status, said) = check(&[word, ("EKIDEN_TEST_PORT", "x")]);
-    assert!(status == Some(2) && said.starts_with("FILE:2: forward[1]") && !said.contains("hunter2"), "{said}");
+    let expected = "FILE:2: forward[1]: expected the environment variable EKIDEN_TEST_PORT, which is not set\n";
+    assert_eq!(check(&[word]), (Some(2), expected.to_owned()));
+    let (status, message) = check(&[word, ("EKIDEN_TEST_PORT", "x")]);
+    assert!(
+        status == Some(2) && message.starts_with("FILE:2: forward[1]") && !message.contains("hunter2"),
+        "{message}"
+    );
 }

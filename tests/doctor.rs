@@ -28,7 +28,7 @@ impl Host {
 
     fn run(&self, mut command: Command) -> Output {
         netns::start_in_network_namespace(&mut command, Arc::clone(&self.0));
-        command.output().expect("it runs")
+        command.output().expect("the command runs")
     }
 
     /// Runs a script, which must succeed. Returns its output.
@@ -67,7 +67,7 @@ impl From<OwnedFd> for Host {
 }
 
 #[test]
-fn what_it_says_is_to_be_done_mends_what_it_found() {
+fn suggested_fixes_remove_their_findings() {
     let Some(host) = Host::new() else { return };
     let path = ["--rate", "500Mbit/s", "--rtt", "200ms", "--sessions", "20000"];
     let wrong = [
@@ -96,7 +96,7 @@ fn what_it_says_is_to_be_done_mends_what_it_found() {
     }
     let before = host.findings(&path);
     for (setting, value, check, effect) in wrong {
-        let finding = before.get(check).unwrap_or_else(|| panic!("nothing of {setting} = {value}"));
+        let finding = before.get(check).unwrap_or_else(|| panic!("no finding for {setting} = {value}"));
         assert!(text(&finding["effect"]).contains(effect) && finding["verdict"] == "could", "{finding}");
         host.shell(text(&finding["fix"]));
     }
@@ -106,7 +106,7 @@ fn what_it_says_is_to_be_done_mends_what_it_found() {
 }
 
 #[test]
-fn ports_that_wait_are_weighed_against_the_sessions_wanted() {
+fn time_wait_finding_depends_on_the_session_count() {
     let Some(host) = Host::new() else { return };
     host.shell("sysctl -qw net.ipv4.ip_local_port_range='32768 60999' net.ipv4.tcp_tw_reuse=2");
     assert_eq!(host.findings(&["--sessions", "1000"]).get("time_wait"), None);
@@ -115,7 +115,7 @@ fn ports_that_wait_are_weighed_against_the_sessions_wanted() {
 }
 
 #[test]
-fn a_configuration_is_looked_at() {
+fn configuration_adds_its_own_findings() {
     let Some(host) = Host::new() else { return };
     let folder = Folder::new();
     let file = folder.write(
@@ -139,7 +139,7 @@ fn a_configuration_is_looked_at() {
 }
 
 #[test]
-fn a_device_that_stays_without_a_relay_is_bad_and_removed() {
+fn stale_tun_device_is_bad_and_is_removed_by_its_fix() {
     let Some(host) = Host::new() else { return };
     let report = |script: &str| {
         // sysfs shows the files of the network namespace in which it was mounted.
@@ -155,27 +155,27 @@ fn a_device_that_stays_without_a_relay_is_bad_and_removed() {
     assert!(!said.contains("device ekiden7") && !said.contains("exit 1"), "{said}");
 }
 
-/// The lines of sysctl(8), ip(8) and nft(8) for one host: the settings of its network, and lines that are no settings.
+/// The lines of sysctl(8), ip(8) and nft(8) for one host: the settings of its network, and all lines that are no settings.
 /// Other settings belong to the whole machine.
 fn state(host: &Host) -> Vec<String> {
     // Counters change without a change of settings.
     let text = host.shell("sysctl -a 2>/dev/null | grep -v -e count -e '\\.drop' ; ip rule; ip link; nft list ruleset");
     let lines = text.lines().filter(|line| line.starts_with("net.") || !line.contains(" = "));
-    lines.map(without_what_others_load).collect()
+    lines.map(without_loaded_congestion_controls).collect()
 }
 
-/// The kernel has one list of congestion controls for all its namespaces, and other tests load those that ekiden brings, also
-/// under names with numbers, while this one runs.
-fn without_what_others_load(line: &str) -> String {
-    const BROUGHT: [&str; 8] = ["bic", "ctcp", "cubicresume", "highspeed", "hybla", "scalable", "vegas", "westwood"];
+/// Removes the congestion controls of ekiden from a list. All namespaces share the list of the kernel, and other tests load
+/// these congestion controls at the same time, also under names with numbers.
+fn without_loaded_congestion_controls(line: &str) -> String {
+    const PROVIDED: [&str; 8] = ["bic", "ctcp", "cubicresume", "highspeed", "hybla", "scalable", "vegas", "westwood"];
     let Some((list, names)) = line.split_once("_congestion_control = ") else { return line.to_owned() };
-    let of_others = |name: &str| name.contains('_') || BROUGHT.contains(&name);
-    let names: Vec<&str> = names.split(' ').filter(|name| !of_others(name)).collect();
+    let is_provided = |name: &str| name.contains('_') || PROVIDED.contains(&name);
+    let names: Vec<&str> = names.split(' ').filter(|name| !is_provided(name)).collect();
     format!("{list}_congestion_control = {}", names.join(" "))
 }
 
 #[test]
-fn it_changes_nothing() {
+fn doctor_changes_no_setting() {
     let Some(host) = Host::new() else { return };
     let before = state(&host);
     for known in ["net.ipv4.tcp_rmem = ", "net.ipv4.tcp_available_congestion_control = ", "0:\tfrom all lookup local"] {
@@ -186,7 +186,7 @@ fn it_changes_nothing() {
 }
 
 #[test]
-fn mistakes_end_with_two_and_nothing_bad_with_zero() {
+fn exit_status_reflects_bad_findings_and_usage_errors() {
     let Some(host) = Host::new() else { return };
     let healthy = host.doctor(&[]);
     // Other tests may change the kernel state that all namespaces share, for a moment.
@@ -201,7 +201,7 @@ fn mistakes_end_with_two_and_nothing_bad_with_zero() {
 }
 
 #[test]
-fn without_privileges_it_says_what_it_did_not_try() {
+fn missing_privileges_and_hidden_settings_are_reported() {
     let Some(host) = Host::new() else { return };
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(ekiden().get_program()).arg("doctor");

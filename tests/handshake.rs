@@ -15,7 +15,7 @@ fn v4(address: SocketAddr) -> [u8; 6] {
 }
 
 /// A server that sends "hello" and then echoes all bytes.
-fn parrot() -> SocketAddr {
+fn echo_server() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");
         let mut bytes = [0; 1024];
@@ -25,7 +25,7 @@ fn parrot() -> SocketAddr {
     })
 }
 
-fn talks_to_the_parrot(mut stream: TcpStream) {
+fn assert_echo(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
     stream.write_all(b"polly").unwrap();
     assert_eq!(read_exactly(&mut stream, 5), b"polly");
@@ -34,27 +34,27 @@ fn talks_to_the_parrot(mut stream: TcpStream) {
 #[test]
 fn every_socks_version_reaches_the_target() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let target = parrot();
-    talks_to_the_parrot(socks5(relay.address(), target).unwrap());
+    let target = echo_server();
+    assert_echo(socks5(relay.address(), target).unwrap());
     assert_eq!(relay.closed()["target"], target.to_string());
 
     let [a, b, c, d, high, low] = v4(target);
     let mut socks4 = relay.connect();
     socks4.write_all(&[4, 1, high, low, a, b, c, d, b'm', b'e', 0]).unwrap();
     assert_eq!(read_exactly(&mut socks4, 8)[..2], [0, 90]);
-    talks_to_the_parrot(socks4);
+    assert_echo(socks4);
 
     let mut socks4a = relay.connect();
     socks4a.write_all(&[4, 1, high, low, 0, 0, 0, 1, 0]).unwrap();
     socks4a.write_all(b"localhost\0").unwrap();
     assert_eq!(read_exactly(&mut socks4a, 8)[..2], [0, 90]);
-    talks_to_the_parrot(socks4a);
+    assert_echo(socks4a);
 }
 
 #[test]
-fn a_handshake_byte_by_byte_and_one_with_everything_at_once_both_work() {
+fn handshakes_work_byte_by_byte_and_in_one_segment() {
     let relay = Relay::listen(&["socks://127.0.0.1:0"]);
-    let target = parrot();
+    let target = echo_server();
     let mut request = vec![5, 1, 0, 5, 1, 0, 1];
     request.extend(v4(target));
 
@@ -64,18 +64,18 @@ fn a_handshake_byte_by_byte_and_one_with_everything_at_once_both_work() {
         slow.write_all(&[*byte]).unwrap();
     }
     assert_eq!(read_exactly(&mut slow, 12)[..4], [5, 0, 5, 0]);
-    talks_to_the_parrot(slow);
+    assert_echo(slow);
 
     // An optimistic client does not wait for the replies and sends its payload behind the request.
-    let mut hasty = relay.connect();
+    let mut optimistic = relay.connect();
     request.extend(b"early");
-    hasty.write_all(&request).unwrap();
-    assert_eq!(read_exactly(&mut hasty, 12)[..4], [5, 0, 5, 0]);
-    assert_eq!(read_exactly(&mut hasty, 10), b"helloearly");
+    optimistic.write_all(&request).unwrap();
+    assert_eq!(read_exactly(&mut optimistic, 12)[..4], [5, 0, 5, 0]);
+    assert_eq!(read_exactly(&mut optimistic, 10), b"helloearly");
 }
 
 #[test]
-fn true_reply_codes() {
+fn reply_codes_match_the_cause() {
     let relay = Relay::listen(&["auto://127.0.0.1:0?deny=*.forbidden.test&deny=198.51.100.0/24"]);
     let reply = |request: &[u8]| socks5_request(relay.address(), request).map(|_| ()).unwrap_err();
     let named = |name: &str| [&[5, 1, 0, 3, name.len() as u8], name.as_bytes(), &[0, 80]].concat();
@@ -90,7 +90,7 @@ fn true_reply_codes() {
 }
 
 #[test]
-fn a_name_that_leads_to_a_forbidden_address_is_forbidden() {
+fn names_of_forbidden_addresses_are_denied() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0?deny=127.0.0.0/8&deny=::1/128"]);
     let request = [&[5, 1, 0, 3, 9][..], b"localhost", &[0, 80]].concat();
     assert_eq!(socks5_request(relay.address(), &request).map(|_| ()), Err(2));
@@ -99,10 +99,10 @@ fn a_name_that_leads_to_a_forbidden_address_is_forbidden() {
 
 /// An open listener reaches services of the relay's own host only with `allow_private`.
 #[test]
-fn private_targets_are_out_of_reach_from_open_listeners() {
+fn open_listeners_deny_private_targets_by_default() {
     let relay =
         Relay::listen(&["auto://0.0.0.0:0?allow_open=true", "auto://0.0.0.0:0?allow_open=true&allow_private=true"]);
-    let target = parrot();
+    let target = echo_server();
     let at = |index: usize| SocketAddr::from(([127, 0, 0, 1], relay.address_of(index).port()));
     for private in
         [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [100, 64, 0, 1], [192, 168, 0, 1], [0, 0, 0, 0]]
@@ -110,7 +110,7 @@ fn private_targets_are_out_of_reach_from_open_listeners() {
         let refused = socks5(at(0), SocketAddr::from((private, target.port())));
         assert_eq!(refused.map(|_| ()), Err(2), "{private:?}");
     }
-    talks_to_the_parrot(socks5(at(1), target).unwrap());
+    assert_echo(socks5(at(1), target).unwrap());
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn garbage_ends_the_session_and_not_the_relay() {
         assert!(is_closed(&mut client), "{garbage:?}");
         assert_eq!(relay.closed()["end"], "bad_handshake", "{garbage:?}");
     }
-    talks_to_the_parrot(socks5(relay.address(), parrot()).unwrap());
+    assert_echo(socks5(relay.address(), echo_server()).unwrap());
 }
 
 #[test]
-fn users_come_in_with_their_password_only() {
+fn only_users_with_the_right_password_get_access() {
     let folder = Folder::new();
     // Created once with crypt(3), bcrypt at cost 4, for the password "baton".
     let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
@@ -139,12 +139,12 @@ fn users_come_in_with_their_password_only() {
         client.write_all(&[&[1, 6][..], b"runner", &[password.len() as u8], password].concat()).unwrap();
         (read_exactly(&mut client, 2)[1], client)
     };
-    let target = parrot();
+    let target = echo_server();
     let (verdict, mut client) = log_in(b"baton");
     assert_eq!(verdict, 0);
     client.write_all(&[&[5, 1, 0, 1][..], &v4(target)].concat()).unwrap();
     assert_eq!(read_exactly(&mut client, 10)[1], 0);
-    talks_to_the_parrot(client);
+    assert_echo(client);
     assert_eq!(relay.closed()["user"], "runner");
 
     assert_ne!(log_in(b"wrong").0, 0);

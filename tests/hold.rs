@@ -24,16 +24,16 @@ use harness::*;
 use network::*;
 use streams::*;
 
-/// Until the server has answered, the client knows nothing.
+/// The client gets no reply before the server has answered.
 #[test]
-fn nobody_answers_before_the_server() {
+fn client_syn_is_not_answered_before_the_server() {
     some(Told { settings: "[timeouts]\nhold = \"20s\"\n", ..Told::default() }, |pair, family| {
         let server = &pair.row["server"];
         server.nft(NO_FIRST_PACKETS);
         let (listener, address) = pair.row.server(family);
         let client = pair.row["client"].try_connecting(address);
         eventually("the server to be asked again", || (server.counter("silence", "others") > 1).then_some(()));
-        assert_eq!(server.counter("silence", "clients"), 0, "the packet has not waited");
+        assert_eq!(server.counter("silence", "clients"), 0, "the first packet was not held");
         let states = pair.row["client"].run("ss", &["-Htan"], "");
         assert!(states.contains("SYN-SENT") && !states.contains("ESTAB"), "{states}");
         server.nft("delete table inet silence");
@@ -53,7 +53,7 @@ const RETRANSMISSION: Duration = Duration::from_secs(1);
 const TIMER_WHEEL: Duration = Duration::from_millis(64);
 
 #[test]
-fn where_a_server_is_silent_the_packet_is_passed_by() {
+fn packets_to_a_silent_server_bypass_the_relay_after_hold() {
     some(Told { settings: "[timeouts]\nhold = \"300ms\"\n", ..Told::default() }, |pair, family| {
         pair.row["server"].nft(ONLY_CLIENTS);
         if pair.kind == Far::Nobody {
@@ -61,13 +61,13 @@ fn where_a_server_is_silent_the_packet_is_passed_by() {
         }
         let (listener, address) = pair.row.server(family);
         // The relay remembers a silent server, and holds nothing for it.
-        for waits in [true, false] {
+        for is_held in [true, false] {
             let began = Instant::now();
             let (mut client, mut server) = pair.connect_to(&listener, address);
             let took = began.elapsed();
-            // The client may need a second first packet: a far relay does not know yet that this one has given up.
-            let is_second = pair.kind != Far::Nobody && took >= RETRANSMISSION;
-            let exact = match (waits, is_second) {
+            // The client may have to retransmit: the far relay does not know yet that the near relay has given up.
+            let is_retransmitted = pair.kind != Far::Nobody && took >= RETRANSMISSION;
+            let exact = match (is_held, is_retransmitted) {
                 (true, false) => HOLD..=HOLD + TIMER_RESOLUTION,
                 (true, true) => RETRANSMISSION..=RETRANSMISSION + TIMER_WHEEL,
                 (false, _) => Duration::ZERO..=TIMER_RESOLUTION,
@@ -83,42 +83,42 @@ fn where_a_server_is_silent_the_packet_is_passed_by() {
 
 /// The server does not answer at all: after `hold` the relay lets the first packet pass, and the client stays in SYN-SENT.
 #[test]
-fn silence_stays_silence() {
+fn unanswered_syn_leaves_the_client_in_syn_sent() {
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[timeouts]\nhold = \"200ms\"\n", ..Told::default() })
     else {
         return;
     };
     pair.row["server"].nft("table inet silence { chain input { type filter hook input priority 0; drop; }; }");
     let address = SocketAddr::new(pair.row.left("server", Family::V4), 9);
-    let asking = pair.row["client"].try_connecting(address);
+    let attempt = pair.row["client"].try_connecting(address);
     for closed in pair.closed(address) {
         assert_eq!(closed["end"], "timed_out", "{closed}");
         assert_took(span_of(&closed["seconds"]), Duration::from_millis(200), PATIENCE);
     }
     let passed = |metrics: &str| metrics.lines().any(|line| line.contains("passed") && line.contains("silent"));
-    eventually("it to be passed by", || passed(&pair.near.relay.ask("/metrics")).then_some(()));
-    assert!(!asking.is_finished());
+    eventually("the bypass of the packet", || passed(&pair.near.relay.ask("/metrics")).then_some(()));
+    assert!(!attempt.is_finished());
     assert!(pair.row["client"].run("ss", &["-Htan"], "").contains("SYN-SENT"));
     // Ends the wait: from now on the server refuses.
     pair.row["server"].nft("delete table inet silence");
-    assert_eq!(join(asking).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(join(attempt).expect_err("no listener").kind(), ErrorKind::ConnectionRefused);
 }
 
-/// If a client goes away while its packet waits, the relay resets the connection to the server and keeps no state.
+/// If a client disconnects while its first packet is held, the relay resets the connection to the server and keeps no state.
 #[test]
-fn a_client_that_gave_up_is_forgotten() {
+fn aborted_client_releases_its_held_connection() {
     let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings, ..Told::default() }) else { return };
     let server = &pair.row["server"];
     server.nft(NO_FIRST_PACKETS);
     let (listener, address) = pair.row.server(Family::V4);
     let patience = Duration::from_millis(100);
-    let gave_up = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, patience));
-    assert_eq!(gave_up.expect_err("silence").kind(), ErrorKind::TimedOut);
+    let attempt = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, patience));
+    assert_eq!(attempt.expect_err("silence").kind(), ErrorKind::TimedOut);
     server.nft("delete table inet silence");
     let mut server = accept(&listener);
     assert!(is_reset(&mut server));
     assert_eq!(pair.closed(address)[0]["end"], "left_early");
-    // Its place is free again.
+    // The client's place is free again.
     assert!(is_cut(&pair.connect(Family::V6).1));
 }

@@ -16,18 +16,18 @@ fn greeter() -> SocketAddr {
     })
 }
 
-fn greets(mut stream: TcpStream) {
+fn assert_greeting(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
 }
 
 /// A relay with this single hop.
-fn through(hop: &str) -> Relay {
+fn relay_with_hop(hop: &str) -> Relay {
     Relay::run(&["-L", "auto://127.0.0.1:0", "-F", hop], 1)
 }
 
 /// The SOCKS reply and the logged cause, for an existing target through a failing hop.
 fn failure(hop: &str) -> (u8, String) {
-    let mut relay = through(hop);
+    let mut relay = relay_with_hop(hop);
     let reply = socks5(relay.address(), greeter()).map(|_| ()).unwrap_err();
     let closed = relay.closed();
     assert_eq!(closed["path"].as_str().unwrap(), hop.replace("me:secret@", ""), "{closed}");
@@ -35,7 +35,7 @@ fn failure(hop: &str) -> (u8, String) {
 }
 
 #[test]
-fn chains_of_both_kinds_in_both_orders_carry_a_server_that_speaks_first() {
+fn socks_and_http_hop_chains_carry_server_first_protocols() {
     let far = Relay::listen(&["auto://127.0.0.1:0"]);
     let socks = format!("socks5://{}", far.address());
     let http = format!("http://{}", far.address());
@@ -43,15 +43,15 @@ fn chains_of_both_kinds_in_both_orders_carry_a_server_that_speaks_first() {
         let mut arguments = vec!["-L", "auto://127.0.0.1:0"];
         hops.iter().for_each(|hop| arguments.extend(["-F", hop]));
         let relay = Relay::run(&arguments, 1);
-        greets(socks5(relay.address(), greeter()).unwrap());
+        assert_greeting(socks5(relay.address(), greeter()).unwrap());
     }
 }
 
 #[test]
-fn what_the_far_end_says_reaches_the_client() {
+fn errors_of_the_last_hop_reach_the_client() {
     let far = Relay::listen(&["auto://127.0.0.1:0?deny=198.51.100.0/24"]);
     for scheme in ["socks5", "http"] {
-        let mut relay = through(&format!("{scheme}://{}", far.address()));
+        let mut relay = relay_with_hop(&format!("{scheme}://{}", far.address()));
         assert_eq!(socks5(relay.address(), nobody()).map(|_| ()), Err(5), "refused, by {scheme}");
         assert_eq!(relay.closed()["end"], "refused");
         let forbidden = "198.51.100.1:80".parse().unwrap();
@@ -64,7 +64,7 @@ fn what_the_far_end_says_reaches_the_client() {
 
 /// The failure of a hop must not be reported as a failure of the target.
 #[test]
-fn a_hop_that_cannot_be_reached_is_the_hops_fault() {
+fn unreachable_hop_is_not_reported_as_an_unreachable_target() {
     assert_eq!(failure(&format!("socks5://{}", nobody())), (1, "refused".into()));
     assert_eq!(failure(&format!("http://{}", nobody())), (1, "refused".into()));
 }
@@ -85,20 +85,23 @@ fn check_answers(relay: &Relay, sentence: &str) {
 }
 
 #[test]
-fn a_client_is_told_which_hop_failed_and_why() {
+fn error_response_names_the_failed_hop_and_the_cause() {
     for scheme in ["socks5", "http"] {
         let hop = format!("{scheme}://{}", nobody());
-        check_answers(&through(&hop), &format!("The hop {hop} refused the connection: nothing listens on its port."));
+        check_answers(
+            &relay_with_hop(&hop),
+            &format!("The hop {hop} refused the connection: nothing listens on its port."),
+        );
     }
 }
 
 /// The relay quotes the cause that a proxy gives in `Proxy-Status`.
 #[test]
-fn what_an_http_hop_says_of_its_own_hop_is_passed_on() {
+fn proxy_status_of_an_http_hop_is_quoted() {
     let dead = format!("socks5://{}", nobody());
-    let far = through(&dead);
+    let far = relay_with_hop(&dead);
     let hop = format!("http://{}", far.address());
-    let mut relay = through(&hop);
+    let mut relay = relay_with_hop(&hop);
     let said =
         format!("could not connect, and says: The hop {dead} refused the connection: nothing listens on its port");
     let mut client = connect(relay.address());
@@ -111,7 +114,7 @@ fn what_an_http_hop_says_of_its_own_hop_is_passed_on() {
 
 /// The failure of the next hop is not reported as a failure of the target.
 #[test]
-fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {
+fn unreachable_second_hop_is_not_reported_as_a_refused_target() {
     let far = Relay::listen(&["auto://127.0.0.1:0"]);
     for (first, second) in [("socks5", "http"), ("http", "socks5"), ("socks5", "socks5"), ("http", "http")] {
         let hop = format!("{second}://{}", nobody());
@@ -126,7 +129,7 @@ fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {
 
 /// An open listener gives the cause to each client, and no address of a hop.
 #[test]
-fn a_stranger_is_not_told_where_hops_are() {
+fn open_listeners_hide_hop_addresses_in_errors() {
     let hop = nobody();
     let relay =
         Relay::run(&["-L", "auto://0.0.0.0:0?allow_open=true&allow_private=true", "-F", &format!("socks5://{hop}")], 1);
@@ -134,7 +137,7 @@ fn a_stranger_is_not_told_where_hops_are() {
 }
 
 #[test]
-fn a_hop_that_is_no_proxy_is_found_out() {
+fn non_proxy_hops_are_reported_as_protocol_errors() {
     let web = serve(|mut stream| {
         let _ = stream.read(&mut [0; 1024]);
         let _ = stream.write_all(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n");
@@ -152,16 +155,16 @@ fn a_hop_that_is_no_proxy_is_found_out() {
 }
 
 #[test]
-fn credentials_for_a_hop_are_sent_checked_and_never_shown() {
+fn hop_credentials_are_sent_checked_and_never_logged() {
     let folder = Folder::new();
     // Created once with crypt(3), bcrypt at cost 4, for the password "baton".
     let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
     let far = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
     for scheme in ["socks5", "http"] {
-        let relay = through(&format!("{scheme}://runner:baton@{}", far.address()));
-        greets(socks5(relay.address(), greeter()).unwrap());
+        let relay = relay_with_hop(&format!("{scheme}://runner:baton@{}", far.address()));
+        assert_greeting(socks5(relay.address(), greeter()).unwrap());
 
-        let mut relay = through(&format!("{scheme}://runner:stick@{}", far.address()));
+        let mut relay = relay_with_hop(&format!("{scheme}://runner:stick@{}", far.address()));
         assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(2));
         let closed = relay.closed();
         assert_eq!(closed["end"], "denied_by_hop");
@@ -171,7 +174,7 @@ fn credentials_for_a_hop_are_sent_checked_and_never_shown() {
 }
 
 #[test]
-fn a_silent_hop_is_given_up_at_the_deadline() {
+fn silent_hop_fails_at_the_connect_deadline() {
     let folder = Folder::new();
     let (_silent, address) = server();
     let text = format!(
@@ -185,7 +188,7 @@ fn a_silent_hop_is_given_up_at_the_deadline() {
 }
 
 #[test]
-fn a_relay_that_is_its_own_hop_is_refused_at_the_start() {
+fn relay_with_itself_as_hop_does_not_start() {
     let output = ekiden()
         .args(["run", "--admin", "off", "-L", "auto://127.0.0.1:45679", "-F", "socks5://127.0.0.1:45679"])
         .output()
@@ -214,7 +217,7 @@ fn name_answer(query: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
+fn configured_name_servers_are_used_and_failures_distinguished() {
     let folder = Folder::new();
     let text = format!(
         "version = 1\n[dns]\nservers = [\"{}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n",
@@ -229,7 +232,7 @@ fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
         request.extend(port.to_be_bytes());
         socks5_request(relay.address(), &request)
     };
-    greets(request("greeter.test", target.port()).unwrap());
+    assert_greeting(request("greeter.test", target.port()).unwrap());
     assert_eq!(request("nosuch.test", 80).map(|_| ()), Err(4));
     assert_eq!(request("broken.test", 80).map(|_| ()), Err(4));
     let ends: Vec<_> = relay.all_closed(3, "end").iter().map(|closed| closed["end"].clone()).collect();
@@ -238,7 +241,7 @@ fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
 
 /// The proxy gets the name of the target, or with `resolve = "here"` its address.
 #[test]
-fn a_route_says_which_relay_resolves_names() {
+fn route_setting_selects_the_resolving_relay() {
     let folder = Folder::new();
     let names = name_server(name_answer);
     let text = format!(
@@ -259,7 +262,7 @@ fn a_route_says_which_relay_resolves_names() {
         let mut request = vec![5, 1, 0, 3, 12];
         request.extend(b"greeter.test");
         request.extend(target.port().to_be_bytes());
-        greets(socks5_request(relay.address(), &request).unwrap());
+        assert_greeting(socks5_request(relay.address(), &request).unwrap());
         assert_eq!(proxy.closed()["target"], format!("{host}:{}", target.port()), "{resolve}");
     }
 }

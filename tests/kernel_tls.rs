@@ -1,5 +1,5 @@
-//! TLS whose records the kernel makes: the streams of the suite `tls` once more, cipher suites, new keys, and real clients. The virtual
-//! kernel has kernel TLS; a kernel without it skips these tests.
+//! TLS records made by the kernel: the streams of the suite `tls`, cipher suites, key updates, and real clients. The virtual
+//! kernel has kernel TLS; on a kernel without TLS, these tests are skipped.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "these tests use their own parts of it")]
@@ -58,8 +58,8 @@ fn echo_at_end() -> (SocketAddr, JoinHandle<()>) {
 
 /// Waits until the status has a session in TLS with this transfer, and returns its cipher suite.
 fn cipher_of(relay: &Relay, transfer: &str) -> Value {
-    let of_transfer = |session: &Value| session["tls"]["transfer"] == transfer;
-    eventually("the transfer", || relay.sessions().into_iter().find(of_transfer))["tls"]["cipher"].clone()
+    let has_transfer = |session: &Value| session["tls"]["transfer"] == transfer;
+    eventually("the transfer", || relay.sessions().into_iter().find(has_transfer))["tls"]["cipher"].clone()
 }
 
 fn spliced(closed: &Value) -> u64 {
@@ -80,7 +80,7 @@ fn streams_of_each_cipher_suite_arrive_whole() {
         (cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, Version::Tls12, Cipher::ChaCha20Poly1305),
     ] {
         let is_spliced = ktls::check_available(version, cipher).is_ok();
-        assert!(is_spliced || cipher == Cipher::ChaCha20Poly1305, "kernel TLS has the others");
+        assert!(is_spliced || cipher == Cipher::ChaCha20Poly1305, "kernel TLS has all other ciphers");
         let (address, serving) = echo_at_end();
         let mut client = certificate.client_of_suite(relay.address(), suite).connect(address);
         let transfer = if is_spliced { "spliced" } else { "copied" };
@@ -96,19 +96,19 @@ fn streams_of_each_cipher_suite_arrive_whole() {
     }
 }
 
-/// Passes one connection on to `relay`, and returns all that the relay has sent.
-fn record_answers(relay: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
+/// Forwards one connection to `relay`, and returns all bytes that the relay has sent.
+fn record_responses(relay: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let (listener, address) = server();
     let recording = std::thread::spawn(move || {
         let (mut near, mut far) = (accept(&listener), connect(relay));
         let (mut from_client, mut to_relay) = (near.try_clone().unwrap(), far.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut from_client, &mut to_relay));
-        let (mut answers, mut bytes) = (Vec::new(), [0; 4096]);
+        let (mut responses, mut bytes) = (Vec::new(), [0; 4096]);
         while let Ok(count @ 1..) = far.read(&mut bytes) {
-            answers.extend(&bytes[..count]);
+            responses.extend(&bytes[..count]);
             near.write_all(&bytes[..count]).unwrap();
         }
-        answers
+        responses
     });
     (address, recording)
 }
@@ -117,7 +117,7 @@ fn record_answers(relay: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
 #[test]
 fn nonces_are_used_once() {
     let Some((certificate, relay)) = scene() else { return };
-    let (address, recording) = record_answers(relay.address());
+    let (address, recording) = record_responses(relay.address());
     let (listener, target) = server();
     let serving = std::thread::spawn(move || accept(&listener).write_all(&pattern(300_000)).unwrap());
     let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
@@ -125,8 +125,8 @@ fn nonces_are_used_once() {
     assert_eq!(client.hear_out().0.len(), 300_000);
     client.end();
     join(serving);
-    let answers = recording.join().unwrap();
-    let (mut rest, mut is_encrypted, mut nonces) = (&answers[..], false, Vec::new());
+    let responses = recording.join().unwrap();
+    let (mut rest, mut is_encrypted, mut nonces) = (&responses[..], false, Vec::new());
     while let [kind, _, _, high, low, behind @ ..] = rest {
         let (record, next) = behind.split_at(usize::from(u16::from_be_bytes([*high, *low])));
         if is_encrypted {
@@ -204,20 +204,20 @@ stream.unwrap()
     }
 }
 
-/// Fails unless the session has ended because of new keys.
-fn assert_new_keys(relay: &mut Relay) {
+/// Asserts that a key update of the client has ended the session.
+fn assert_ended_by_key_update(relay: &mut Relay) {
     let closed = relay.closed();
     let detail = "the client asked for new TLS keys, which kernel TLS cannot change";
     assert_eq!((&closed["end"], &closed["detail"]), (&"client_lost".into(), &detail.into()), "{closed}");
 }
 
-/// Writes what the client has to send, in one segment.
-fn write_at_once(client: &mut Client) {
+/// Writes the pending records of the client, in one segment.
+fn write_pending_records(client: &mut Client) {
     client.0.conn.write_tls(&mut client.0.sock).unwrap();
 }
 
 #[test]
-fn new_keys_in_a_tunnel_reset_the_session() {
+fn key_update_in_a_tunnel_resets_the_session() {
     let Some((certificate, mut relay)) = scene() else { return };
     for bytes in [6, 300_000] {
         let (listener, address) = server();
@@ -228,14 +228,14 @@ fn new_keys_in_a_tunnel_reset_the_session() {
         assert!(read_exactly(&mut at_server, bytes) == before);
         client.0.conn.refresh_traffic_keys().unwrap();
         client.0.conn.writer().write_all(b"after").unwrap();
-        write_at_once(&mut client);
+        write_pending_records(&mut client);
         assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
-        assert_new_keys(&mut relay);
+        assert_ended_by_key_update(&mut relay);
     }
 }
 
 #[test]
-fn openssl_changes_its_keys_by_a_command() {
+fn key_update_of_openssl_resets_the_session() {
     let Some((certificate, mut relay)) = scene() else { return };
     let (listener, address) = server();
     let mut openssl = program("openssl", &certificate.folder);
@@ -249,21 +249,21 @@ fn openssl_changes_its_keys_by_a_command() {
     let mut at_server = accept(&listener);
     input.write_all(b"K\n").unwrap();
     assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
-    assert_new_keys(&mut relay);
+    assert_ended_by_key_update(&mut relay);
     drop(input);
     openssl.wait().unwrap();
 }
 
-/// The kernel gets the keys of the last change.
+/// The kernel gets the keys of the last key update.
 #[test]
-fn keys_that_change_before_the_tunnel_are_those_of_the_kernel() {
+fn key_update_before_the_tunnel_reaches_the_kernel() {
     let Some((certificate, mut relay)) = scene() else { return };
     let (address, serving) = echo_at_end();
     let mut client = certificate.client(relay.address());
     let request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n");
     client.0.conn.writer().write_all(request.as_bytes()).unwrap();
     client.0.conn.refresh_traffic_keys().unwrap();
-    write_at_once(&mut client);
+    write_pending_records(&mut client);
     assert!(client.read_exactly(39).starts_with(b"HTTP/1.1 200 "));
     let bytes = pattern(300_000);
     client.send(&bytes);
@@ -275,7 +275,7 @@ fn keys_that_change_before_the_tunnel_are_those_of_the_kernel() {
 
 /// The kernel cannot open a record of which this process has read a part.
 #[test]
-fn a_record_that_has_come_in_part_keeps_the_session_in_user_space() {
+fn partial_record_keeps_the_session_in_user_space() {
     let Some((certificate, mut relay)) = scene() else { return };
     let (listener, address) = server();
     let mut client = certificate.client(relay.address());
@@ -297,9 +297,9 @@ fn a_record_that_has_come_in_part_keeps_the_session_in_user_space() {
     assert_eq!(spliced(&relay.closed()), 0);
 }
 
-/// A record that comes alone is reported by epoll, and one behind another record only by splice(2), once.
+/// epoll reports a record that arrives alone. Only splice(2) reports a record behind another record, and only once.
 #[test]
-fn a_changed_record_behind_spliced_ones_resets_the_session() {
+fn altered_record_after_spliced_records_resets_the_session() {
     let Some((certificate, mut relay)) = scene() else { return };
     for header in [[23, 3, 3, 0, 32], [23, 1, 1, 0, 32], [23, 3, 3, 255, 255]] {
         for is_alone in [true, false] {
@@ -324,7 +324,7 @@ fn a_changed_record_behind_spliced_ones_resets_the_session() {
 
 /// close(2) discards the part of a record for which the send buffer has no room, and a small buffer has room for few records.
 #[test]
-fn the_end_comes_behind_the_last_byte_for_a_slow_client() {
+fn close_notify_follows_the_last_byte_with_a_small_send_buffer() {
     let Some((certificate, _)) = scene() else { return };
     let keys = certificate.keys();
     let small = "[profile.small]\nsndbuf = \"32KiB\"\n";
@@ -346,7 +346,7 @@ fn the_end_comes_behind_the_last_byte_for_a_slow_client() {
     written.recv().unwrap();
     cipher_of(&relay, "spliced");
     client.0.conn.send_close_notify();
-    write_at_once(&mut client);
+    write_pending_records(&mut client);
     let (heard, ending) = client.hear_out();
     join(serving);
     assert!(heard == bytes && ending == Some(Ending::Clean), "{} bytes, {ending:?}", heard.len());
@@ -354,7 +354,7 @@ fn the_end_comes_behind_the_last_byte_for_a_slow_client() {
 }
 
 #[test]
-fn doctor_tells_whether_tunnels_of_tls_listeners_are_spliced() {
+fn doctor_reports_kernel_tls_for_tls_listeners_only() {
     let Some(certificate) = Certificate::new() else { return };
     let verdict = |keys: &str| {
         let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{keys}");

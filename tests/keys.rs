@@ -21,7 +21,7 @@ fn keygen() -> (String, String) {
 }
 
 #[test]
-fn a_generated_key_is_a_key_file_and_a_relay_s_key() {
+fn generated_key_is_a_valid_key_file_and_relay_key() {
     let folder = Folder::new();
     let (text, own) = keygen();
     let (_, other) = keygen();

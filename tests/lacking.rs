@@ -9,7 +9,7 @@ use harness::{Folder, Relay, ekiden, skipped};
 const REMEDY: [&str; 2] = ["--no-default-features", "cargo build --release"];
 
 #[test]
-fn what_is_not_built_in_says_how_to_get_it() {
+fn missing_features_are_reported_with_their_remedy() {
     for arguments in ["cc list", "cc load ctcp --older", "aqm attach --dev eth0", "aqm", "cc"] {
         let output = ekiden().args(arguments.split(' ')).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -21,7 +21,7 @@ fn what_is_not_built_in_says_how_to_get_it() {
 }
 
 #[test]
-fn a_profile_that_names_one_of_ours_has_the_nearest_and_says_so() {
+fn missing_congestion_control_is_reported_with_its_remedy() {
     let folder = Folder::new();
     let file = folder.write("relay.toml", "version = 1\n[profile.p]\ncongestion = \"hybla\"\n");
     let mut command = ekiden();

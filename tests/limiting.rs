@@ -17,12 +17,12 @@ const BLOCK: usize = 32 * 1024;
 const EVERY: Duration = Duration::from_millis(20);
 
 /// A writer with a limited rate, which ends the stream when the value is dropped.
-struct Slow {
+struct SlowWriter {
     stop: Option<Sender<()>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl Slow {
+impl SlowWriter {
     fn begin(mut stream: TcpStream) -> Self {
         let (stop, stopped) = channel::<()>();
         let writer = std::thread::spawn(move || {
@@ -34,7 +34,7 @@ impl Slow {
     }
 }
 
-impl Drop for Slow {
+impl Drop for SlowWriter {
     fn drop(&mut self) {
         self.stop.take();
         self.writer.take().map(join);
@@ -63,25 +63,25 @@ fn limit(relay: &Relay, direction: &str) -> Value {
     })
 }
 
-/// Waits until `by` is the limit. While buffers fill, a flooding sender that gets no processor time may be it for a moment.
+/// Waits until `by` is the limit. While buffers fill, a flooding sender without processor time may be the limit for a moment.
 fn settled_limit(relay: &Relay, direction: &str, by: &str) -> Value {
     eventually(by, || Some(limit(relay, direction)).filter(|limit| limit["by"] == by))
 }
 
-fn assert_is(limit: &Value, section: &str, by: &str) {
+fn assert_limit(limit: &Value, section: &str, by: &str) {
     assert_eq!((&limit["section"], &limit["by"]), (&section.into(), &by.into()), "{limit}");
     let why = limit["why"].as_str().unwrap();
     assert!(why.contains("bit/s") && !why.contains("NaN") && !why.contains("inf"), "{why}");
 }
 
 #[test]
-fn a_client_that_does_not_read_is_slow() {
+fn client_that_does_not_read_is_reported_as_slow() {
     let (listener, target) = server();
     let mut relay = relay_to(target);
     let client = relay.connect();
     let far = flood(accept(&listener));
-    assert_is(&settled_limit(&relay, "down", "client_slow"), "down", "client_slow");
-    assert_eq!(relay.sessions()[0]["limits"]["up"], Value::Null, "nothing went there");
+    assert_limit(&settled_limit(&relay, "down", "client_slow"), "down", "client_slow");
+    assert_eq!(relay.sessions()[0]["limits"]["up"], Value::Null, "no bytes were sent in this direction");
 
     reset(client);
     join(far);
@@ -91,42 +91,42 @@ fn a_client_that_does_not_read_is_slow() {
 }
 
 #[test]
-fn a_server_that_does_not_read_is_slow() {
+fn server_that_does_not_read_is_reported_as_slow() {
     let (listener, target) = server();
     let relay = relay_to(target);
     let near = flood(relay.connect());
     let far = accept(&listener);
-    assert_is(&settled_limit(&relay, "up", "server_slow"), "up", "server_slow");
+    assert_limit(&settled_limit(&relay, "up", "server_slow"), "up", "server_slow");
     reset(far);
     join(near);
 }
 
 #[test]
-fn a_server_that_writes_with_pauses_is_slow() {
+fn server_that_writes_with_pauses_is_reported_as_slow() {
     let (listener, target) = server();
     let mut relay = relay_to(target);
     let client = reader(relay.connect());
-    let far = Slow::begin(accept(&listener));
-    assert_is(&limit(&relay, "down"), "up", "server_slow");
+    let far = SlowWriter::begin(accept(&listener));
+    assert_limit(&limit(&relay, "down"), "up", "server_slow");
     drop(far);
     assert!(join(client) > 0);
     assert_eq!(relay.closed()["limited"], "up:server_slow");
 }
 
 #[test]
-fn a_client_that_writes_with_pauses_is_slow() {
+fn client_that_writes_with_pauses_is_reported_as_slow() {
     let (listener, target) = server();
     let mut relay = relay_to(target);
-    let near = Slow::begin(relay.connect());
+    let near = SlowWriter::begin(relay.connect());
     let far = reader(accept(&listener));
-    assert_is(&limit(&relay, "up"), "down", "client_slow");
+    assert_limit(&limit(&relay, "up"), "down", "client_slow");
     drop(near);
     assert!(join(far) > 0);
     assert_eq!(relay.closed()["limited"], "down:client_slow");
 }
 
 #[test]
-fn a_session_without_bytes_is_limited_by_nothing() {
+fn session_with_few_bytes_has_no_limit() {
     let (listener, target) = server();
     let relay = relay_to(target);
     let mut client = relay.connect();
@@ -136,7 +136,7 @@ fn a_session_without_bytes_is_limited_by_nothing() {
     client.write_all(b"hello").unwrap();
     let mut five = [0; 5];
     far.read_exact(&mut five).unwrap();
-    let limits = eventually("what has moved", || {
+    let limits = eventually("the transferred bytes", || {
         let session = relay.sessions()[0].clone();
         (session["bytes_up"] == 5).then(|| session["limits"].clone())
     });
@@ -144,7 +144,7 @@ fn a_session_without_bytes_is_limited_by_nothing() {
 }
 
 #[test]
-fn status_has_a_table_of_them() {
+fn status_lists_the_limit_of_a_session() {
     let (listener, target) = server();
     let relay = relay_to(target);
     let client = relay.connect();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use harness::*;
 
-fn parrot() -> SocketAddr {
+fn echo_server() -> SocketAddr {
     serve(|mut stream| {
         let mut bytes = [0; 65_536];
         while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -20,13 +20,13 @@ fn parrot() -> SocketAddr {
     })
 }
 
-fn echoes(stream: &mut TcpStream) {
+fn assert_echo(stream: &mut TcpStream) {
     stream.write_all(b"echo").unwrap();
     assert_eq!(read_exactly(stream, 4), b"echo");
 }
 
 /// `ekiden` under a shell's `ulimit`.
-fn limited(flags: &str, arguments: &[&str]) -> Command {
+fn ekiden_with_ulimit(flags: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit {flags}; exec \"$0\" \"$@\"");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_ekiden"), "run"]).args(arguments);
@@ -44,11 +44,11 @@ fn config(folder: &Folder, limits: &str, target: SocketAddr) -> String {
 #[test]
 fn at_the_session_limit_clients_wait_and_none_is_refused() {
     let folder = Folder::new();
-    let file = config(&folder, "sessions = 2", parrot());
+    let file = config(&folder, "sessions = 2", echo_server());
     let mut relay = Relay::run(&["-c", &file], 1);
     let (mut first, mut second, mut third) = (relay.connect(), relay.connect(), relay.connect());
-    echoes(&mut first);
-    echoes(&mut second);
+    assert_echo(&mut first);
+    assert_echo(&mut second);
     let paused = relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
     third.write_all(b"echo").unwrap();
@@ -60,11 +60,11 @@ fn at_the_session_limit_clients_wait_and_none_is_refused() {
 /// A connection that waits for a place is served with the configuration in force when the place becomes free.
 #[test]
 fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
-    let (folder, old, new) = (Folder::new(), parrot(), serve(|mut stream| stream.write_all(b"new!").unwrap()));
+    let (folder, old, new) = (Folder::new(), echo_server(), serve(|mut stream| stream.write_all(b"new!").unwrap()));
     let file = config(&folder, "sessions = 1", old);
     let mut relay = Relay::run(&["-c", &file], 1);
     let mut first = relay.connect();
-    echoes(&mut first);
+    assert_echo(&mut first);
     relay.next(|event| event["event"] == "accept_paused");
     let mut waiting = relay.connect();
     waiting.write_all(b"echo").unwrap();
@@ -78,19 +78,19 @@ fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
 }
 
 #[test]
-fn one_client_cannot_take_all_places() {
+fn one_client_cannot_exceed_its_session_limit() {
     let folder = Folder::new();
-    let file = config(&folder, "sessions_per_client = 2", parrot());
+    let file = config(&folder, "sessions_per_client = 2", echo_server());
     let mut relay = Relay::run(&["-c", &file], 1);
     let (mut first, mut second) = (relay.connect(), relay.connect());
-    echoes(&mut first);
-    echoes(&mut second);
+    assert_echo(&mut first);
+    assert_echo(&mut second);
     let mut third = relay.connect();
     assert!(matches!(third.read(&mut [0]), Err(error) if error.kind() == ErrorKind::ConnectionReset));
     assert_eq!(relay.closed()["end"], "client_limit");
     drop(second);
     relay.closed();
-    echoes(&mut relay.connect());
+    assert_echo(&mut relay.connect());
 }
 
 /// With 64 descriptors there is no room for forty sessions. Single sessions may fail; the relay keeps running, and
@@ -98,21 +98,21 @@ fn one_client_cannot_take_all_places() {
 #[test]
 fn out_of_descriptors_the_relay_pauses_and_recovers() {
     let folder = Folder::new();
-    let file = config(&folder, "sessions = 1000", parrot());
-    let mut relay = Relay::start(&mut limited("-n 64", &["-c", &file]), 1);
+    let file = config(&folder, "sessions = 1000", echo_server());
+    let mut relay = Relay::start(&mut ekiden_with_ulimit("-n 64", &["-c", &file]), 1);
     let mut clients: Vec<TcpStream> = (0..40).map(|_| relay.connect()).collect();
     relay.next(|event| event["event"] == "accept_paused");
-    echoes(&mut clients[0]);
+    assert_echo(&mut clients[0]);
     drop(clients);
     relay.next(|event| event["event"] == "accept_resumed");
     eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
-    echoes(&mut relay.connect());
+    assert_echo(&mut relay.connect());
 }
 
 /// Descriptors that other code took: the relay's own count permits accept(2), and accept(2) fails.
 #[test]
-fn accept_that_fails_is_tried_again() {
-    let target = parrot();
+fn failed_accept_is_retried() {
+    let target = echo_server();
     let url = format!("tcp://127.0.0.1:0/{target}");
     let mut relay = Relay::listen(&[&url]);
     let id = relay.id().to_string();
@@ -123,18 +123,18 @@ fn accept_that_fails_is_tried_again() {
     let paused = relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "out_of_descriptors");
     assert!(limit("--nofile=1024:").success());
-    echoes(&mut client);
+    assert_echo(&mut client);
 }
 
 /// The admin listener responds when sessions have taken all descriptors of their limit.
 #[test]
-fn without_descriptors_the_admin_listener_answers() {
+fn admin_listener_responds_without_free_descriptors() {
     let folder = Folder::new();
-    let file = config(&folder, "sessions = 1000", parrot());
-    let mut relay = Relay::start(&mut limited("-n 64", &["-c", &file]), 1);
-    // Sessions that have no server yet may fail; this one has.
+    let file = config(&folder, "sessions = 1000", echo_server());
+    let mut relay = Relay::start(&mut ekiden_with_ulimit("-n 64", &["-c", &file]), 1);
+    // Sessions without a connection to the server may fail; this session has a connection.
     let mut served = relay.connect();
-    echoes(&mut served);
+    assert_echo(&mut served);
     let clients: Vec<TcpStream> = (0..64).map(|_| relay.connect()).collect();
     relay.next(|event| event["event"] == "accept_paused");
     // The test takes the descriptors that sessions have left: no descriptor below the limit is free.
@@ -156,15 +156,15 @@ fn without_descriptors_the_admin_listener_answers() {
 
 /// The admin listener's reserve of descriptors lies above the limit of the sessions.
 #[test]
-fn sessions_do_not_get_the_descriptors_of_the_admin_listener() {
-    let relay = Relay::start(&mut limited("-n 64", &["-L", "auto://127.0.0.1:0"]), 1);
+fn descriptors_are_reserved_for_the_admin_listener() {
+    let relay = Relay::start(&mut ekiden_with_ulimit("-n 64", &["-L", "auto://127.0.0.1:0"]), 1);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let numbers: Vec<&str> = files.split_whitespace().skip(3).take(2).collect();
     assert_eq!(numbers, ["56", "64"], "{files}");
 }
 
-/// Makes pipes of 1 MiB until the user's quota is used up (pipe(7)), says so, and holds them until its input ends.
+/// Makes pipes of 1 MiB until the user's quota is used up (pipe(7)), prints `full`, and holds the pipes until its input ends.
 const PIPE_HOARDER: &str = "
 import fcntl, os, sys
 pipes = []
@@ -225,10 +225,10 @@ fn without_pipes_bytes_are_copied() {
 /// Many sessions at once, all moving bytes, leave no descriptor or pipe behind.
 #[test]
 fn a_thousand_sessions_leave_no_descriptor_behind() {
-    let target = parrot();
+    let target = echo_server();
     let url = format!("tcp://127.0.0.1:0/{target}");
     let relay = Relay::listen(&[&url]);
-    echoes(&mut relay.connect());
+    assert_echo(&mut relay.connect());
     eventually("the first session to end", || relay.sessions().is_empty().then_some(()));
     let before = relay.descriptors();
     let block = pattern(200_000);
@@ -242,5 +242,5 @@ fn a_thousand_sessions_leave_no_descriptor_behind() {
         assert_eq!(read_all(client), b"");
     }
     drop(clients);
-    eventually("all descriptors to come back", || (relay.descriptors() <= before).then_some(()));
+    eventually("the release of all descriptors", || (relay.descriptors() <= before).then_some(()));
 }

@@ -13,7 +13,7 @@ use harness::*;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-/// Addresses that appear in no line for another reason.
+/// Addresses that appear in log lines only as the client or the server.
 const CLIENT: [u8; 4] = [127, 9, 8, 7];
 const SERVER: [u8; 4] = [127, 6, 5, 4];
 
@@ -38,7 +38,7 @@ fn client(to: SocketAddr) -> TcpStream {
     patient(socket.into())
 }
 
-/// A session through SOCKS that has ended, and the answer of the relay.
+/// Runs a session through SOCKS to its end. Returns the reply code of the relay.
 fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
     let mut stream = client(relay);
     let (SocketAddr::V4(to), [high, low]) = (to, to.port().to_be_bytes()) else { panic!("IPv4 only") };
@@ -79,48 +79,48 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
 }
 
 /// Ends a relay, and returns all its log lines.
-fn all(relay: &mut Relay) -> Vec<Value> {
+fn stop_and_read_events(relay: &mut Relay) -> Vec<Value> {
     eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
     relay.signal("TERM");
     assert_eq!(relay.exit_code(), Some(0));
     relay.rest()
 }
 
-fn words(events: &[Value]) -> Vec<&str> {
+fn event_names(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["event"].as_str().unwrap()).collect()
 }
 
 #[test]
-fn off_is_silent_however_it_is_written() {
+fn every_notation_of_level_off_silences_the_log() {
     for (log, arguments) in
         [("log = \"off\"", &[][..]), ("[log]\nlevel = \"off\"", &[]), ("log = \"sessions\"", &["--log-level", "off"])]
     {
         let (mut relay, address, _folder) = start(log, arguments);
         assert_eq!(session(address, origin()), 0);
         assert_eq!(session(address, nobody()), 5);
-        assert_eq!(all(&mut relay), [Value::Null; 0], "{log} {arguments:?}");
+        assert_eq!(stop_and_read_events(&mut relay), [Value::Null; 0], "{log} {arguments:?}");
     }
 }
 
 #[test]
-fn problems_are_sessions_that_failed_and_what_happens_to_the_relay() {
+fn problems_level_logs_failed_sessions_and_relay_events() {
     let (mut relay, address, _folder) = start("log = \"problems\"", &[]);
     assert_eq!(session(address, origin()), 0);
     assert!(page(address, origin()).starts_with("HTTP/1.1 200"));
     assert_eq!(session(address, nobody()), 5);
     assert!(page(address, nobody()).starts_with("HTTP/1.1 502"));
-    let events = all(&mut relay);
+    let events = stop_and_read_events(&mut relay);
     let closed: Vec<&Value> = events.iter().filter(|event| event["event"] == "closed").collect();
     assert!(!closed.is_empty() && closed.iter().all(|event| event["end"] == "refused"), "{closed:#?}");
     let requests: Vec<&Value> = events.iter().filter(|event| event["event"] == "request").collect();
     assert!(requests.iter().all(|event| event["status"] == 502), "{requests:#?}");
     for word in ["listening", "draining", "stopped"] {
-        assert!(words(&events).contains(&word), "no {word} in {events:#?}");
+        assert!(event_names(&events).contains(&word), "no {word} in {events:#?}");
     }
 }
 
 #[test]
-fn clients_and_targets_are_left_out_on_request() {
+fn redact_hides_clients_and_targets() {
     for format in ["json", "text"] {
         for (redact, hidden, shown) in [
             ("[]", &[][..], &["127.9.8.7", "127.6.5.4"][..]),
@@ -128,7 +128,7 @@ fn clients_and_targets_are_left_out_on_request() {
             ("[\"target\"]", &["127.6.5.4"], &["127.9.8.7"]),
             ("[\"client\", \"target\"]", &["127.9.8.7", "127.6.5.4"], &[]),
         ] {
-            let text = logged(format, redact);
+            let text = log_text(format, redact);
             let lines: Vec<&str> =
                 text.lines().filter(|line| line.contains("closed") || line.contains("request")).collect();
             assert!(lines.len() >= 5, "{text}");
@@ -143,7 +143,7 @@ fn clients_and_targets_are_left_out_on_request() {
 }
 
 /// The lines of a relay with this format and redaction for two sessions, two requests and a refused target.
-fn logged(format: &str, redact: &str) -> String {
+fn log_text(format: &str, redact: &str) -> String {
     let folder = Folder::new();
     let text = format!(
         "version = 1\n[log]\nformat = \"{format}\"\nredact = {redact}\n[[listener]]\nname = \"door\"\n\
@@ -160,7 +160,7 @@ fn logged(format: &str, redact: &str) -> String {
         Some(line)
     };
     let address = loop {
-        let line = next(&mut text).expect("a line that tells the address");
+        let line = next(&mut text).expect("a line with the address");
         let found = line.split(['=', '"', ' ']).find_map(|word| word.parse::<SocketAddr>().ok());
         if let (true, Some(address)) = (line.contains("door"), found) {
             break address;
@@ -179,7 +179,7 @@ fn logged(format: &str, redact: &str) -> String {
     text
 }
 
-/// Each failed handshake used to be a line, without a bound.
+/// Each failed handshake used to write a line, without a bound.
 #[test]
 fn failed_handshakes_do_not_flood_the_log() {
     const MANY: u64 = 600;
@@ -200,7 +200,7 @@ fn failed_handshakes_do_not_flood_the_log() {
         let lines = metrics.lines().filter_map(|line| line.strip_prefix("ekiden_sessions_closed_total{"));
         lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum::<u64>()
     };
-    eventually("all to be counted", || (closed(&relay) == MANY + 1).then_some(()));
+    eventually("all sessions in the metrics", || (closed(&relay) == MANY + 1).then_some(()));
     let seconds = began.elapsed().as_secs() + 1;
     let summary = relay.next(|event| event["event"] == "suppressed");
     assert_eq!(summary["reason"], "bad_handshake", "{summary}");
@@ -208,17 +208,17 @@ fn failed_handshakes_do_not_flood_the_log() {
     relay.signal("TERM");
     let mut events = relay.rest();
     events.push(summary);
-    let of = |word: &str| events.iter().filter(move |event| event["event"] == word).collect::<Vec<_>>();
-    let written = of("closed").len() as u64;
-    let suppressed: u64 = of("suppressed").iter().map(|event| event["lines"].as_u64().unwrap()).sum();
+    let events_named = |word: &str| events.iter().filter(move |event| event["event"] == word).collect::<Vec<_>>();
+    let written = events_named("closed").len() as u64;
+    let suppressed: u64 = events_named("suppressed").iter().map(|event| event["lines"].as_u64().unwrap()).sum();
     // `next` has already taken the line of the other source.
-    assert_eq!(written + suppressed, MANY, "each is a line or counted: {:?}", words(&events));
+    assert_eq!(written + suppressed, MANY, "each session is a line or is counted: {:?}", event_names(&events));
     assert!(written <= 50 + seconds, "{written} lines of one source in {seconds} s");
-    assert!(of("suppressed").len() as u64 <= seconds + 2, "a summary more often than once in a second");
+    assert!(events_named("suppressed").len() as u64 <= seconds + 2, "more than one summary per second");
 }
 
 #[test]
-fn check_knows_the_keys_of_the_log() {
+fn check_validates_the_log_settings() {
     let folder = Folder::new();
     let check = |text: &str| {
         let text = format!("version = 1\n{text}\n[[listener]]\nbind = \"127.0.0.1:0\"\n");

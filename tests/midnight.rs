@@ -1,4 +1,4 @@
-//! Quotas begin anew at midnight. The test sets the clock of the virtual machine, so it is the only one of its process.
+//! Quotas are reset at midnight. The test sets the clock of the virtual machine, so it runs alone in its process.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -20,7 +20,7 @@ const LIMITS: &str =
     "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n[user.bob]\nquota = \"1MiB/month\"\n";
 
 #[test]
-fn a_quota_begins_anew_at_midnight() {
+fn quotas_reset_at_midnight_utc() {
     if missing(&["curl"]) {
         return;
     }
@@ -47,8 +47,8 @@ fn a_quota_begins_anew_at_midnight() {
     pause_until(Instant::now() + Duration::from_millis(7800));
     assert_eq!(scene.download("alice", 100_000).code, 0);
     pause_until(Instant::now() + Duration::from_secs(2));
-    assert_eq!(scene.used(), 0, "another day");
-    assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the same month");
+    assert_eq!(scene.used(), 0, "the daily quota is reset");
+    assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the monthly quota remains");
     let events = [
         scene.relay.next(|event| event["event"] == "quota_used"),
         scene.relay.next(|event| event["event"] == "quota_used"),

@@ -36,7 +36,7 @@ fn a_closed_standard_output_ends_a_command_without_a_message() {
 }
 
 #[test]
-fn check_shows_every_mistake_and_the_exit_code_tells() {
+fn check_reports_every_error_and_sets_the_exit_code() {
     let folder = Folder::new();
     let bad = folder.write(
         "bad.toml",
@@ -46,7 +46,7 @@ fn check_shows_every_mistake_and_the_exit_code_tells() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     for expected in ["farward", "forward", "limits.head", "listener[1].kind", "allow_open", "bad.toml:2"] {
-        assert!(said.contains(expected), "no word of {expected} in:\n{said}");
+        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
     }
     let good = folder.write("good.toml", config(&[("a", nobody())]));
     let output = ekiden().arg("check").arg(&good).output().unwrap();
@@ -54,7 +54,7 @@ fn check_shows_every_mistake_and_the_exit_code_tells() {
 }
 
 #[test]
-fn a_second_relay_on_the_same_port_is_told_so() {
+fn port_in_use_by_another_relay_is_reported() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let output =
         ekiden().args(["run", "--admin", "off", "-L", &format!("auto://{}", relay.address())]).output().unwrap();
@@ -64,7 +64,7 @@ fn a_second_relay_on_the_same_port_is_told_so() {
 }
 
 #[test]
-fn reload_swaps_for_new_sessions_and_leaves_running_ones_alone() {
+fn reload_applies_to_new_sessions_only() {
     let folder = Folder::new();
     let file = folder.write("ekiden.toml", config(&[("door", greeter("old"))]));
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
@@ -85,7 +85,7 @@ fn reload_swaps_for_new_sessions_and_leaves_running_ones_alone() {
 }
 
 #[test]
-fn a_broken_configuration_is_refused_on_reload_and_the_old_one_stays() {
+fn rejected_reload_keeps_the_old_configuration() {
     let folder = Folder::new();
     let file = folder.write("ekiden.toml", config(&[("door", greeter("old"))]));
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
@@ -158,7 +158,7 @@ fn status_and_metrics_show_a_running_session() {
 }
 
 #[test]
-fn status_without_a_relay_says_so() {
+fn status_without_a_relay_reports_an_error() {
     let output = ekiden().args(["status", "--admin", "unix:/nonexistent/ekiden.sock"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no relay answers"));
@@ -176,11 +176,11 @@ fn the_admin_listener_answers_loopback_names_only() {
 }
 
 #[test]
-fn doctor_runs_and_knows_the_built_in_profiles() {
+fn doctor_reports_kernel_settings_and_built_in_profiles() {
     let output = ekiden().arg("doctor").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     for expected in ["kernel", "send buffer ceiling", "profile longhaul"] {
-        assert!(said.contains(expected), "no word of {expected} in:\n{said}");
+        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
     }
 }
 

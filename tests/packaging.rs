@@ -11,7 +11,7 @@ use harness::{Folder, ekiden, skipped};
 
 const EXAMPLE: &str = include_str!("../ekiden.example.toml");
 
-fn said(command: &mut Command) -> String {
+fn stdout(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -19,7 +19,7 @@ fn said(command: &mut Command) -> String {
 
 /// The names in the list below `Commands:`, as `--help` shows them after these words.
 fn subcommands(words: &[&str]) -> Vec<String> {
-    let help = said(ekiden().args(words).arg("--help"));
+    let help = stdout(ekiden().args(words).arg("--help"));
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names =
         list.take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  ") && !line.starts_with("   "));
@@ -29,7 +29,7 @@ fn subcommands(words: &[&str]) -> Vec<String> {
 /// Everything `ekiden man` writes: file names below the folder, and texts.
 fn pages() -> BTreeMap<String, String> {
     let folder = Folder::new();
-    said(ekiden().arg("man").arg(&folder.0));
+    stdout(ekiden().arg("man").arg(&folder.0));
     let files = ["man1", "man5"].map(|section| std::fs::read_dir(folder.0.join(section)).unwrap());
     let read = |path: PathBuf| {
         let name = path.strip_prefix(&folder.0).unwrap().display().to_string();
@@ -68,19 +68,19 @@ fn every_command_has_a_manual_page_and_every_option_is_explained() {
 }
 
 #[test]
-fn the_page_of_the_configuration_says_all_that_the_example_says() {
+fn configuration_page_contains_every_word_of_the_example() {
     let page = words(&pages()["man5/ekiden.toml.5"]);
     let mut at = page.iter();
     // The first line has the example's own file name.
     for (number, line) in EXAMPLE.lines().enumerate().skip(1) {
         for word in words(line) {
-            assert!(at.any(|said| *said == word), "line {}: {word} is missing, or not where it belongs", number + 1);
+            assert!(at.any(|said| *said == word), "line {}: {word} is missing or out of order", number + 1);
         }
     }
 }
 
 #[test]
-fn groff_has_nothing_to_say_of_the_pages() {
+fn groff_accepts_the_manual_pages_without_warnings() {
     if Command::new("groff").arg("--version").output().is_err() {
         skipped("groff is not installed (Debian: groff-base)");
         return;
@@ -98,20 +98,20 @@ fn groff_has_nothing_to_say_of_the_pages() {
 fn completions_name_every_command_and_bash_completes_them() {
     let commands = subcommands(&[]);
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let script = said(ekiden().args(["completions", shell]));
+        let script = stdout(ekiden().args(["completions", shell]));
         for command in &commands {
-            assert!(script.contains(command), "{shell}: no word of {command}");
+            assert!(script.contains(command), "{shell}: {command} is missing");
         }
     }
     let folder = Folder::new();
-    let script = folder.write("completions", said(ekiden().args(["completions", "bash"])));
+    let script = folder.write("completions", stdout(ekiden().args(["completions", "bash"])));
     let ask = |typed: &str, word: &str| {
         let ask = format!(
             "source {}; COMP_WORDS=({typed} {word}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _ekiden ekiden '{word}' \
              \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
             script.display()
         );
-        said(Command::new("bash").args(["--norc", "-c", &ask])).trim().to_owned()
+        stdout(Command::new("bash").args(["--norc", "-c", &ask])).trim().to_owned()
     };
     assert_eq!(ask("ekiden", "che"), "check");
     assert_eq!(ask("ekiden rules", "pri"), "print");
@@ -119,22 +119,22 @@ fn completions_name_every_command_and_bash_completes_them() {
 }
 
 #[test]
-fn what_packages_configure_is_right_and_open_to_nobody() {
-    for (file, doors) in [("packaging/ekiden.toml", 1), ("packaging/openwrt/ekiden/files/ekiden.toml", 2)] {
+fn packaged_configurations_are_valid_and_bind_to_loopback() {
+    for (file, listener_count) in [("packaging/ekiden.toml", 1), ("packaging/openwrt/ekiden/files/ekiden.toml", 2)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        let verdict = said(ekiden().arg("check").arg(&path));
+        let verdict = stdout(ekiden().arg("check").arg(&path));
         assert!(verdict.contains("ok, 1 listener(s)"), "{verdict}");
         let text = std::fs::read_to_string(path).unwrap();
         let binds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("bind = ")).collect();
-        assert_eq!(binds.len(), doors, "{file}: {binds:?}");
+        assert_eq!(binds.len(), listener_count, "{file}: {binds:?}");
         assert!(binds.iter().all(|at| at.starts_with("\"127.0.0.1:")), "{file}: {binds:?}");
     }
 }
 
 #[test]
-fn the_examples_in_packaged_configurations_are_right_too() {
+fn commented_examples_in_the_packaged_configuration_are_valid() {
     let text = include_str!("../packaging/ekiden.toml");
-    let key = said(ekiden().arg("keygen"));
+    let key = stdout(ekiden().arg("keygen"));
     let public = key.lines().find_map(|line| line.strip_prefix("public-key: ")).unwrap();
     let used = text.replace("\n#[[", "\n[[").replace("PUBLIC", public);
     let used: String = used
@@ -142,7 +142,7 @@ fn the_examples_in_packaged_configurations_are_right_too() {
         .map(|line| line.strip_prefix('#').filter(|rest| rest.starts_with(char::is_alphabetic)).unwrap_or(line))
         .fold(String::new(), |all, line| all + line + "\n");
     let folder = Folder::new();
-    let verdict = said(ekiden().arg("check").arg(folder.write("ekiden.toml", used)));
+    let verdict = stdout(ekiden().arg("check").arg(folder.write("ekiden.toml", used)));
     assert!(verdict.contains("ok, 1 listener(s), 1 relay(s)"), "{verdict}");
 }
 
@@ -158,7 +158,7 @@ procd_add_reload_trigger() { echo trigger \"$@\"; }
 ";
 
 #[test]
-fn the_init_script_starts_what_is_configured_and_nothing_with_mistakes() {
+fn init_script_starts_the_relay_only_if_enabled_and_valid() {
     let folder = Folder::new();
     let script = include_str!("../packaging/openwrt/ekiden/files/ekiden.init");
     let script = script.replace("/usr/bin/ekiden", env!("CARGO_BIN_EXE_ekiden"));
@@ -172,16 +172,16 @@ fn the_init_script_starts_what_is_configured_and_nothing_with_mistakes() {
         let output = shell.output().unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
-    let (fine, told) = start("1", &good);
+    let (started, printed) = start("1", &good);
     let command = format!("command {} run -c {}\n", env!("CARGO_BIN_EXE_ekiden"), good.display());
-    assert!(fine && told.contains(&command) && told.ends_with("closed\n"), "{told}");
-    assert!(told.contains("user ekiden\n"), "{told}");
-    assert!(matches!(start("0", &good), (true, told) if told.is_empty()));
-    assert!(matches!(start("1", &bad), (false, told) if !told.contains("command")));
+    assert!(started && printed.contains(&command) && printed.ends_with("closed\n"), "{printed}");
+    assert!(printed.contains("user ekiden\n"), "{printed}");
+    assert!(matches!(start("0", &good), (true, printed) if printed.is_empty()));
+    assert!(matches!(start("1", &bad), (false, printed) if !printed.contains("command")));
 }
 
 #[test]
-fn shells_understand_the_scripts() {
+fn packaging_scripts_have_valid_shell_syntax() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
     let scripts = [
         "build-deb",
@@ -199,11 +199,11 @@ fn shells_understand_the_scripts() {
         "try-dist",
     ];
     for script in scripts {
-        said(Command::new("sh").arg("-n").arg(root.join(script)));
+        stdout(Command::new("sh").arg("-n").arg(root.join(script)));
     }
 }
 
-/// Lists the kernel of the cache, and builds another one.
+/// A stub of ekiden-lab: `list` prints the cached kernel, `build` prints another kernel.
 const FAKE_LAB: &str = r#"#!/bin/sh
 case "$2" in
     list) echo "7.2.12-ekiden        $XDG_CACHE_HOME/ekiden-lab/kernels/cached/linux" ;;
@@ -216,8 +216,8 @@ fn kernel_package(folder: &Path) -> (String, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/build-kernel-deb");
     let mut command = Command::new("sh");
     command.arg(script).arg(folder.join("lab")).arg("1.2-3").env("XDG_CACHE_HOME", folder);
-    let package = said(command.env("CARGO_TARGET_DIR", folder.join("target")));
-    let ask = |option: &str, more: &[&str]| said(Command::new("dpkg-deb").arg(option).arg(package.trim()).args(more));
+    let package = stdout(command.env("CARGO_TARGET_DIR", folder.join("target")));
+    let ask = |option: &str, more: &[&str]| stdout(Command::new("dpkg-deb").arg(option).arg(package.trim()).args(more));
     (ask("--contents", &[]), ask("--field", &["Built-Using"]))
 }
 
@@ -283,7 +283,7 @@ endef
 ";
 
 #[test]
-fn the_recipe_for_routers_takes_along_all_it_needs() {
+fn openwrt_recipe_packages_all_required_files() {
     let folder = Folder::new();
     for below in ["include", "feeds/packages/lang/rust", "built/bin"] {
         std::fs::create_dir_all(folder.0.join(below)).unwrap();
@@ -296,17 +296,17 @@ fn the_recipe_for_routers_takes_along_all_it_needs() {
     let make = |goal: &str| {
         let mut make = Command::new("make");
         make.args(["-s", "--no-print-directory", "-C"]).arg(&recipe).arg(format!("TOPDIR={}", folder.0.display()));
-        said(make.env_remove("MAKEFLAGS").arg(goal))
+        stdout(make.env_remove("MAKEFLAGS").arg(goal))
     };
     assert_eq!(make("version").trim(), env!("CARGO_PKG_VERSION"));
     assert_eq!(make("maintainer").trim(), env!("CARGO_PKG_AUTHORS"));
     make("prepare");
     let manifest = folder.0.join("build/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
-    said(cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"]).arg(manifest));
+    stdout(cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"]).arg(manifest));
     // The lock file, a file embedded in the binary, and files named in the manifest.
     for file in ["Cargo.lock", "ekiden.example.toml", "tests/congestion/main.rs", "LICENSE-MIT"] {
-        assert!(folder.0.join("build").join(file).exists(), "{file} is not taken along");
+        assert!(folder.0.join("build").join(file).exists(), "{file} is not copied to the build directory");
     }
     make("install");
     for file in ["usr/bin/ekiden", "etc/init.d/ekiden", "etc/config/ekiden", "etc/ekiden/ekiden.toml"] {

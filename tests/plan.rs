@@ -20,10 +20,10 @@ const MASUYA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/plan-masuya.
 /// Table 4 of Masuya and Shimozono (2014): Mbit/s of 8 MiB from Tokyo to Yoron.
 const PUBLISHED: [(&[&str], f64); 4] = [(&["kagoshima"], 65.8), (&["fukuoka"], 58.6), (&[], 48.2), (&["osaka"], 48.1)];
 
-/// The next relay with the largest gain is at the measured place, the order of the paths is the measured order, and the
-/// rates agree within a fifth.
+/// The plan proposes the relay with the largest published gain, the paths have the published order, and the rates agree
+/// within 20 %.
 #[test]
-fn the_example_has_the_published_answer() {
+fn example_plan_matches_the_published_results() {
     let output = plan(&[MASUYA, "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -36,7 +36,7 @@ fn the_example_has_the_published_answer() {
         let seconds = path["completion_ms"][at_8_mib].as_f64().unwrap() / 1e3;
         let predicted = f64::from(8 << 20) * 8.0 / 1e6 / seconds;
         assert!((predicted / published - 1.0).abs() < 0.2, "{relays:?}: {predicted} for {published}");
-        assert!(predicted < before, "{relays:?} is faster than the one before it");
+        assert!(predicted < before, "{relays:?} is faster than the path before");
         before = predicted;
     }
 }
@@ -54,7 +54,7 @@ fn the_table_is_readable_in_80_columns() {
 }
 
 #[test]
-fn the_picture_is_a_drawing() {
+fn picture_is_written_as_svg() {
     let folder = Folder::new();
     let picture = folder.0.join("plan.svg");
     let output = plan(&[MASUYA, "--picture", picture.to_str().unwrap()]);
@@ -69,7 +69,7 @@ fn the_picture_is_a_drawing() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once_with_its_line() {
+fn all_errors_are_reported_with_their_lines() {
     let folder = Folder::new();
     let file = folder.write(
         "plan.toml",
@@ -101,7 +101,7 @@ to = \"x\"
     let output = plan(&[file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
-    let told = text(&output.stderr);
+    let errors = text(&output.stderr);
     for (line, part) in [
         (7, "site[2].role = \"rely\": expected \"client\""),
         (13, "rtt.a.c = \"-3ms\": expected a time above zero"),
@@ -112,13 +112,13 @@ to = \"x\"
         (23, "traffic[1].to = \"x\": expected a site"),
     ] {
         let expected = format!("plan.toml:{line}: {part}");
-        assert!(told.contains(&expected), "{expected} is missing in:\n{told}");
+        assert!(errors.contains(&expected), "{expected} is missing in:\n{errors}");
     }
-    assert_eq!(told.lines().count(), 7, "{told}");
+    assert_eq!(errors.lines().count(), 7, "{errors}");
 }
 
 #[test]
-fn a_detour_that_is_much_shorter_is_only_warned_of() {
+fn much_shorter_detour_is_only_a_warning() {
     let folder = Folder::new();
     let file = folder.write(
         "plan.toml",
@@ -135,7 +135,7 @@ fn a_detour_that_is_much_shorter_is_only_warned_of() {
 /// A refused connection yields a round trip as well; without any answer, positions are used or the plan fails with a
 /// reason.
 #[test]
-fn round_trips_are_measured_from_here() {
+fn round_trips_from_the_local_site_are_measured() {
     let (_listener, open) = server();
     let refuses = nobody();
     let folder = Folder::new();
@@ -158,13 +158,13 @@ fn round_trips_are_measured_from_here() {
     let file = folder.write("plan.toml", text_of("no-such-name.invalid:1"));
     let output = plan(&[file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
-    assert!(told.contains("a -> c: the round trip could not be measured: write it as rtt.a.c"), "{told}");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("a -> c: the round trip could not be measured: write it as rtt.a.c"), "{errors}");
 }
 
 /// Two distant cities on one host: the measured round trip is shorter than light needs.
 #[test]
-fn what_was_measured_is_doubted_as_well() {
+fn implausible_measured_round_trip_is_a_warning() {
     let (_listener, address) = server();
     let folder = Folder::new();
     let file = folder.write(
@@ -176,7 +176,7 @@ fn what_was_measured_is_doubted_as_well() {
         ),
     );
     let output = plan(&[file.to_str().unwrap()]);
-    let told = text(&output.stderr);
-    assert!(told.contains("warning: yoron - tokyo, as measured: expected at least 9.6ms"), "{told}");
-    assert_eq!(output.status.code(), Some(0), "what was measured may be right, and the position wrong");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("warning: yoron - tokyo, as measured: expected at least 9.6ms"), "{errors}");
+    assert_eq!(output.status.code(), Some(0), "a warning only: the position may be wrong");
 }

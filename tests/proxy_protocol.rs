@@ -26,7 +26,7 @@ const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x11\xc0\0\x02\x07\xc6\x33\x64
 const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
 /// A `tcp` listener that trusts loopback addresses, and its server.
-fn trusting() -> (Relay, std::net::TcpListener) {
+fn trusting_relay() -> (Relay, std::net::TcpListener) {
     let (listener, address) = server();
     (Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}?proxy_protocol=127.0.0.0%2F8")]), listener)
 }
@@ -39,8 +39,8 @@ fn send(relay: &Relay, bytes: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn the_address_in_the_header_is_the_clients() {
-    let (mut relay, listener) = trusting();
+fn header_address_becomes_the_client_address() {
+    let (mut relay, listener) = trusting_relay();
     for (header, client) in [
         (b"PROXY TCP4 203.0.113.9 198.51.100.1 5000 443\r\n".as_slice(), "203.0.113.9:5000"),
         (b"PROXY TCP6 2001:db8::9 2001:db8::1 5000 443\r\n", "[2001:db8::9]:5000"),
@@ -58,8 +58,8 @@ fn the_address_in_the_header_is_the_clients() {
 
 /// The header of a health check, and of a balancer that does not know its client.
 #[test]
-fn headers_without_addresses_leave_the_address_of_the_connection() {
-    let (mut relay, listener) = trusting();
+fn header_without_addresses_keeps_the_connection_address() {
+    let (mut relay, listener) = trusting_relay();
     for header in [b"PROXY UNKNOWN\r\n".as_slice(), b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", V2_LOCAL] {
         let stream = send(&relay, &[header, b"hello"].concat());
         let own = stream.local_addr().unwrap().to_string();
@@ -71,8 +71,8 @@ fn headers_without_addresses_leave_the_address_of_the_connection() {
 }
 
 #[test]
-fn a_header_may_come_in_pieces() {
-    let (mut relay, listener) = trusting();
+fn fragmented_header_is_accepted() {
+    let (mut relay, listener) = trusting_relay();
     for (header, client) in
         [(b"PROXY TCP4 203.0.113.9 198.51.100.1 5000 443\r\n".as_slice(), "203.0.113.9:5000"), (V2, "192.0.2.7:4660")]
     {
@@ -102,7 +102,7 @@ fn wait_read(stream: &TcpStream) {
 
 #[test]
 fn connections_without_a_valid_header_are_closed() {
-    let (mut relay, _listener) = trusting();
+    let (mut relay, _listener) = trusting_relay();
     for (bytes, detail) in [
         (b"\x05\x01\x00".as_slice(), "no PROXY header"),
         (b"GET / HTTP/1.1\r\n\r\n", "no PROXY header"),
@@ -122,7 +122,7 @@ fn connections_without_a_valid_header_are_closed() {
 }
 
 #[test]
-fn a_header_that_does_not_come_is_not_waited_for() {
+fn incomplete_header_times_out() {
     let folder = Folder::new();
     let file = folder.write(
         "ekiden.toml",
@@ -140,7 +140,7 @@ fn a_header_that_does_not_come_is_not_waited_for() {
 
 /// Connections without a header have an eighth of the descriptors, and the oldest of them makes room for a new one.
 #[test]
-fn headers_that_do_not_come_have_few_places() {
+fn connections_without_header_are_limited_and_evicted() {
     let (listener, address) = server();
     let folder = Folder::new();
     // One thread accepts in the order of arrival.
@@ -159,10 +159,10 @@ fn headers_that_do_not_come_have_few_places() {
 }
 
 #[test]
-fn other_sources_are_ordinary_clients() {
+fn header_is_not_parsed_from_untrusted_sources() {
     let (listener, address) = server();
     let mut relay = Relay::listen(&["socks://127.0.0.1:0?proxy_protocol=10.0.0.0%2F8&proxy_protocol=127.0.0.2"]);
-    let client = socks5(relay.address(), address).expect("it is served without a header");
+    let client = socks5(relay.address(), address).expect("a tunnel without a header");
     drop((accept(&listener), client));
     assert_eq!(relay.closed()["end"], "finished");
     let mut stream = send(&relay, b"PROXY TCP4 203.0.113.9 198.51.100.1 5000 443\r\n\x05\x01\x00");
@@ -175,7 +175,7 @@ fn other_sources_are_ordinary_clients() {
 }
 
 #[test]
-fn limits_count_the_client_in_the_header() {
+fn client_limit_applies_to_the_header_address() {
     let (listener, address) = server();
     let folder = Folder::new();
     let text = format!(
@@ -213,7 +213,7 @@ fn haproxy_reports_its_clients() {
 }
 
 #[test]
-fn curl_sends_a_header() {
+fn header_of_curl_is_accepted() {
     if missing(&["curl"]) {
         return;
     }
@@ -227,7 +227,7 @@ fn curl_sends_a_header() {
 }
 
 /// A relay with this listener, and a route to all targets that sends headers of `version`.
-fn sending(version: &str, listener: &str) -> Relay {
+fn sending_relay(version: &str, listener: &str) -> Relay {
     let folder = Folder::new();
     let text = format!(
         "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n\
@@ -266,14 +266,14 @@ fn addresses_v4(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
 fn a_target_gets_the_addresses_of_the_client_and_the_listener() {
     let (listener, address) = server();
     let fixed = format!("kind = \"tcp\"\ntarget = \"{address}\"");
-    let relay = sending("v1", &fixed);
+    let relay = sending_relay("v1", &fixed);
     let client = send(&relay, b"hello");
     let (own, to) = (client.local_addr().unwrap(), relay.address());
     let mut at_server = accept(&listener);
     let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}", own.port(), to.port());
     assert_eq!((read_v1(&mut at_server), read_exactly(&mut at_server, 5)), (expected, b"hello".to_vec()));
 
-    let relay = sending("v2", &fixed);
+    let relay = sending_relay("v2", &fixed);
     let client = send(&relay, b"hello");
     let (own, to) = (client.local_addr().unwrap(), relay.address());
     let mut at_server = accept(&listener);
@@ -283,9 +283,10 @@ fn a_target_gets_the_addresses_of_the_client_and_the_listener() {
 }
 
 #[test]
-fn a_target_gets_the_addresses_of_the_header_of_the_client() {
+fn received_header_addresses_are_sent_to_the_target() {
     let (listener, address) = server();
-    let relay = sending("v1", &format!("kind = \"tcp\"\ntarget = \"{address}\"\nproxy_protocol = [\"127.0.0.1\"]"));
+    let relay =
+        sending_relay("v1", &format!("kind = \"tcp\"\ntarget = \"{address}\"\nproxy_protocol = [\"127.0.0.1\"]"));
     for line in ["PROXY TCP4 203.0.113.9 198.51.100.1 5000 443", "PROXY TCP6 2001:db8::9 2001:db8::1 5000 443"] {
         let _client = send(&relay, format!("{line}\r\nhello").as_bytes());
         let mut at_server = accept(&listener);
@@ -293,21 +294,21 @@ fn a_target_gets_the_addresses_of_the_header_of_the_client() {
     }
 }
 
-/// The address that a proxy's client wants to reach is that of the target.
+/// For a client of a proxy listener, the destination in the header is the address of the target.
 #[test]
-fn the_destination_of_a_proxy_client_is_its_target() {
+fn sent_header_has_the_target_of_a_proxy_client_as_destination() {
     let (listener, address) = server();
-    let relay = sending("v2", "kind = \"socks\"");
+    let relay = sending_relay("v2", "kind = \"socks\"");
     let client = socks5(relay.address(), address).unwrap();
     let (_, addresses, _) = read_v2(&mut accept(&listener));
     assert_eq!(addresses, addresses_v4(client.local_addr().unwrap(), address));
 }
 
 #[test]
-fn addresses_of_two_families_are_unknown_or_mapped() {
+fn mixed_address_families_are_unknown_in_v1_and_mapped_in_v2() {
     let (listener, address) = server();
     for version in ["v1", "v2"] {
-        let relay = sending(version, "kind = \"socks\"\nproxy_protocol = [\"127.0.0.1\"]");
+        let relay = sending_relay(version, "kind = \"socks\"\nproxy_protocol = [\"127.0.0.1\"]");
         let SocketAddr::V4(target) = address else { panic!("an IPv4 server") };
         let port = target.port().to_be_bytes();
         let greeting = [b"PROXY TCP6 2001:db8::9 2001:db8::1 5000 443\r\n\x05\x01\0".as_slice(), &[5, 1, 0, 1]];
@@ -324,16 +325,16 @@ fn addresses_of_two_families_are_unknown_or_mapped() {
     }
 }
 
-/// A server of one client's header must not get the request of another client on that connection.
+/// A connection that begins with the header of one client must not carry requests of another client.
 #[test]
-fn http_requests_go_on_connections_of_their_client() {
+fn upstream_http_connections_are_not_shared_between_clients() {
     if missing(&["nginx", "curl"]) {
         return;
     }
     let nginx = NginxBehindProxy::start();
     let url = format!("http://{}/", nginx.address);
     for version in ["v1", "v2"] {
-        let mut relay = sending(version, "kind = \"http\"");
+        let mut relay = sending_relay(version, "kind = \"http\"");
         for client in ["127.0.0.9", "127.0.0.10", "127.0.0.9"] {
             // Two requests on one connection of the client.
             let fetched = curl(&["--interface", client, &by("http", relay.address()), &url, &url]);
@@ -353,7 +354,7 @@ fn haproxy_accepts_the_header() {
     let (listener, address) = server();
     let haproxy = Haproxy::start("accept-proxy", address, "send-proxy");
     for version in ["v1", "v2"] {
-        let relay = sending(version, &format!("kind = \"tcp\"\ntarget = \"{}\"", haproxy.address));
+        let relay = sending_relay(version, &format!("kind = \"tcp\"\ntarget = \"{}\"", haproxy.address));
         let client = send(&relay, b"hello");
         let (own, to) = (client.local_addr().unwrap(), relay.address());
         let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}", own.port(), to.port());
@@ -364,11 +365,11 @@ fn haproxy_accepts_the_header() {
 
 /// The last relay of a path sends the header, with the client's address that the first relay reports, and the trace id.
 #[test]
-fn the_relay_that_leaves_sends_the_header() {
+fn last_relay_of_a_path_sends_the_header() {
     let (listener, address) = server();
     let key = Key::new();
     let section = format!("kind = \"section\"\nallow_open = true\nallow_private = true\nkey = {:?}", key.file);
-    let mut last = sending("v2", &section);
+    let mut last = sending_relay("v2", &section);
     let hop = format!("section://{}?key={}", last.address(), key.public);
     let first = Relay::run(&["-L", "socks://127.0.0.1:0", "-F", &hop], 1);
     let client = socks5(first.address(), address).unwrap();

@@ -19,7 +19,7 @@ fn is_reset(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
+fn bytes_arrive_in_order_across_the_switch_to_splice() {
     for size in [0, 1, 65_535, 65_536, 65_537, 300_000, 20_000_000] {
         let (mut relay, mut client, mut server) = relayed();
         let sent = pattern(size);
@@ -40,7 +40,7 @@ fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
 }
 
 #[test]
-fn both_directions_at_once_do_not_disturb_each_other() {
+fn simultaneous_transfers_in_both_directions_are_complete() {
     let (mut relay, mut client, mut server) = relayed();
     let (up, down) = (pattern(8_000_000), pattern(7_000_000));
     let (expected_up, expected_down) = (up.clone(), down.clone());
@@ -66,7 +66,7 @@ fn both_directions_at_once_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_client_that_has_said_all_still_hears_the_answer() {
+fn half_closed_client_receives_the_answer() {
     let (mut relay, mut client, mut server) = relayed();
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -79,7 +79,7 @@ fn a_client_that_has_said_all_still_hears_the_answer() {
 }
 
 #[test]
-fn a_server_that_has_said_all_still_hears_the_client() {
+fn half_closed_server_receives_the_client_bytes() {
     let (mut relay, mut client, mut server) = relayed();
     server.write_all(b"greeting").unwrap();
     server.shutdown(Shutdown::Write).unwrap();
@@ -91,7 +91,7 @@ fn a_server_that_has_said_all_still_hears_the_client() {
 }
 
 #[test]
-fn a_reset_travels_as_a_reset_both_ways() {
+fn reset_is_forwarded_as_a_reset_in_both_directions() {
     let (mut relay, client, mut server) = relayed();
     reset(client);
     assert!(is_reset(&mut server));
@@ -106,9 +106,9 @@ fn a_reset_travels_as_a_reset_both_ways() {
     assert_eq!(relay.closed()["end"], "reset_by_server");
 }
 
-/// After its end of stream the relay no longer reads from the client, so the client's reset used to go unseen.
+/// Regression: after the client's end of stream the relay does not read from the client, and missed its reset.
 #[test]
-fn a_reset_after_half_close_is_seen() {
+fn reset_after_half_close_is_forwarded() {
     let (mut relay, client, mut server) = relayed();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"");
@@ -121,7 +121,7 @@ fn a_reset_after_half_close_is_seen() {
 /// Found by the bench: under load a server's kernel answered a late acknowledgement with a reset, after all bytes and
 /// the end of stream. The relay passed the reset on at once, and destroyed bytes that were in transit to a slow client.
 #[test]
-fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
+fn reset_after_eof_does_not_discard_queued_bytes() {
     let (mut relay, mut client, mut server) = relayed();
     // More than the receive buffer of a client that does not read, so that some bytes wait in the relay's send queue.
     socket2::SockRef::from(&client).set_recv_buffer_size(4096).unwrap();
@@ -138,7 +138,7 @@ fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
 /// Like the test above, but end and reset have both arrived before the relay reads: the end is valid, because the reset
 /// came after it. The rounds cover a new session, and a session whose bytes are already spliced.
 #[test]
-fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
+fn eof_followed_by_a_reset_is_a_clean_end() {
     for round in 0..20 {
         let (relay, mut client, mut server) = relayed();
         // A byte through the relay shows that its connect(2) has returned: a reset before that is a failed connect.
@@ -171,7 +171,7 @@ fn bytes_before_a_reset_are_delivered() {
 
 /// Backpressure: a slow reader stops the writer, and the bytes between them wait in the kernel.
 #[test]
-fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
+fn slow_reader_blocks_the_writer_without_memory_growth() {
     let (relay, client, mut server) = relayed();
     let before = relay.resident_kib();
     server.set_nonblocking(true).unwrap();
@@ -188,7 +188,7 @@ fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(written < 200 << 20, "nobody holds the writer back");
+        assert!(written < 200 << 20, "the writer is never blocked");
     }
     let growth = relay.resident_kib().saturating_sub(before);
     assert!(growth < 1024, "{growth} KiB of the relay's own memory for one slow reader");
@@ -206,7 +206,7 @@ fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
 }
 
 #[test]
-fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
+fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
     const BLOCK: usize = 1 << 16;
     let (_relay, mut client, mut server) = relayed();
     // Small buffers at both ends.
@@ -246,7 +246,7 @@ fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
 }
 
 #[test]
-fn a_refused_target_is_a_reset_for_a_silent_client() {
+fn refused_target_resets_a_silent_client() {
     let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{}", nobody())]);
     assert!(is_reset(&mut relay.connect()));
     assert_eq!(relay.closed()["end"], "refused");

@@ -13,14 +13,14 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn said(command: &mut Command) -> String {
+fn stdout(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether the programs are there; says which are missing.
-fn has(programs: &[&str]) -> bool {
+/// Whether the programs are installed; reports the missing programs.
+fn has_programs(programs: &[&str]) -> bool {
     let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
     let missing: Vec<_> = programs.iter().filter(is_missing).collect();
     if !missing.is_empty() {
@@ -49,7 +49,7 @@ fn debian_package(folder: &Folder) -> PathBuf {
     );
     std::fs::write(tree.join("DEBIAN/control"), control).unwrap();
     let package = folder.0.join("ekiden.deb");
-    said(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(tree).arg(&package));
+    stdout(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(tree).arg(&package));
     package
 }
 
@@ -71,15 +71,15 @@ fn names(list: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_rpm_has_the_files_and_the_texts_of_the_debian_package() {
-    if !has(&["dpkg-deb", "rpmbuild"]) {
+    if !has_programs(&["dpkg-deb", "rpmbuild"]) {
         return;
     }
     let folder = Folder::new();
     let package = debian_package(&folder);
-    let rpm = said(Command::new(root().join("packaging/build-rpm")).arg(package).arg(&folder.0));
+    let rpm = stdout(Command::new(root().join("packaging/build-rpm")).arg(package).arg(&folder.0));
     let rpm = rpm.trim();
     assert!(rpm.ends_with("/ekiden-1.2.3-4.aarch64.rpm"), "{rpm}");
-    let ask = |arguments: &[&str]| said(Command::new("rpm").arg("-qp").args(arguments).arg(rpm));
+    let ask = |arguments: &[&str]| stdout(Command::new("rpm").arg("-qp").args(arguments).arg(rpm));
     let expected: BTreeSet<String> =
         FILES.iter().map(|file| file.replace("zsh/vendor-completions", "zsh/site-functions")).collect();
     let folders = ["etc/ekiden", "usr/share/doc/ekiden"].map(str::to_owned);
@@ -92,13 +92,13 @@ fn the_rpm_has_the_files_and_the_texts_of_the_debian_package() {
 }
 
 #[test]
-fn the_archive_has_all_files_below_one_folder_and_the_unit_starts_the_unpacked_program() {
-    if !has(&["dpkg-deb"]) {
+fn archive_has_one_top_folder_and_a_unit_for_the_unpacked_program() {
+    if !has_programs(&["dpkg-deb"]) {
         return;
     }
     let folder = Folder::new();
     let package = debian_package(&folder);
-    let archive = said(Command::new(root().join("packaging/build-tar")).arg(package).arg(&folder.0));
+    let archive = stdout(Command::new(root().join("packaging/build-tar")).arg(package).arg(&folder.0));
     let archive = archive.trim();
     assert!(archive.ends_with("/ekiden-1.2.3-aarch64.tar.gz"), "{archive}");
     let expected: BTreeSet<String> = [
@@ -111,9 +111,9 @@ fn the_archive_has_all_files_below_one_folder_and_the_unit_starts_the_unpacked_p
     ]
     .map(|name| format!("ekiden-1.2.3-aarch64/{name}"))
     .into();
-    assert_eq!(names(&said(Command::new("tar").args(["-tzf", archive]))), expected);
+    assert_eq!(names(&stdout(Command::new("tar").args(["-tzf", archive]))), expected);
     let unit =
-        said(Command::new("tar").args(["-xzOf", archive, "ekiden-1.2.3-aarch64/lib/systemd/system/ekiden.service"]));
+        stdout(Command::new("tar").args(["-xzOf", archive, "ekiden-1.2.3-aarch64/lib/systemd/system/ekiden.service"]));
     assert!(unit.contains("ExecStart=/usr/local/bin/ekiden ") && !unit.contains("/usr/bin/"), "{unit}");
 }
 
@@ -131,13 +131,13 @@ fn clone(folder: &Folder, signer: &str) -> PathBuf {
     std::fs::copy(root().join("packaging/sign"), clone.join("packaging/sign")).unwrap();
     let manifest = include_str!("../Cargo.toml");
     let empty = "signer = \"\"\n";
-    assert_eq!(manifest.matches(empty).count(), 1, "a fork fills in `signer`");
+    assert_eq!(manifest.matches(empty).count(), 1, "Cargo.toml has one empty `signer`");
     std::fs::write(clone.join("Cargo.toml"), manifest.replace(empty, &format!("signer = \"{signer}\"\n"))).unwrap();
     clone
 }
 
 #[test]
-fn what_is_signed_is_verified_as_the_page_says() {
+fn documented_verification_accepts_only_signed_files() {
     if Command::new("ssh-keygen").arg("-?").output().is_err() {
         skipped("ssh-keygen is not installed (Debian: openssh-client)");
         return;
@@ -145,7 +145,7 @@ fn what_is_signed_is_verified_as_the_page_says() {
     let folder = Folder::new();
     let key = |name: &str| {
         let file = folder.0.join(name);
-        said(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&file));
+        stdout(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&file));
         (file.clone(), std::fs::read_to_string(file.with_extension("pub")).unwrap().trim().to_owned())
     };
     let ((ours, public), (other, _)) = (key("ours"), key("other"));
@@ -167,7 +167,7 @@ fn what_is_signed_is_verified_as_the_page_says() {
     let unsigned = sign(Path::new(""));
     assert!(unsigned.status.success() && String::from_utf8_lossy(&unsigned.stderr).contains("NOT signed"));
     assert!(file("SHA256SUMS").exists() && !file("SHA256SUMS.sig").exists());
-    assert!(!verify().status.success(), "no signature was accepted");
+    assert!(!verify().status.success(), "a missing signature was accepted");
 
     assert!(!sign(&other).status.success() && !file("SHA256SUMS.sig").exists(), "another key was accepted");
 
@@ -195,7 +195,7 @@ fn files() -> Option<BTreeMap<String, String>> {
 }
 
 #[test]
-fn what_a_fork_fills_in_is_in_one_place() {
+fn project_metadata_is_defined_only_in_cargo_toml() {
     let Some(files) = files() else { return };
     assert!(files.len() > 100, "{}", files.len());
     let (holder, address) = AUTHORS.strip_suffix('>').and_then(|author| author.split_once(" <")).unwrap();
@@ -204,13 +204,13 @@ fn what_a_fork_fills_in_is_in_one_place() {
         let found: Vec<&String> = files.iter().filter(|(_, text)| text.contains(value)).map(|(name, _)| name).collect();
         assert_eq!(found, ["Cargo.toml"], "{value}");
     }
-    // The license is a text about those who wrote what a fork begins with.
+    // The license names the original authors, also in a fork.
     let found: Vec<&String> = files.iter().filter(|(_, text)| text.contains(holder)).map(|(name, _)| name).collect();
     assert_eq!(found, ["Cargo.toml", "LICENSE-MIT"]);
 }
 
 #[test]
-fn the_pages_name_the_files_of_this_version() {
+fn file_names_in_the_documentation_have_this_version() {
     for page in [include_str!("../README.md"), include_str!("../docs/install.md")] {
         let names = page
             .split(['`', '/', ' ', '\n'])
@@ -259,9 +259,9 @@ fn the_compose_file_starts_a_relay_that_passes_its_health_check() {
     assert!(!check("unix:/nowhere/ekiden.sock").success());
 }
 
-/// Every name that a task notifies is the name of a handler, and the check comes before the service starts.
+/// The names that tasks notify are the names of the handlers. Handlers run after all tasks, so after the check.
 #[test]
-fn the_ansible_role_checks_before_its_handlers_run() {
+fn ansible_role_checks_the_configuration_and_notifies_its_handlers() {
     let role = |name: &str| yaml(&format!("ansible/roles/ekiden/{name}/main.yaml"));
     let (Some(tasks), Some(handlers)) = (role("tasks"), role("handlers")) else { return };
     let (tasks, handlers) = (tasks.as_array().unwrap(), handlers.as_array().unwrap());
@@ -287,7 +287,7 @@ fn the_ansible_role_checks_before_its_handlers_run() {
 }
 
 #[test]
-fn the_fragments_of_the_ansible_role_are_a_configuration() {
+fn fragments_of_the_ansible_role_form_a_valid_configuration() {
     let Some(defaults) = yaml("ansible/roles/ekiden/defaults/main.yaml") else { return };
     let folder = Folder::new();
     let key = Key::new();
@@ -303,6 +303,6 @@ fn the_fragments_of_the_ansible_role_are_a_configuration() {
     assert!(!text.contains("{{"), "{text}");
     folder.write("conf.d/10-relay.toml", text);
     folder.write("conf.d/20-limits.toml", include_str!("../examples/ansible/fragments/20-limits.toml"));
-    let said = said(ekiden().arg("check").arg(folder.0.join("conf.d")));
+    let said = stdout(ekiden().arg("check").arg(folder.0.join("conf.d")));
     assert!(said.ends_with("conf.d: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"), "{said}");
 }

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::*;
 
-/// A relay, and its manager, which is patient for so many microseconds.
+/// A relay and its service manager, with this watchdog timeout in microseconds.
 fn watched(folder: &Folder, watchdog: &str) -> (Manager, Relay) {
     let manager = Manager::new(folder);
     let file = folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
@@ -15,7 +15,7 @@ fn watched(folder: &Folder, watchdog: &str) -> (Manager, Relay) {
 }
 
 #[test]
-fn the_manager_hears_of_the_start_of_life_of_reloads_and_of_the_end() {
+fn manager_is_notified_of_start_watchdog_reload_and_stop() {
     let folder = Folder::new();
     let (manager, mut relay) = watched(&folder, "200000");
     assert_eq!(manager.heard(), "READY=1");
@@ -31,9 +31,9 @@ fn the_manager_hears_of_the_start_of_life_of_reloads_and_of_the_end() {
 }
 
 #[test]
-fn a_relay_that_is_reloaded_all_the_time_is_alive() {
+fn frequent_reloads_do_not_suppress_the_watchdog() {
     let folder = Folder::new();
-    // A sign of life is due each second, and a reload takes some milliseconds.
+    // A keep-alive is due each second, and a reload takes some milliseconds.
     let (manager, relay) = watched(&folder, "4000000");
     assert_eq!(manager.heard(), "READY=1");
     eventually("a sign of life", || {
@@ -44,7 +44,7 @@ fn a_relay_that_is_reloaded_all_the_time_is_alive() {
 }
 
 #[test]
-fn the_unit_watches_and_cleans_up() {
+fn unit_sets_the_watchdog_and_removes_rules_on_stop() {
     let unit = include_str!("../systemd/ekiden.service");
     let value = |key: &str| {
         let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -53,7 +53,7 @@ fn the_unit_watches_and_cleans_up() {
     // systemd 252 and older keep the first of the two types.
     let types: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("Type=")).collect();
     assert_eq!((types, value("WatchdogSec")), (vec!["notify", "notify-reload"], "10s".to_owned()));
-    for (key, subcommand, takes) in [
+    for (key, subcommand, option) in [
         ("ExecStart", "run", "-c, --config"),
         ("ExecReload", "check", "<PATH>..."),
         ("ExecStopPost", "rules remove", "-c, --config"),
@@ -64,13 +64,13 @@ fn the_unit_watches_and_cleans_up() {
         // The options are those of the binary.
         let arguments: Vec<&str> = words.split(' ').take_while(|word| !word.starts_with(['-', '/'])).collect();
         let help = ekiden().args(&arguments).arg("--help").output().unwrap();
-        assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains(takes), "{command}");
+        assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains(option), "{command}");
     }
 }
 
-/// Every host with systemd has this (Debian: systemd).
+/// Needs systemd-analyze, which each host with systemd has (Debian: systemd).
 #[test]
-fn systemd_takes_the_unit_and_finds_it_hardened() {
+fn systemd_analyze_accepts_the_unit_as_hardened() {
     let folder = Folder::new();
     let unit = include_str!("../systemd/ekiden.service").replace("/usr/bin/ekiden", env!("CARGO_BIN_EXE_ekiden"));
     let file = folder.write("ekiden.service", unit);
@@ -84,7 +84,7 @@ fn systemd_takes_the_unit_and_finds_it_hardened() {
         return skipped("no systemd-analyze (Debian: systemd)");
     };
     let complaints: Vec<_> = said.lines().filter(|line| line.contains("ekiden.service")).collect();
-    // One older than 253 does not know the second type, as the unit says.
+    // A systemd-analyze older than 253 does not know the second type, as the unit says.
     let known = |line: &&&str| line.contains("notify-reload");
     assert_eq!(complaints.iter().filter(|line| !known(line)).collect::<Vec<_>>(), Vec::<&&str>::new());
     let security = analyze(&["security", "--offline=true", "--threshold=20"]).unwrap();
@@ -102,9 +102,9 @@ fn check_prints_the_capabilities_that_a_configuration_needs() {
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    let given = |text: &str| text.lines().any(|line| line.starts_with("CapabilityBoundingSet=CAP"));
+    let has_capabilities = |text: &str| text.lines().any(|line| line.starts_with("CapabilityBoundingSet=CAP"));
     let door = "[[listener]]\nbind = \"127.0.0.1:1080\"\n";
-    assert!(!given(&print(door)));
+    assert!(!has_capabilities(&print(door)));
     let caught = "[[listener]]\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"lan0\"]\n";
     let text = print(&format!("{door}{caught}"));
     assert!(text.contains("\nCapabilityBoundingSet=CAP_NET_ADMIN\n"), "{text}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use harness::*;
 
 #[test]
-fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
+fn handshake_timeout_ends_silent_and_slow_clients() {
     const HANDSHAKE: Duration = Duration::from_millis(400);
     let folder = Folder::new();
     let text = "version = 1\n[timeouts]\nhandshake = \"400ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
@@ -28,7 +28,7 @@ fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
     let writer = dripping.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         let mut writer = writer;
-        // A client that sends its 255 methods one by one.
+        // A client that sends its 255 methods as single bytes.
         while writer.write_all(&[255]).is_ok() {
             std::thread::park_timeout(Duration::from_millis(20));
         }
@@ -43,7 +43,7 @@ fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
 
 /// A client of SOCKS5 BIND, whose peer does not connect.
 #[test]
-fn a_peer_is_waited_for_one_minute() {
+fn socks5_bind_waits_one_minute_for_the_peer() {
     const ACCEPT: Duration = Duration::from_secs(60);
     let mut relay = Relay::listen(&["socks://127.0.0.1:0?socks_bind=true"]);
     let mut client = relay.connect();
@@ -58,7 +58,7 @@ fn a_peer_is_waited_for_one_minute() {
 }
 
 #[test]
-fn silence_ends_a_session_after_its_time_and_no_earlier() {
+fn idle_timeouts_end_a_session_on_time() {
     let folder = Folder::new();
     let (listener, address) = server();
     // The other timeout is long, so the moment at which this test closes has no effect.
@@ -87,7 +87,7 @@ fn silence_ends_a_session_after_its_time_and_no_earlier() {
 }
 
 #[test]
-fn the_drain_deadline_cuts_off_what_is_left_and_says_so() {
+fn drain_deadline_aborts_and_logs_remaining_sessions() {
     let folder = Folder::new();
     let (listener, target) = server();
     let text = format!(

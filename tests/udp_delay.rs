@@ -28,11 +28,11 @@ const ROUND_TRIP: Duration = Duration::from_millis(4 * 40);
 /// The permitted excess.
 const EXCESS: Duration = Duration::from_millis(1);
 
-/// A loaded machine in real time.
+/// The permitted excess in real time on a loaded machine.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// An address whose connections lead to `to`, with the delay of a section.
-fn far(to: SocketAddr) -> SocketAddr {
+fn delayed(to: SocketAddr) -> SocketAddr {
     serve(move |down| {
         let Ok(up) = TcpStream::connect(to) else { return };
         for stream in [&down, &up] {
@@ -45,7 +45,7 @@ fn far(to: SocketAddr) -> SocketAddr {
     })
 }
 
-/// Passes the bytes of one direction on, all of them as late.
+/// Forwards the bytes of one direction, each `DELAY` later.
 fn delay(mut from: TcpStream, mut to: TcpStream) {
     let (sender, arrived) = channel::<(Instant, Vec<u8>)>();
     let writer = std::thread::spawn(move || {
@@ -69,9 +69,9 @@ fn delay(mut from: TcpStream, mut to: TcpStream) {
 fn chain(connect: &str) -> (Relay, [Relay; 2]) {
     let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
     let second = sites[2].relay("", "allow_open = true\n");
-    let onward = sites[2].table_at(far(sites[2].address), "second", "");
+    let onward = sites[2].table_at(delayed(sites[2].address), "second", "");
     let first = sites[1].relay(&onward, "allow_open = true\n");
-    let onward = sites[1].table_at(far(sites[1].address), "first", "");
+    let onward = sites[1].table_at(delayed(sites[1].address), "first", "");
     let way = everything_by("way", &["first".to_owned(), "second".to_owned()]);
     let tables = onward + &sites[2].table("second", "");
     let home = sites[0].home(&(tables + &way), &format!("{AUTO}connect = \"{connect}\"\n"));
@@ -100,7 +100,7 @@ fn a_query_takes_one_round_trip_of_the_path() {
 
 /// OPEN and the datagram travel together, on each section.
 #[test]
-fn so_does_the_first_query_if_the_client_is_told_early() {
+fn first_query_in_early_mode_takes_one_round_trip() {
     let server = echo_server("127.0.0.1");
     let (home, _relays) = chain("early");
     assert_one_round_trip(&Client::new(home.address()), server);

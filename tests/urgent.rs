@@ -39,8 +39,8 @@ fn send_urgent_and_end(stream: &TcpStream, bytes: Vec<u8>, marks: Vec<usize>) ->
     })
 }
 
-/// Sends while the relay is stopped, so that it finds all bytes at once when it goes on.
-fn arrives_together(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
+/// Sends while the relay is stopped, so that it finds all bytes at once when it continues.
+fn send_while_stopped(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
     relay.signal("STOP");
     send();
     eventually("all bytes to arrive", || (unacknowledged(sender.as_fd()).unwrap() == 0).then_some(()));
@@ -48,7 +48,7 @@ fn arrives_together(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
 }
 
 /// Runs `check` for both directions, before and while bytes are spliced: a sender and a receiver at the two ends.
-fn in_all_ways(check: impl Fn(&Relay, &mut TcpStream, &mut TcpStream)) {
+fn for_each_direction(check: impl Fn(&Relay, &mut TcpStream, &mut TcpStream)) {
     for before in [0, SPLICED] {
         for up in [true, false] {
             let (mut relay, client, server) = relayed();
@@ -70,11 +70,11 @@ fn in_all_ways(check: impl Fn(&Relay, &mut TcpStream, &mut TcpStream)) {
 }
 
 #[test]
-fn what_is_behind_an_urgent_byte_arrives_at_once() {
-    in_all_ways(|relay, sender, receiver| {
+fn bytes_after_an_urgent_byte_arrive_without_further_bytes() {
+    for_each_direction(|relay, sender, receiver| {
         for marks in [&[0][..], &[100], &[999], &[0, 1, 500]] {
             let bytes = pattern(1000);
-            arrives_together(relay, &sender.try_clone().unwrap(), || send_urgent(sender, &bytes, marks));
+            send_while_stopped(relay, &sender.try_clone().unwrap(), || send_urgent(sender, &bytes, marks));
             assert!(read_exactly(receiver, bytes.len()) == bytes, "{marks:?}");
         }
         sender.shutdown(Shutdown::Write).unwrap();
@@ -86,10 +86,10 @@ fn what_is_behind_an_urgent_byte_arrives_at_once() {
 
 /// splice(2) says "end of stream" at the mark once the end has arrived, too.
 #[test]
-fn what_is_between_an_urgent_byte_and_the_end_arrives() {
-    in_all_ways(|relay, sender, receiver| {
+fn bytes_between_an_urgent_byte_and_fin_arrive() {
+    for_each_direction(|relay, sender, receiver| {
         let bytes = pattern(1000);
-        arrives_together(relay, &sender.try_clone().unwrap(), || {
+        send_while_stopped(relay, &sender.try_clone().unwrap(), || {
             send_urgent(sender, &bytes, &[500]);
             sender.shutdown(Shutdown::Write).unwrap();
         });
@@ -100,8 +100,8 @@ fn what_is_between_an_urgent_byte_and_the_end_arrives() {
 }
 
 #[test]
-fn megabytes_behind_an_urgent_byte_arrive() {
-    in_all_ways(|_, sender, receiver| {
+fn megabytes_after_an_urgent_byte_arrive() {
+    for_each_direction(|_, sender, receiver| {
         let bytes = pattern(2_600_000);
         let writer = send_urgent_and_end(sender, bytes.clone(), vec![10, 70_000, 1_000_000, 2_599_999]);
         assert!(read_all(receiver) == bytes);
@@ -112,7 +112,7 @@ fn megabytes_behind_an_urgent_byte_arrive() {
 }
 
 #[test]
-fn bursts_in_both_directions_lose_nothing() {
+fn bursts_with_urgent_bytes_in_both_directions_lose_nothing() {
     let (mut relay, client, server) = relayed();
     let marks: Vec<usize> = (0..300).map(|burst| burst * 1000 + burst * 7 % 1000).collect();
     let bytes = pattern(300 * 1000);
@@ -125,7 +125,7 @@ fn bursts_in_both_directions_lose_nothing() {
 
 /// The kernel refuses the socket option on a listener for Multipath TCP, and a client of plain TCP gets a plain socket.
 #[test]
-fn a_multipath_listener_loses_no_urgent_byte_either() {
+fn multipath_listener_loses_no_urgent_byte() {
     let (listener, address) = server();
     let folder = Folder::new();
     let text = format!(
@@ -136,11 +136,11 @@ fn a_multipath_listener_loses_no_urgent_byte_either() {
     let mut client = relay.connect();
     let mut server = accept(&listener);
     let bytes = pattern(1000);
-    arrives_together(&relay, &client.try_clone().unwrap(), || send_urgent(&mut client, &bytes, &[500]));
+    send_while_stopped(&relay, &client.try_clone().unwrap(), || send_urgent(&mut client, &bytes, &[500]));
     assert!(read_exactly(&mut server, 1000) == bytes);
 }
 
-/// A server that reads a request as long as `expected`, compares it, and says `answer` with an urgent byte at `mark`.
+/// A server that reads a request as long as `expected`, compares it, and sends `answer` with an urgent byte at `mark`.
 fn answering(expected: Vec<u8>, answer: Vec<u8>, mark: usize) -> SocketAddr {
     serve(move |mut stream| {
         while let Ok(1..) = stream.peek(&mut [0]) {
@@ -153,7 +153,7 @@ fn answering(expected: Vec<u8>, answer: Vec<u8>, mark: usize) -> SocketAddr {
 
 /// Heads and bodies, twice on the same two connections.
 #[test]
-fn requests_and_answers_of_http_keep_their_urgent_bytes() {
+fn http_requests_and_answers_keep_their_urgent_bytes() {
     let relay = Relay::listen(&["http://127.0.0.1:0"]);
     let (body, chunk) = (pattern(200_000), pattern(200_000));
     let chunked = [&b"30d40\r\n"[..], &chunk, b"\r\n0\r\n\r\n"].concat();
@@ -178,7 +178,7 @@ fn requests_and_answers_of_http_keep_their_urgent_bytes() {
 
 /// Each piece of a hop's answer has an urgent byte in it, and nothing follows.
 #[test]
-fn a_hop_that_answers_with_urgent_bytes_is_understood() {
+fn hop_answer_with_urgent_bytes_is_parsed() {
     let socks = serve(|mut stream| {
         read_exactly(&mut stream, 3);
         send_urgent(&mut stream, &[5, 0], &[1]);
@@ -201,15 +201,15 @@ fn a_hop_that_answers_with_urgent_bytes_is_understood() {
 }
 
 #[test]
-fn a_client_may_say_its_handshake_with_urgent_bytes() {
+fn client_handshake_with_urgent_bytes_is_parsed() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let target = serve(|mut stream| stream.write_all(b"hello").unwrap());
     let SocketAddr::V4(to) = target else { panic!("IPv4 only") };
     let request = [&[5, 1, 0, 1][..], &to.ip().octets(), &to.port().to_be_bytes()].concat();
     let mut client = relay.connect();
-    arrives_together(&relay, &client.try_clone().unwrap(), || send_urgent(&mut client, &[5, 1, 0], &[0, 2]));
+    send_while_stopped(&relay, &client.try_clone().unwrap(), || send_urgent(&mut client, &[5, 1, 0], &[0, 2]));
     assert_eq!(read_exactly(&mut client, 2), [5, 0]);
-    arrives_together(&relay, &client.try_clone().unwrap(), || send_urgent(&mut client, &request, &[5]));
+    send_while_stopped(&relay, &client.try_clone().unwrap(), || send_urgent(&mut client, &request, &[5]));
     assert_eq!(read_exactly(&mut client, 10)[..2], [5, 0]);
     assert_eq!(read_exactly(&mut client, 5), b"hello");
 }

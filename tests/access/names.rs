@@ -28,7 +28,7 @@ fn start(folder: &Folder, name: &str, listener: &str, key: Option<&Key>) -> Rela
 
 const OPEN: &str = "[[listener]]\nbind = \"127.0.0.1:0\"\nallow_private = false\n";
 
-/// A relay whose listener is as an open one, alone or with another relay behind it that resolves names.
+/// A relay with the settings of an open listener, alone or in front of another relay that resolves names.
 fn relays(folder: &Folder, is_chain: bool) -> Vec<Relay> {
     if !is_chain {
         return vec![start(folder, "alone.toml", OPEN, None)];
@@ -42,7 +42,7 @@ fn relays(folder: &Folder, is_chain: bool) -> Vec<Relay> {
 }
 
 /// The bytes that a client of each protocol receives when it asks for port 8080 of `name`.
-fn heard(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
+fn responses(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
     let target = format!("{name}:8080");
     let length = u8::try_from(name.len()).unwrap();
     let socks5 = [&[5, 1, 0, 5, 1, 0, 3, length], name.as_bytes(), &8080_u16.to_be_bytes()].concat();
@@ -55,26 +55,26 @@ fn heard(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
         ("SOCKS5", socks5),
         ("SOCKS4a", socks4),
     ];
-    let hear = |(protocol, request): (&str, Vec<u8>)| {
+    let exchange = |(protocol, request): (&str, Vec<u8>)| {
         let mut client = connect(relay.address());
         client.write_all(&request).unwrap();
         (protocol.to_owned(), hear_out(&mut client).0)
     };
-    requests.into_iter().map(hear).collect()
+    requests.into_iter().map(exchange).collect()
 }
 
 #[test]
-fn a_name_with_a_private_address_looks_like_one_that_does_not_exist() {
+fn names_with_private_addresses_look_nonexistent() {
     let folder = Folder::new();
     for is_chain in [false, true] {
         let mut relays = relays(&folder, is_chain);
-        let missing = heard(&relays[0], MISSING);
+        let missing = responses(&relays[0], MISSING);
         assert!(missing.iter().all(|(_, answer)| !answer.is_empty()), "{missing:?}");
         for _ in &missing {
             assert_eq!(relays[0].closed()["end"], "name_not_found");
         }
         for (name, _) in NAMES.iter().filter(|(name, _)| *name != "public.test") {
-            for ((protocol, answer), (_, expected)) in heard(&relays[0], name).iter().zip(&missing) {
+            for ((protocol, answer), (_, expected)) in responses(&relays[0], name).iter().zip(&missing) {
                 let (answer, expected) = (String::from_utf8_lossy(answer), String::from_utf8_lossy(expected));
                 assert_eq!(answer, expected, "{protocol} of {name}, chain: {is_chain}");
             }
@@ -88,23 +88,23 @@ fn a_name_with_a_private_address_looks_like_one_that_does_not_exist() {
 
 /// A list that forbids a network must not reveal that a name leads into the network.
 #[test]
-fn lists_do_not_tell_of_private_addresses() {
+fn deny_and_allow_lists_do_not_reveal_private_addresses() {
     let folder = Folder::new();
     for (file, rules) in [
         ("denied.toml", "deny = [\"10.0.0.0/8\", \"127.0.0.0/8\", \"169.254.0.0/16\", \"fd00::/8\"]"),
         ("unlisted.toml", "allow = [\"*.example.com\", \"198.51.100.0/24\"]"),
     ] {
         let relay = start(&folder, file, &format!("{OPEN}{rules}\n"), None);
-        let missing = heard(&relay, MISSING);
+        let missing = responses(&relay, MISSING);
         for (name, _) in NAMES.iter().filter(|(name, _)| *name != "public.test") {
-            assert_eq!(heard(&relay, name), missing, "{name}, {rules}");
+            assert_eq!(responses(&relay, name), missing, "{name}, {rules}");
         }
     }
 }
 
-/// A public address is no secret: one that a list forbids is answered as "not allowed".
+/// A public address is no secret: the answer for a forbidden public address is "not allowed".
 #[test]
-fn a_forbidden_public_address_is_told_as_forbidden() {
+fn forbidden_public_address_is_answered_as_not_allowed() {
     if missing(&["curl"]) {
         return;
     }

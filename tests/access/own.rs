@@ -64,7 +64,7 @@ impl Scene {
     }
 }
 
-/// The firewall of the relay's host closes a port to others; through an open listener others reached it.
+/// Regression: a port that the firewall of the relay's host closes was reachable through an open listener.
 #[test]
 fn own_addresses_are_private_unless_allowed() {
     if missing(&["curl"]) {
@@ -93,7 +93,7 @@ fn own_addresses_are_private_unless_allowed() {
 
 /// Addresses change while the relay runs, and a routing table can make further addresses local.
 #[test]
-fn own_addresses_are_known_as_they_are_at_the_moment() {
+fn address_changes_of_the_host_take_effect_at_once() {
     if missing(&["curl"]) {
         return;
     }

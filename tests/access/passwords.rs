@@ -34,7 +34,7 @@ fn client(relay: &Relay, number: u8) -> TcpStream {
 }
 
 /// Sends `user` and `password` by SOCKS5, and does not wait for the reply.
-fn show(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
+fn send_password(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
     client.write_all(&[5, 1, 2]).unwrap();
     assert_eq!(read_exactly(&mut client, 2), [5, 2]);
     let length = |text: &str| u8::try_from(text.len()).unwrap();
@@ -45,12 +45,12 @@ fn show(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
 
 /// Occupies all places for checks: one client for each place, each at its own address. On return the checks run, and
 /// they take much longer than the rest of the test.
-fn all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
+fn occupy_all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let places = u8::try_from((cores / 2).max(1)).unwrap();
     let before = ticks(relay);
-    let shown = |at| show(client(relay, 255 - at), "bob", &format!("wrong {round} {at}"));
-    let clients = (0..places).map(shown).collect();
+    let occupy = |at| send_password(client(relay, 255 - at), "bob", &format!("wrong {round} {at}"));
+    let clients = (0..places).map(occupy).collect();
     let begun = before + 2 * u64::from(places);
     eventually("password checks", || (ticks(relay) >= begun).then_some(()));
     clients
@@ -65,7 +65,7 @@ fn ticks(relay: &Relay) -> u64 {
 }
 
 /// Waits until the checks of these clients have failed.
-fn ended(clients: Vec<TcpStream>) {
+fn wait_until_rejected(clients: Vec<TcpStream>) {
     for mut client in clients {
         assert_eq!(hear_out(&mut client).0, [1, 1]);
     }
@@ -79,41 +79,41 @@ fn is_answered(client: &TcpStream) -> bool {
     answered
 }
 
-/// Wrong passwords for the user's own name wait from thirty addresses, each more than once; the right one from another
-/// address does not wait behind them.
+/// Wrong passwords for the same user wait at thirty addresses, twice at each; the right password from another address
+/// does not wait behind them.
 #[test]
-fn the_right_password_does_not_wait_behind_wrong_ones() {
+fn right_password_does_not_wait_behind_wrong_passwords() {
     let folder = Folder::new();
     let relay = start(&folder, USUAL, "[timeouts]\nhandshake = \"10min\"\n");
     let mut wrong = Vec::new();
     for round in 0..2 {
-        wrong.extend((1..=30).map(|at| show(client(&relay, at), "ann", &format!("wrong {round} {at}"))));
+        wrong.extend((1..=30).map(|at| send_password(client(&relay, at), "ann", &format!("wrong {round} {at}"))));
     }
-    let mut right = show(client(&relay, 100), "ann", RIGHT);
+    let mut right = send_password(client(&relay, 100), "ann", RIGHT);
     let waiting_before = wrong.iter().filter(|client| !is_answered(client)).count();
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
     let waiting = wrong.iter().filter(|client| !is_answered(client)).count();
     // The running checks end, and perhaps a few more before the relay has read the request.
     assert!(waiting * 4 > waiting_before * 3, "{} of {waiting_before} were answered before", waiting_before - waiting);
     // After one successful check the user is accepted at once from any address.
-    let mut right = show(client(&relay, 1), "ann", RIGHT);
+    let mut right = send_password(client(&relay, 1), "ann", RIGHT);
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
 }
 
 /// Many connections of one client with the same password need one check: a page opens six.
 #[test]
-fn all_connections_of_one_client_pass() {
+fn concurrent_connections_of_one_client_are_all_accepted() {
     let folder = Folder::new();
     let relay = start(&folder, USUAL, "[timeouts]\nhandshake = \"10min\"\n");
-    let mut clients: Vec<_> = (0..12).map(|_| show(client(&relay, 7), "ann", RIGHT)).collect();
+    let mut clients: Vec<_> = (0..12).map(|_| send_password(client(&relay, 7), "ann", RIGHT)).collect();
     for client in &mut clients {
         assert_eq!(read_exactly(client, 2), [1, 0]);
     }
 }
 
-/// A right password that could not be checked is no wrong one: the client must not ask its user for another.
+/// An unchecked right password is not a wrong password: the client must not ask its user for another password.
 #[test]
-fn an_overload_is_not_a_wrong_password() {
+fn overload_is_not_answered_as_a_wrong_password() {
     if missing(&["curl"]) {
         return;
     }
@@ -129,37 +129,37 @@ fn an_overload_is_not_a_wrong_password() {
         relay.next(|event| event["event"] == "closed" && event["client"].as_str().unwrap().starts_with("127.0.0.1:"))
     };
 
-    let busy = all_places(&relay, 1);
+    let busy = occupy_all_places(&relay, 1);
     let fetched = curl(&[&by("http", address), "-i", "-U", &credentials, &url]);
     fetched.ended(0, 503);
     assert!(fetched.text().contains("Retry-After: "), "{}", fetched.text());
     assert!(!fetched.text().contains("Proxy-Authenticate"), "{}", fetched.text());
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
-    ended(busy);
+    wait_until_rejected(busy);
 
-    let busy = all_places(&relay, 2);
+    let busy = occupy_all_places(&relay, 2);
     let fetched = curl(&[&by("http", address), "-p", "-U", &credentials, &url]);
     assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 503), "{}", fetched.err);
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
-    ended(busy);
+    wait_until_rejected(busy);
 
-    let busy = all_places(&relay, 3);
+    let busy = occupy_all_places(&relay, 3);
     let fetched = curl(&[&by("socks5h", address), "-U", &credentials, &url]);
-    // RFC 1929 has no status for it but "not success"; it differs from that of a wrong password, 1.
+    // RFC 1929 knows only success (0) and failure. The status differs from that of a wrong password, 1.
     assert!(fetched.code == 97 && fetched.err.contains("(1 2)"), "{}", fetched.err);
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
     // A check that has begun runs to its end, however long it takes.
-    ended(busy);
+    wait_until_rejected(busy);
 }
 
 /// No check runs for clients that have left.
 #[test]
-fn clients_that_are_gone_are_not_checked() {
+fn passwords_of_closed_connections_are_not_checked() {
     let folder = Folder::new();
     let mut relay = start(&folder, SLOW, "");
-    let busy = all_places(&relay, 1);
+    let busy = occupy_all_places(&relay, 1);
     for at in 1..=20 {
-        let gone = show(client(&relay, at), "ann", &format!("wrong {at}"));
+        let gone = send_password(client(&relay, at), "ann", &format!("wrong {at}"));
         // Half by an end, half by a reset.
         match at % 2 {
             0 => gone.shutdown(Shutdown::Write).unwrap(),
@@ -170,5 +170,5 @@ fn clients_that_are_gone_are_not_checked() {
         let closed = relay.next(|event| event["event"] == "closed" && event["user"] != "bob");
         assert_eq!(closed["end"], "left_early", "{closed}");
     }
-    ended(busy);
+    wait_until_rejected(busy);
 }

@@ -5,13 +5,13 @@ use crate::scene::{Scene, TOKEN};
 const EVIL: &str = "http://evil.example";
 
 /// Every path that reveals something about the relay.
-const TELLING: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/fleet", "/api/events", "/api/stream"];
+const DATA_PATHS: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/fleet", "/api/events", "/api/stream"];
 
 #[test]
-fn a_page_from_elsewhere_is_refused_also_with_the_token() {
+fn cross_origin_requests_are_refused_even_with_the_token() {
     let (open, guarded) = (Scene::open(), Scene::guarded(""));
     let bearer = format!("Authorization: Bearer {TOKEN}");
-    for path in ["/", "/app.js", "/api/access"].iter().chain(&TELLING) {
+    for path in ["/", "/app.js", "/api/access"].iter().chain(&DATA_PATHS) {
         for line in [
             format!("Origin: {EVIL}"),
             "Origin: null".to_owned(),
@@ -30,7 +30,7 @@ fn a_page_from_elsewhere_is_refused_also_with_the_token() {
 }
 
 #[test]
-fn another_name_is_refused_also_with_the_token() {
+fn foreign_host_names_are_refused_even_with_the_token() {
     let guarded = Scene::guarded("hosts = [\"relay.example\"]");
     let bearer = format!("Authorization: Bearer {TOKEN}");
     for (host, status) in [
@@ -46,11 +46,11 @@ fn another_name_is_refused_also_with_the_token() {
         assert_eq!(answer.body.contains("not by this name"), status == 403, "{}", answer.body);
     }
     let open = Scene::open();
-    assert_eq!(open.request("GET", "/", &["Host: 192.0.2.7"]).status, 403, "no port forwarding to an open one");
+    assert_eq!(open.request("GET", "/", &["Host: 192.0.2.7"]).status, 403, "an open listener refuses other addresses");
 }
 
 #[test]
-fn every_answer_keeps_others_away() {
+fn every_response_has_the_security_headers() {
     let scene = Scene::open();
     for path in ["/", "/style.css", "/api/sessions", "/nothing"] {
         let head = scene.get(path, &[]).head;
@@ -65,12 +65,12 @@ fn every_answer_keeps_others_away() {
             assert!(head.contains(line), "{path} has no {line} in\n{head}");
         }
     }
-    assert!(scene.get("/", &[]).head.contains("content-type: text/html"), "a page");
+    assert!(scene.get("/", &[]).head.contains("content-type: text/html"), "the page is HTML");
 }
 
 /// The Content-Security-Policy forbids resources from other origins, so the page must not refer to any.
 #[test]
-fn the_page_needs_nothing_from_outside() {
+fn page_refers_to_no_external_resources() {
     let scene = Scene::open();
     let page = scene.get("/", &[]).body;
     let mut files: Vec<String> = vec!["/app.js".into(), "/style.css".into(), "/icon.svg".into()];
@@ -79,9 +79,9 @@ fn the_page_needs_nothing_from_outside() {
     while let Some(file) = files.pop() {
         let answer = scene.get(&file, &[]);
         assert_eq!(answer.status, 200, "{file}");
-        for outside in ["http:", "https:", "url(", "innerHTML", "eval("] {
+        for forbidden in ["http:", "https:", "url(", "innerHTML", "eval("] {
             let text = answer.body.replace("http://www.w3.org/2000/svg", "");
-            assert!(!text.contains(outside), "{outside} in {file}");
+            assert!(!text.contains(forbidden), "{forbidden} in {file}");
         }
         let imports = answer.body.lines().filter_map(|line| line.split_once(" from \"./"));
         files.extend(
@@ -93,11 +93,11 @@ fn the_page_needs_nothing_from_outside() {
 }
 
 #[test]
-fn what_is_not_there_says_what_is() {
+fn unknown_path_lists_the_available_paths() {
     let scene = Scene::open();
     let answer = scene.get("/metric", &[]);
     assert_eq!(answer.status, 404);
-    assert!(TELLING.iter().all(|path| answer.body.contains(path)), "{}", answer.body);
+    assert!(DATA_PATHS.iter().all(|path| answer.body.contains(path)), "{}", answer.body);
     let host = format!("Host: {}", scene.admin);
     let answer = scene.request("POST", "/api/sessions", &[&host, "Content-Length: 0"]);
     assert_eq!(answer.status, 405);

@@ -24,82 +24,81 @@ fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Silent connections used to hold all places until their time was up, 10 s, and every other request waited as long.
+/// Regression: silent connections held all places until their timeout of 10 s, and every other request waited as long.
 #[test]
-fn silent_connections_yield_to_new_ones() {
+fn silent_connections_yield_to_new_connections() {
     for scene in [Scene::open(), Scene::guarded("")] {
         let authorization = format!("Authorization: Bearer {TOKEN}");
-        let crowd: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
+        let clients: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
         let asked = Instant::now();
         assert_eq!(scene.get("/api/sessions", &[&authorization]).status, 200);
-        assert!(asked.elapsed() < HEAD, "answered after {:?}, when the crowd had to go", asked.elapsed());
-        drop(crowd);
+        assert!(asked.elapsed() < HEAD, "answered only after {:?}, by the timeout", asked.elapsed());
+        drop(clients);
     }
 }
 
-/// The source with the most connections yields first, so that a crowd cannot push out a client of another address that
-/// is about to send a request.
+/// Many connections from one address must not displace a client of another address that is about to send a request.
 #[test]
-fn a_crowd_from_one_address_pushes_out_itself() {
+fn source_with_the_most_connections_yields_first() {
     let scene = Scene::open();
     let mut early = connect(scene.admin);
-    let crowd: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect_from("127.0.0.2", scene.admin)).collect();
+    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect_from("127.0.0.2", scene.admin)).collect();
     let before = Instant::now();
-    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "all of the crowd has been accepted by now");
+    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "all clients have been accepted by now");
     write!(early, "GET /api/access HTTP/1.0\r\n\r\n").unwrap();
     assert!(String::from_utf8(hear_out(&mut early).0).unwrap().starts_with("HTTP/1.0 200"));
     assert!(before.elapsed() < HEAD);
-    drop(crowd);
+    drop(clients);
 }
 
 /// The bound holds, and a connection whose request is being answered never yields.
 #[test]
-fn a_crowd_is_bounded_and_cuts_off_no_answer() {
+fn connection_limit_holds_and_active_streams_continue() {
     let scene = Scene::open();
     let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| scene.stream()).collect();
     readers.iter_mut().for_each(|reader| assert_eq!(reader.next()["open"], 0));
     let before = scene.relay.descriptors();
-    let crowd: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
+    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
     assert_eq!(scene.get("/api/sessions", &[]).status, 200);
     let open = scene.relay.descriptors();
-    // One connection more may be on its way in, and a scrape of /proc takes descriptors for a moment.
+    // A further connection may be in the accept queue, and reading /proc takes descriptors for a moment.
     assert!(open <= before + MOST_CONNECTIONS - MOST_READERS + 4, "{open} descriptors, {before} before");
     for reader in &mut readers {
         let number = reader.next()["number"].as_u64().unwrap();
         assert!(reader.next()["number"].as_u64().unwrap() > number);
     }
-    drop(crowd);
+    drop(clients);
 }
 
 #[test]
-fn who_says_nothing_is_let_go() {
+fn connections_without_a_complete_request_are_closed() {
     let scene = Scene::open();
     let mut silent = connect(scene.admin);
     let mut slow = connect(scene.admin);
     write!(slow, "GET /api/access HTTP/1.1\r\nHost: local").unwrap();
-    assert_eq!(hear_out(&mut slow).0, b"", "half a head is no request");
+    assert_eq!(hear_out(&mut slow).0, b"", "an incomplete head gets no response");
     hear_out(&mut silent);
 }
 
 #[test]
-fn a_head_without_end_is_refused() {
+fn oversized_request_head_is_refused() {
     let scene = Scene::open();
-    let mut talker = connect(scene.admin);
+    let mut client = connect(scene.admin);
     // The answer may be lost: a connection that is closed with bytes unread is reset.
-    let _ = write!(talker, "GET /api/access HTTP/1.1\r\nX-Long: {}\r\n\r\n", "a".repeat(64 << 10));
-    let answer = String::from_utf8(hear_out(&mut talker).0).unwrap();
+    let _ = write!(client, "GET /api/access HTTP/1.1\r\nX-Long: {}\r\n\r\n", "a".repeat(64 << 10));
+    let answer = String::from_utf8(hear_out(&mut client).0).unwrap();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
 
 #[test]
-fn readers_of_the_stream_are_bounded_and_places_are_given_back() {
+fn stream_readers_are_limited_and_places_are_released() {
     let scene = Scene::open();
     let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| scene.stream()).collect();
     readers.iter_mut().for_each(|reader| assert_eq!(reader.next()["open"], 0));
     assert_eq!(scene.stream().status(), 503);
     let refused = scene.get("/api/stream", &[]);
     assert!(refused.head.contains("retry-after: 10") && refused.body.contains("/api/sessions"), "{}", refused.body);
-    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "the others are still answered");
+    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "other requests are still answered");
     readers.pop();
     eventually("a place", || (scene.stream().status() == 200).then_some(()));
 }

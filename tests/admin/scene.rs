@@ -117,7 +117,7 @@ impl Snapshots {
             if wanted(&snapshot) {
                 return snapshot;
             }
-            assert!(Instant::now() < deadline, "none is like that, the last: {snapshot:#}");
+            assert!(Instant::now() < deadline, "no snapshot matches; the last: {snapshot:#}");
         }
     }
 
@@ -127,8 +127,8 @@ impl Snapshots {
                 return self.text.drain(..at + end.len()).collect();
             }
             let mut bytes = [0; 65_536];
-            let count = self.stream.read(&mut bytes).expect("the stream goes on");
-            assert_ne!(count, 0, "the stream has ended with {} bytes of something", self.text.len());
+            let count = self.stream.read(&mut bytes).expect("the stream continues");
+            assert_ne!(count, 0, "the stream has ended with {} unparsed bytes", self.text.len());
             self.text.extend(&bytes[..count]);
         }
     }

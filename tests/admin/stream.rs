@@ -10,7 +10,7 @@ use crate::scene::Scene;
 const MOST_SESSIONS: usize = 100;
 
 #[test]
-fn a_snapshot_shows_what_moves() {
+fn snapshot_shows_rates_sessions_paths_and_profiles() {
     let (listener, target) = server();
     let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\"\nname = \"door\"\nprofile = \"lan\""));
     let mut snapshots = scene.stream();
@@ -37,7 +37,7 @@ fn a_snapshot_shows_what_moves() {
 }
 
 #[test]
-fn events_are_shown_and_sessions_are_not_among_them() {
+fn snapshot_events_exclude_closed_sessions() {
     let target = serve(|mut stream| drop(stream.write_all(b"hello")));
     let mut scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
     read_exactly(&mut connect(scene.clients), 5);
@@ -55,7 +55,7 @@ fn events_are_shown_and_sessions_are_not_among_them() {
 }
 
 #[test]
-fn of_many_sessions_those_are_shown_that_move_most() {
+fn snapshot_shows_the_sessions_with_the_highest_rates() {
     let (listener, target) = server();
     let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
     let open = |_| {
@@ -77,7 +77,7 @@ fn of_many_sessions_those_are_shown_that_move_most() {
 
 /// A client that stops reading costs no memory and delays no other client; on reading again it has missed snapshots.
 #[test]
-fn a_slow_reader_misses_snapshots() {
+fn slow_readers_miss_snapshots_without_memory_growth() {
     let (listener, target) = server();
     let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
     // Enough sessions for snapshots of about 100 KB: more than the kernel buffers for a client that does not read.
@@ -97,7 +97,7 @@ fn a_slow_reader_misses_snapshots() {
     quick.find(|snapshot| snapshot["sessions"].as_array().is_some_and(|all| all.len() == MOST_SESSIONS));
     let before = scene.relay.resident_kib();
     let numbers: Vec<u64> = (0..8).map(|_| quick.next()["number"].as_u64().unwrap()).collect();
-    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the quick one misses nothing: {numbers:?}");
+    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the quick reader misses no snapshot: {numbers:?}");
     let grown = scene.relay.resident_kib().saturating_sub(before);
     // Eight readers with eight stored snapshots each would take about 7 MB.
     assert!(grown < 3000, "{grown} KiB more");

@@ -8,16 +8,16 @@ use crate::scene::{Scene, TOKEN};
 fn check(folder: &Folder, admin: &str) -> (Option<i32>, String) {
     let listener = "[[listener]]\nbind = \"127.0.0.1:0\"\n";
     let file = folder.write("check.toml", format!("version = 1\n{listener}[admin]\n{admin}\n"));
-    said(&ekiden().arg("check").arg(&file).output().unwrap())
+    output_of(&ekiden().arg("check").arg(&file).output().unwrap())
 }
 
-fn said(output: &Output) -> (Option<i32>, String) {
+fn output_of(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[test]
-fn an_address_of_others_needs_a_token() {
+fn non_loopback_bind_address_requires_a_token() {
     let folder = Folder::new();
     let file = folder.write_with_mode("token", TOKEN, 0o600);
     let with_token = format!("token_file = \"{}\"", file.display());
@@ -29,12 +29,12 @@ fn an_address_of_others_needs_a_token() {
         assert_eq!(code, Some(0), "{bind}: {text}");
     }
     let run = ekiden().args(["run", "-L", "auto://127.0.0.1:0", "--admin", "0.0.0.0:0"]).output().unwrap();
-    let (code, text) = said(&run);
+    let (code, text) = output_of(&run);
     assert!(code != Some(0) && text.contains("--admin") && text.contains("token_file"), "{code:?} {text}");
 }
 
 #[test]
-fn a_token_is_a_secret_and_long() {
+fn token_file_must_be_private_and_long_enough() {
     let folder = Folder::new();
     for (text, mode, expected) in [
         (TOKEN, 0o644, "only its owner can read: chmod 600"),
@@ -44,18 +44,21 @@ fn a_token_is_a_secret_and_long() {
         ("", 0o600, "16 to 256"),
     ] {
         let file = folder.write_with_mode("token", text, mode);
-        let (code, said) = check(&folder, &format!("token_file = \"{}\"", file.display()));
-        assert_eq!(code, Some(2), "{text}: {said}");
-        assert!(said.contains("admin.token_file") && said.contains(expected), "{said}");
-        assert!(text.is_empty() || !said.contains(text), "the token is shown: {said}");
+        let (code, message) = check(&folder, &format!("token_file = \"{}\"", file.display()));
+        assert_eq!(code, Some(2), "{text}: {message}");
+        assert!(message.contains("admin.token_file") && message.contains(expected), "{message}");
+        assert!(text.is_empty() || !message.contains(text), "the token is shown: {message}");
     }
     // Two mistakes of an operator: the token itself in place of its file, and a host with a port.
-    let (_, said) = check(&folder, &format!("token_file = \"{TOKEN}\"\nhosts = [\"relay.example:9090\"]"));
-    assert!(!said.contains(TOKEN) && said.contains("admin.hosts[1]") && said.contains("without a port"), "{said}");
+    let (_, message) = check(&folder, &format!("token_file = \"{TOKEN}\"\nhosts = [\"relay.example:9090\"]"));
+    assert!(
+        !message.contains(TOKEN) && message.contains("admin.hosts[1]") && message.contains("without a port"),
+        "{message}"
+    );
 }
 
 #[test]
-fn only_the_right_token_opens() {
+fn requests_without_the_right_token_get_401() {
     let scene = Scene::guarded("");
     for path in ["/metrics", "/api/sessions", "/api/stream", "/nothing"] {
         let answer = scene.get(path, &[]);
@@ -76,10 +79,10 @@ fn only_the_right_token_opens() {
 }
 
 #[test]
-fn status_gives_the_token() {
+fn status_sends_the_token_of_the_file() {
     let scene = Scene::guarded("");
     let admin = scene.admin.to_string();
-    let status = |more: &[&str]| said(&ekiden().args(["status", "--admin", &admin]).args(more).output().unwrap());
+    let status = |more: &[&str]| output_of(&ekiden().args(["status", "--admin", &admin]).args(more).output().unwrap());
     let (code, text) = status(&[]);
     assert!(code == Some(1) && text.contains("401") && text.contains("token"), "{code:?} {text}");
     let file = scene.folder.0.join("token");
@@ -90,13 +93,13 @@ fn status_gives_the_token() {
     assert!(code == Some(1) && text.contains("16 to 256"), "{code:?} {text}");
 }
 
-/// With port 0 only the relay knows the port; `ekiden status -c` used to connect to port 0 of this host.
+/// With port 0 only the log of the relay has the port. Regression: `ekiden status -c` connected to port 0 of this host.
 #[test]
-fn a_port_that_the_kernel_chooses_is_in_the_log() {
+fn status_of_a_configuration_with_port_0_asks_for_admin() {
     let scene = Scene::guarded("");
     assert_ne!(scene.admin.port(), 0);
     let file = scene.folder.0.join("ekiden.toml");
-    let (code, text) = said(&ekiden().arg("status").arg("-c").arg(&file).output().unwrap());
+    let (code, text) = output_of(&ekiden().arg("status").arg("-c").arg(&file).output().unwrap());
     assert!(code == Some(1) && text.contains("port 0") && text.contains("--admin"), "{code:?} {text}");
 }
 

@@ -56,8 +56,8 @@ fn start(network: &Network, port: u16, flow: Flow) -> Child {
 
 fn rate(client: Child) -> f64 {
     let output = client.wait_with_output().expect("iperf3");
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let intervals = said["intervals"].as_array().unwrap_or_else(|| panic!("{said}"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let intervals = report["intervals"].as_array().unwrap_or_else(|| panic!("{report}"));
     let rates: Vec<f64> =
         intervals.iter().skip(START).map(|one| one["sum"]["bits_per_second"].as_f64().unwrap()).collect();
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
@@ -70,7 +70,7 @@ fn jain(rates: &[f64]) -> f64 {
 
 /// A long queue, in which BBR starves beside CUBIC without the box's queue management.
 #[test]
-fn auto_shares_between_congestion_controls_and_a_plain_queue_does_not() {
+fn auto_shares_more_fairly_than_a_plain_queue() {
     let Some(network) = Network::new() else { return };
     network.middle.run("tc", "qdisc add dev wan0 root tbf rate 50mbit burst 20kb limit 1mb");
     let flows = ["bbr", "cubic", "cubic", "reno"].map(|congestion| Flow { congestion, seconds: 14 });

@@ -26,13 +26,13 @@ fn filters(host: &Host) -> usize {
 }
 
 #[test]
-fn what_is_attached_stays_is_shown_and_goes_without_a_trace() {
+fn attach_persists_is_shown_and_detach_leaves_no_trace() {
     let Some(host) = host() else { return };
     let before = qdiscs(&host);
     for mode in ["red", "static", "dynamic", "auto"] {
         let heavy: &[&str] = if mode == "static" { &["--heavy", "10.0.0.1", "--heavy", "fd00::1"] } else { &[] };
-        let said = attach(&host, mode, heavy);
-        assert_eq!(said.code, Some(0), "{}", said.err);
+        let output = attach(&host, mode, heavy);
+        assert_eq!(output.code, Some(0), "{}", output.err);
         assert_eq!(filters(&host), 1);
         let shown = host.succeeds(&["aqm", "show", "--watch", "10ms"]);
         assert!(shown.starts_with(&format!("one: {mode}")), "{shown}");
@@ -46,23 +46,23 @@ fn what_is_attached_stays_is_shown_and_goes_without_a_trace() {
 }
 
 #[test]
-fn twice_is_a_mistake_unless_it_is_to_be_replaced() {
+fn second_attach_requires_replace() {
     let Some(host) = host() else { return };
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
-    let said = attach(&host, "auto", &[]);
-    assert!(said.code == Some(1) && said.err.contains("--replace"), "{}", said.err);
+    let output = attach(&host, "auto", &[]);
+    assert!(output.code == Some(1) && output.err.contains("--replace"), "{}", output.err);
     let replaced = attach(&host, "red", &["--replace", "--limit", "1MiB", "--min", "1KiB", "--max", "2KiB"]);
     assert_eq!(replaced.code, Some(0), "{}", replaced.err);
     assert_eq!(filters(&host), 1);
     assert!(host.succeeds(&["aqm", "show", "--watch", "10ms"]).contains("limit 1MiB, min 1KiB, max 2KiB"));
     host.succeeds(&["aqm", "detach", "--dev", "one"]);
-    assert!(!qdiscs(&host).contains("clsact"), "it was made for the first of them");
-    let said = host.ekiden(&["aqm", "detach", "--dev", "one"]);
-    assert!(said.code == Some(1) && said.err.contains("not managed"), "{}", said.err);
+    assert!(!qdiscs(&host).contains("clsact"), "the first attach created the qdisc");
+    let output = host.ekiden(&["aqm", "detach", "--dev", "one"]);
+    assert!(output.code == Some(1) && output.err.contains("not managed"), "{}", output.err);
 }
 
 #[test]
-fn what_others_have_put_there_stays() {
+fn detach_keeps_foreign_qdiscs_and_filters() {
     let Some(host) = host() else { return };
     host.run("tc", "qdisc add dev one clsact");
     let others = "protocol ip pref 7 u32 match u32 0 0";
@@ -81,21 +81,21 @@ fn what_others_have_put_there_stays() {
 }
 
 #[test]
-fn it_goes_with_its_interface() {
+fn queue_management_ends_with_its_interface() {
     let Some(host) = host() else { return };
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.ip("link del one");
     assert!(host.succeeds(&["aqm", "show"]).contains("no managed interface"));
-    let said = host.ekiden(&["aqm", "detach", "--dev", "one"]);
-    assert!(said.code == Some(1) && said.err.contains("no interface one"), "{}", said.err);
+    let output = host.ekiden(&["aqm", "detach", "--dev", "one"]);
+    assert!(output.code == Some(1) && output.err.contains("no interface one"), "{}", output.err);
     host.ip("link add one type veth peer name other");
-    assert_eq!(attach(&host, "red", &[]).code, Some(0), "a new one of that name knows nothing of it");
+    assert_eq!(attach(&host, "red", &[]).code, Some(0), "a new interface of that name is not managed");
 }
 
 #[test]
-fn mistakes_are_told_with_what_to_do() {
+fn errors_name_the_invalid_option_or_the_remedy() {
     let Some(host) = host() else { return };
-    for (mode, more, says) in [
+    for (mode, more, expected) in [
         ("red", &["--min", "2MiB", "--max", "1MiB"][..], "--min"),
         ("red", &["--min", "10pkt"], "all in packets"),
         ("red", &["--p", "2"], "--p"),
@@ -109,29 +109,31 @@ fn mistakes_are_told_with_what_to_do() {
         ("static", &[], "--heavy"),
         ("auto", &["--target", "0s"], "--target"),
     ] {
-        let said = attach(&host, mode, more);
-        assert!(said.code == Some(1) && said.err.contains(says), "{mode} {more:?}: {}", said.err);
+        let output = attach(&host, mode, more);
+        assert!(output.code == Some(1) && output.err.contains(expected), "{mode} {more:?}: {}", output.err);
     }
-    for (dev, rate, says) in [("nothing0", "1Mbit/s", "ip link"), ("one", "0bit/s", "--rate"), ("one", "5", "--rate")] {
-        let said = host.ekiden(&["aqm", "attach", "--dev", dev, "--rate", rate, "--mode", "red"]);
-        assert!(said.code != Some(0) && said.err.contains(says), "{dev} {rate}: {}", said.err);
+    for (dev, rate, expected) in
+        [("nothing0", "1Mbit/s", "ip link"), ("one", "0bit/s", "--rate"), ("one", "5", "--rate")]
+    {
+        let output = host.ekiden(&["aqm", "attach", "--dev", dev, "--rate", rate, "--mode", "red"]);
+        assert!(output.code != Some(0) && output.err.contains(expected), "{dev} {rate}: {}", output.err);
     }
-    assert!(!qdiscs(&host).contains("clsact"), "nothing is left of what did not succeed");
+    assert!(!qdiscs(&host).contains("clsact"), "failed commands leave no qdisc");
 }
 
 #[test]
-fn without_privilege_the_remedy_is_told() {
+fn errors_without_privilege_name_the_remedy() {
     let Some(host) = host() else { return };
     // Only root may search the folder of the binary, so the command runs as root, without capabilities.
     let run = |arguments: &str| {
         host.shell(&format!("setpriv --inh-caps=-all --bounding-set=-all {} {arguments}", env!("CARGO_BIN_EXE_ekiden")))
     };
-    let said = run("aqm attach --dev one --rate 1Mbit/s --mode red");
-    assert!(said.code == Some(1) && said.err.contains("CAP_NET_ADMIN and CAP_BPF"), "{}", said.err);
+    let output = run("aqm attach --dev one --rate 1Mbit/s --mode red");
+    assert!(output.code == Some(1) && output.err.contains("CAP_NET_ADMIN and CAP_BPF"), "{}", output.err);
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
-    let said = run("aqm show --dev one");
-    assert!(said.code == Some(1) && said.err.contains("as root"), "{}", said.err);
-    let said = run("aqm detach --dev one");
-    assert!(said.code == Some(1) && said.err.contains("CAP_NET_ADMIN"), "{}", said.err);
+    let output = run("aqm show --dev one");
+    assert!(output.code == Some(1) && output.err.contains("as root"), "{}", output.err);
+    let output = run("aqm detach --dev one");
+    assert!(output.code == Some(1) && output.err.contains("CAP_NET_ADMIN"), "{}", output.err);
     assert_eq!(filters(&host), 1);
 }

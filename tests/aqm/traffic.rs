@@ -22,7 +22,7 @@ fn counter(shown: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn own_packets_pass_and_forwarded_ones_are_judged_by_connection() {
+fn own_packets_pass_and_forwarded_packets_are_judged_by_connection() {
     let Some(network) = Network::new() else { return };
     attach(&network, "red", &[]);
     for (host, address) in [(&network.client, "10.3.0.2"), (&network.client, "fd03::2"), (&network.middle, "10.3.0.2")]
@@ -43,7 +43,7 @@ fn own_packets_pass_and_forwarded_ones_are_judged_by_connection() {
 }
 
 #[test]
-fn capable_packets_are_marked_and_others_dropped() {
+fn ecn_capable_packets_are_marked_and_others_dropped() {
     let Some(network) = Network::new() else { return };
     let small = ["--limit", "1MiB", "--min", "4KiB", "--max", "200KiB", "--wq", "0.05"];
     let plain = [&small[..], &["--no-ecn"]].concat();
@@ -62,7 +62,7 @@ fn capable_packets_are_marked_and_others_dropped() {
 
 /// A superpacket from the veth is counted as the packets into which it is segmented on the line.
 #[test]
-fn superpackets_are_counted_as_what_they_will_be() {
+fn superpackets_are_counted_as_their_segments() {
     let Some(network) = Network::new() else { return };
     attach(&network, "auto", &[]);
     run(&network, &[Flow { congestion: "cubic", seconds: 2 }]);
@@ -81,14 +81,14 @@ fn kernel_version() -> (u32, u32) {
 }
 
 #[test]
-fn with_backlog_what_really_waits_decides() {
+fn backlog_option_judges_by_the_real_queue() {
     let Some(network) = Network::new() else { return };
     network.middle.run("tc", "qdisc add dev wan0 root tbf rate 20mbit burst 20kb limit 1mb");
     let backlog = ["--backlog", "--limit", "1MiB", "--min", "20KiB", "--max", "200KiB", "--wq", "0.05"];
     if kernel_version() < (6, 2) {
         let start = ["aqm", "attach", "--dev", "wan0", "--rate", "50Mbit/s", "--mode", "red"];
-        let said = network.middle.ekiden(&[&start[..], &backlog].concat());
-        assert!(said.code == Some(1) && said.err.contains("--backlog needs Linux 6.2"), "{}", said.err);
+        let output = network.middle.ekiden(&[&start[..], &backlog].concat());
+        assert!(output.code == Some(1) && output.err.contains("--backlog needs Linux 6.2"), "{}", output.err);
         skipped("--backlog needs Linux 6.2, and was refused with that reason");
         return;
     }

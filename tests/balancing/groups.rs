@@ -14,7 +14,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A home relay in front of a group whose members have one key.
+/// A home relay in front of a group whose members share one key.
 struct Group {
     home: Relay,
     members: Vec<Option<Relay>>,
@@ -38,7 +38,7 @@ impl Group {
         Self::start(&vec![""; members], "", balance, dialled)
     }
 
-    /// `tables` are further ones of the home relay.
+    /// `tables` are further tables in the configuration of the home relay.
     fn start(
         listeners: &[&str],
         tables: &str,
@@ -130,7 +130,7 @@ fn socks5_from(client: IpAddr, relay: SocketAddr, target: SocketAddr) -> TcpStre
 }
 
 #[test]
-fn sessions_are_shared_equally_and_each_member_is_shown() {
+fn sessions_are_shared_equally_and_reported_per_member() {
     let group = Group::of(4, "least");
     let sessions = group.open(parrot(), 200);
     let shares = group.sessions();
@@ -147,7 +147,7 @@ fn sessions_are_shared_equally_and_each_member_is_shown() {
     eventually("the end of all sessions", || (group.sessions() == [0; 4]).then_some(()));
 }
 
-/// Only its own sessions are lost: no new one fails, at no moment.
+/// New sessions do not fail at any time.
 #[test]
 fn a_killed_member_loses_its_own_sessions_only() {
     let mut group = Group::of(4, "least");
@@ -173,9 +173,9 @@ fn a_killed_member_loses_its_own_sessions_only() {
     assert!(group.sessions()[2] > 10, "{:?}", group.sessions());
 }
 
-/// They have the fewest sessions, so that they would be preferred.
+/// Full members have the fewest sessions, so `least` would prefer them.
 #[test]
-fn members_with_no_room_leave_new_sessions_to_the_others() {
+fn full_members_leave_new_sessions_to_the_others() {
     for balance in ["least", "client"] {
         let group = Group::with_listeners(&["sessions = 2\n", "sessions = 2\n", ""], balance);
         let _sessions = group.open(parrot(), 30);
@@ -185,9 +185,9 @@ fn members_with_no_room_leave_new_sessions_to_the_others() {
     }
 }
 
-/// A process that accepts connections and dies of each session.
+/// A member that accepts connections and resets each session.
 #[test]
-fn a_session_that_a_member_drops_is_opened_by_another_one() {
+fn session_dropped_by_a_member_is_opened_by_another_member() {
     for balance in ["least", "client"] {
         let group = Group::dialled_at(2, balance, |at, address| {
             between(address, Framed::Plain, move |frame| {
@@ -199,7 +199,7 @@ fn a_session_that_a_member_drops_is_opened_by_another_one() {
     }
 }
 
-/// A group with one ready connection to each member, of which a session takes the last one. From now on handshakes take `delays`.
+/// A group whose sessions have taken the only ready connection to each member. New handshakes take `delays`.
 fn group_with_handshakes(delays: &[Duration], connect: &str) -> (Group, Vec<TcpStream>) {
     let begun = Arc::new(AtomicBool::new(false));
     let tables = format!("[limits]\nready_connections = 1\n[timeouts]\nconnect = \"{connect}\"\n");
@@ -232,25 +232,25 @@ fn pass_on(mut from: &TcpStream, mut to: &TcpStream) {
 }
 
 #[test]
-fn members_share_little_time_but_each_has_enough_for_a_long_round_trip() {
+fn first_member_gets_enough_time_for_a_long_round_trip() {
     let (group, _sessions) = group_with_handshakes(&[Duration::from_millis(600); 4], "2s");
     let _session = group.open(parrot(), 1);
     let attempts: u64 = group.pools().iter().map(|pool| pool["misses"].as_u64().unwrap()).sum();
     assert_eq!(attempts, 1);
 }
 
-/// The attempt has half of the time, which proves nothing.
+/// The attempt has half of the connect timeout, too little to conclude that the member is down.
 #[test]
-fn a_member_that_takes_more_than_its_share_is_not_down() {
+fn member_that_exceeds_its_share_of_the_timeout_is_not_down() {
     let (group, _sessions) = group_with_handshakes(&[Duration::from_secs(3), Duration::ZERO], "4s");
-    // At the latest the second one prefers the member with fewer sessions.
+    // At the latest the second session prefers the member with fewer sessions.
     let _more = group.open(parrot(), 2);
     let state = (group.sessions(), group.pool(0, "up"), group.pool(0, "slow"));
     assert_eq!(state, (vec![1, 3], true.into(), true.into()));
 }
 
 #[test]
-fn when_all_members_are_down_the_client_is_told() {
+fn sessions_are_refused_while_all_members_are_down() {
     let mut group = Group::of(2, "least");
     group.kill(0);
     group.kill(1);
@@ -265,7 +265,7 @@ fn when_all_members_are_down_the_client_is_told() {
 
 /// A process that hangs: its kernel still accepts connections and acknowledges bytes.
 #[test]
-fn a_member_that_stops_gets_no_new_session_after_a_second_and_keeps_those_it_has() {
+fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     let group = Group::of(4, "least");
     let target = parrot();
     let mut sessions = group.open(target, 40);
@@ -273,7 +273,7 @@ fn a_member_that_stops_gets_no_new_session_after_a_second_and_keeps_those_it_has
     stopped.stop();
     let begun = Instant::now();
     let home = group.home.address();
-    // Clients that wait for the member until it is left: so many that some choose it.
+    // So many clients that some choose the stopped member, and wait until it is excluded.
     let waiting: Vec<_> = (0..40).map(|_| std::thread::spawn(move || socks5(home, target))).collect();
     eventually("the member to be left", || (group.pool(1, "slow") == true).then_some(()));
     let exact = Duration::from_millis(750)..=Duration::from_millis(1000);
@@ -293,7 +293,7 @@ fn a_member_that_stops_gets_no_new_session_after_a_second_and_keeps_those_it_has
 
 /// A member whose answers take ten times as long as those of the others, on the wire or in the machine.
 #[test]
-fn a_slow_member_is_left_and_comes_back() {
+fn slow_member_is_excluded_until_its_latency_falls() {
     let slow = Arc::new(AtomicBool::new(false));
     let is_slow = Arc::clone(&slow);
     let group = Group::dialled_at(4, "least", move |at, address| {
@@ -316,7 +316,7 @@ fn a_slow_member_is_left_and_comes_back() {
     let _sessions = group.open(target, 40);
     assert_eq!(group.sessions()[3], 0, "{:?}", group.sessions());
     slow.store(false, Ordering::Relaxed);
-    // Nothing but probes goes there, until the average of their latencies has fallen.
+    // The member gets only probes until the average of their latencies has fallen.
     eventually("the member to be taken back", || {
         let _more = group.open(target, 4);
         (group.sessions()[3] > 0).then_some(())
@@ -324,7 +324,7 @@ fn a_slow_member_is_left_and_comes_back() {
 }
 
 #[test]
-fn each_client_keeps_its_member_and_only_those_of_a_killed_one_move() {
+fn clients_keep_their_member_unless_the_member_is_killed() {
     let mut group = Group::of(4, "client");
     let target = parrot();
     let clients: Vec<IpAddr> = (1..=24).map(|number| Ipv4Addr::new(127, 0, 1, number).into()).collect();

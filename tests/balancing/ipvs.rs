@@ -21,7 +21,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Makes one, where the kernel has IPVS; where not, says so.
+    /// `None`, with a printed reason, where the kernel has no IPVS.
     fn new() -> Option<Self> {
         if missing(&["ipvsadm"]) {
             return None;
@@ -103,6 +103,6 @@ fn only_the_sessions_of_a_killed_relay_are_lost() {
     sessions.iter_mut().chain(&mut later).for_each(echoes);
     let before = scene.sessions();
     let _more = scene.open(60);
-    assert_eq!(before[1], 0, "sessions stay where they are: {before:?}");
+    assert_eq!(before[1], 0, "open sessions do not move: {before:?}");
     assert!(scene.sessions()[1] > 5, "{:?}", scene.sessions());
 }

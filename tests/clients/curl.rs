@@ -55,7 +55,7 @@ impl Fetched {
     #[track_caller]
     pub fn brought(&self, status: u16, body: &[u8]) {
         self.ended(0, status);
-        assert!(self.body == body, "{} of {} bytes, or not the same: {}", self.body.len(), body.len(), self.err);
+        assert!(self.body == body, "{} of {} bytes, or different bytes: {}", self.body.len(), body.len(), self.err);
     }
 
     /// Asserts that the run ended with this exit code and, where there was a response, this status.

@@ -14,13 +14,13 @@ use crate::harness::{Folder, Relay, eventually, pattern};
 const SIZE: usize = 60_000_000;
 
 /// Each proxy method of the relay: scheme, and an option that selects CONNECT.
-const WAYS: [(&str, &str); 3] = [("http", "-S"), ("http", "-p"), ("socks5h", "-S")];
+const METHODS: [(&str, &str); 3] = [("http", "-S"), ("http", "-p"), ("socks5h", "-S")];
 
 /// Starts a rate-limited curl, and waits until the response has begun to arrive.
-fn slow_download(home: &Folder, way: (&str, &str), relay: SocketAddr, url: &str) -> (Child, Command) {
-    let file = home.0.join(format!("{}{}", way.0, way.1));
+fn slow_download(home: &Folder, method: (&str, &str), relay: SocketAddr, url: &str) -> (Child, Command) {
+    let file = home.0.join(format!("{}{}", method.0, method.1));
     let mut curl = client("curl", home);
-    curl.args(["-q", "-s", &by(way.0, relay), way.1, "--limit-rate", "2M", "-o"]).arg(&file).arg(url);
+    curl.args(["-q", "-s", &by(method.0, relay), method.1, "--limit-rate", "2M", "-o"]).arg(&file).arg(url);
     let child = curl.stderr(Stdio::null()).spawn().expect("curl runs");
     eventually("the first bytes", || (length(&file) > 0).then_some(()));
     (child, curl)
@@ -31,15 +31,15 @@ fn length(file: &Path) -> u64 {
 }
 
 #[test]
-fn a_server_that_dies_is_not_the_end_of_the_file() {
+fn server_failure_does_not_look_like_the_end_of_the_file() {
     if missing(&["curl", "nginx"]) {
         return;
     }
     let mut nginx = Nginx::start().serves("file", &pattern(SIZE));
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let home = Folder::new();
-    for way in WAYS {
-        let (mut child, curl) = slow_download(&home, way, relay.address(), &nginx.url("file"));
+    for method in METHODS {
+        let (mut child, curl) = slow_download(&home, method, relay.address(), &nginx.url("file"));
         nginx.restart();
         let code = child.wait().expect("curl ends").code();
         // 18: cut off; 56: reset.
@@ -47,7 +47,7 @@ fn a_server_that_dies_is_not_the_end_of_the_file() {
         let event = relay.closed();
         assert_eq!(event["target"], nginx.address.to_string(), "{event}");
         assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
-        if way == WAYS[0] {
+        if method == METHODS[0] {
             // In absolute form the relay knows the length of the complete response.
             let end = event["end"].as_str();
             assert!(matches!(end, Some("reset_by_server" | "server_lost")), "{event}");
@@ -56,21 +56,21 @@ fn a_server_that_dies_is_not_the_end_of_the_file() {
 }
 
 #[test]
-fn a_client_that_goes_away_ends_its_session() {
+fn client_disconnect_ends_the_session() {
     if missing(&["curl", "nginx"]) {
         return;
     }
     let nginx = Nginx::start().serves("file", &pattern(SIZE));
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let home = Folder::new();
-    for way in WAYS {
-        let (mut child, _) = slow_download(&home, way, relay.address(), &nginx.url("file"));
+    for method in METHODS {
+        let (mut child, _) = slow_download(&home, method, relay.address(), &nginx.url("file"));
         // timeout(1) passes the signal on.
         let killed = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
         assert!(killed.expect("kill runs").success());
         child.wait().expect("curl ends");
         let event = relay.closed();
-        assert_eq!(event["end"], "reset_by_client", "{way:?}: {event}");
+        assert_eq!(event["end"], "reset_by_client", "{method:?}: {event}");
         assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
     }
     // nginx has logged the end as well.
@@ -78,7 +78,7 @@ fn a_client_that_goes_away_ends_its_session() {
 }
 
 #[test]
-fn chunks_without_their_end_are_not_the_whole() {
+fn missing_last_chunk_is_reported_as_an_error() {
     if missing(&["curl"]) {
         return;
     }

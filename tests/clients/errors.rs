@@ -7,7 +7,7 @@ use super::programs::missing;
 use crate::harness::{Folder, Relay, nobody};
 
 /// The codes by which curl reports one cause.
-struct Told {
+struct Codes {
     /// The HTTP status in absolute form and for CONNECT.
     status: u16,
     /// The RFC 9209 error type.
@@ -17,24 +17,24 @@ struct Told {
 }
 
 /// Requests `target` by each proxy method with `run`, and compares the reports of curl and of the relay.
-fn every_client_is_told(relay: &mut Relay, target: &str, end: &str, told: &Told, run: impl Fn(&[&str]) -> Fetched) {
+fn check_every_client(relay: &mut Relay, target: &str, end: &str, codes: &Codes, run: impl Fn(&[&str]) -> Fetched) {
     let url = format!("http://{target}/");
     let address = relay.address();
     let fetched = run(&[&by("http", address), "-i", &url]);
-    fetched.ended(0, told.status);
-    let expected = format!("Proxy-Status: ekiden; error={}\r\n", told.proxy_status);
+    fetched.ended(0, codes.status);
+    let expected = format!("Proxy-Status: ekiden; error={}\r\n", codes.proxy_status);
     assert!(fetched.text().contains(&expected), "{}", fetched.text());
     let request = relay.next(|event| event["event"] == "request");
-    assert_eq!((&request["status"], request["url"].as_str()), (&told.status.into(), Some(url.as_str())), "{request}");
+    assert_eq!((&request["status"], request["url"].as_str()), (&codes.status.into(), Some(url.as_str())), "{request}");
     closed(relay, end, target, "direct");
 
     let fetched = run(&[&by("http", address), "-p", &url]);
-    assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, told.status), "{}", fetched.err);
+    assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, codes.status), "{}", fetched.err);
     closed(relay, end, target, "direct");
 
     let fetched = run(&[&by("socks5h", address), &url]);
     assert_eq!(fetched.code, 97, "{}", fetched.err);
-    assert!(fetched.err.contains(told.socks5), "{} should be {}", fetched.err, told.socks5);
+    assert!(fetched.err.contains(codes.socks5), "{} should be {}", fetched.err, codes.socks5);
     closed(relay, end, target, "direct");
 
     // SOCKS4 has one reply code for all failures.
@@ -45,54 +45,54 @@ fn every_client_is_told(relay: &mut Relay, target: &str, end: &str, told: &Told,
 }
 
 #[test]
-fn a_refused_target_is_refused() {
+fn refused_connection_is_reported_as_refused() {
     if missing(&["curl"]) {
         return;
     }
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let told = Told { status: 502, proxy_status: "connection_refused", socks5: "(5)" };
+    let codes = Codes { status: 502, proxy_status: "connection_refused", socks5: "(5)" };
     for host in ["127.0.0.1", "localhost"] {
         let target = format!("{host}:{}", nobody().port());
-        every_client_is_told(&mut relay, &target, "refused", &told, curl);
+        check_every_client(&mut relay, &target, "refused", &codes, curl);
     }
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_not_found() {
+fn nonexistent_name_is_reported_as_not_found() {
     if missing(&["curl"]) {
         return;
     }
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let told = Told { status: 502, proxy_status: "dns_error", socks5: "(4)" };
-    every_client_is_told(&mut relay, "nosuch.invalid:8080", "name_not_found", &told, curl);
+    let codes = Codes { status: 502, proxy_status: "dns_error", socks5: "(4)" };
+    check_every_client(&mut relay, "nosuch.invalid:8080", "name_not_found", &codes, curl);
 }
 
 #[test]
-fn a_forbidden_target_is_denied() {
+fn forbidden_target_is_reported_as_denied() {
     if missing(&["curl"]) {
         return;
     }
     let port = nobody().port();
-    let denied = Told { status: 403, proxy_status: "destination_ip_prohibited", socks5: "(2)" };
-    let not_found = Told { status: 502, proxy_status: "dns_error", socks5: "(4)" };
+    let denied = Codes { status: 403, proxy_status: "destination_ip_prohibited", socks5: "(2)" };
+    let not_found = Codes { status: 502, proxy_status: "dns_error", socks5: "(4)" };
     // Where private addresses are denied, only the log says that a name resolves to one.
     let rules = [
         (format!("deny=127.0.0.0/8:{port}&deny=[::1]:{port}"), &denied),
         ("allow=*.example.com".to_owned(), &denied),
         ("allow_private=false".to_owned(), &not_found),
     ];
-    for (rule, told_of_name) in rules {
+    for (rule, codes_of_name) in rules {
         let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{rule}")]);
         // The name resolves to this address as well.
-        for (host, told) in [("127.0.0.1", &denied), ("localhost", told_of_name)] {
+        for (host, codes) in [("127.0.0.1", &denied), ("localhost", codes_of_name)] {
             let target = format!("{host}:{port}");
-            every_client_is_told(&mut relay, &target, "denied", told, curl);
+            check_every_client(&mut relay, &target, "denied", codes, curl);
         }
     }
 }
 
 #[test]
-fn a_silent_target_times_out_and_an_unreachable_one_does_not() {
+fn silent_target_times_out_and_missing_route_is_unreachable() {
     if missing(&["curl"]) {
         return;
     }
@@ -103,14 +103,14 @@ fn a_silent_target_times_out_and_an_unreachable_one_does_not() {
     let mut command = namespace.command(env!("CARGO_BIN_EXE_ekiden"));
     let mut relay = Relay::start(command.args(["run", "-c"]).arg(path), 1);
     let run = |arguments: &[&str]| curl_by(&mut namespace.command("curl"), arguments);
-    let told = Told { status: 504, proxy_status: "connection_timeout", socks5: "(6)" };
-    every_client_is_told(&mut relay, &format!("{SILENT}:8080"), "timed_out", &told, run);
-    let told = Told { status: 502, proxy_status: "destination_ip_unroutable", socks5: "(4)" };
-    every_client_is_told(&mut relay, &format!("{UNREACHABLE}:8080"), "unreachable", &told, run);
+    let codes = Codes { status: 504, proxy_status: "connection_timeout", socks5: "(6)" };
+    check_every_client(&mut relay, &format!("{SILENT}:8080"), "timed_out", &codes, run);
+    let codes = Codes { status: 502, proxy_status: "destination_ip_unroutable", socks5: "(4)" };
+    check_every_client(&mut relay, &format!("{UNREACHABLE}:8080"), "unreachable", &codes, run);
 }
 
 #[test]
-fn name_servers_that_fail_are_not_a_name_that_is_missing() {
+fn name_server_failure_is_distinguished_from_a_missing_name() {
     if missing(&["curl"]) {
         return;
     }
@@ -128,7 +128,7 @@ fn name_servers_that_fail_are_not_a_name_that_is_missing() {
 
 /// Without a hop no error may be attributed to a hop.
 #[test]
-fn a_server_that_answers_nonsense_is_not_a_hop() {
+fn invalid_server_responses_are_not_attributed_to_a_hop() {
     if missing(&["curl"]) {
         return;
     }

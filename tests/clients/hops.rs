@@ -17,7 +17,7 @@ pub fn relay_by(hops: &[&str]) -> Relay {
 }
 
 /// Each kind of client fetches equal bytes through these hops, and the events have the path.
-fn every_client_gets_through(hops: &[&str]) {
+fn fetch_with_every_client(hops: &[&str]) {
     let (small, large) = (pattern(100), pattern(6_000_000));
     let nginx = Nginx::with_tls().serves("small", &small).serves("large", &large);
     let mut relay = relay_by(hops);
@@ -48,51 +48,51 @@ fn every_client_gets_through(hops: &[&str]) {
 }
 
 #[test]
-fn through_dante() {
+fn every_client_fetches_through_dante() {
     if missing(&["curl", "nginx", "openssl", "danted"]) {
         return;
     }
     let dante = Dante::start();
-    every_client_gets_through(&[&dante.hop()]);
+    fetch_with_every_client(&[&dante.hop()]);
     dante.saw("pass(1): tcp/connect");
 }
 
 #[test]
-fn through_squid() {
+fn every_client_fetches_through_squid() {
     if missing(&["curl", "nginx", "openssl", "squid"]) {
         return;
     }
     let squid = Squid::start();
-    every_client_gets_through(&[&squid.hop()]);
+    fetch_with_every_client(&[&squid.hop()]);
     squid.saw("/large");
     squid.saw("CONNECT localhost:");
 }
 
 #[test]
-fn through_dante_and_then_squid() {
+fn every_client_fetches_through_dante_then_squid() {
     if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
         return;
     }
     let (dante, squid) = (Dante::start(), Squid::start());
-    every_client_gets_through(&[&dante.hop(), &squid.hop()]);
+    fetch_with_every_client(&[&dante.hop(), &squid.hop()]);
     dante.saw(&format!("127.0.0.1.{}", squid.address.port()));
     squid.saw("CONNECT localhost:");
 }
 
 #[test]
-fn through_squid_and_then_dante() {
+fn every_client_fetches_through_squid_then_dante() {
     if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
         return;
     }
     let (dante, squid) = (Dante::start(), Squid::start());
-    every_client_gets_through(&[&squid.hop(), &dante.hop()]);
+    fetch_with_every_client(&[&squid.hop(), &dante.hop()]);
     squid.saw(&format!("CONNECT {}", dante.address));
     dante.saw("pass(1): tcp/connect");
 }
 
 /// squid and the relay keep connections to servers open after requests in absolute form.
 #[test]
-fn the_connection_to_an_http_hop_is_used_again() {
+fn connection_to_an_http_hop_is_reused() {
     if missing(&["curl", "nginx", "squid"]) {
         return;
     }
@@ -103,13 +103,13 @@ fn the_connection_to_an_http_hop_is_used_again() {
     let urls = [servers[0].url("file"), servers[1].url("file")];
     curl(&[&by("http", relay.address()), &urls[0], &urls[1]]).brought(200, &bytes.repeat(2));
     for reused in [false, true] {
-        assert_eq!(relay.next(|event| event["event"] == "request")["reused"], reused, "whatever the target");
+        assert_eq!(relay.next(|event| event["event"] == "request")["reused"], reused, "the target does not matter");
     }
     closed(&mut relay, "finished", &servers[1].address.to_string(), &squid.hop());
 }
 
 #[test]
-fn dante_forbids_the_target() {
+fn target_blocked_by_dante_is_reported_as_denied_by_hop() {
     if missing(&["curl", "danted"]) {
         return;
     }
@@ -122,7 +122,7 @@ fn dante_forbids_the_target() {
 
 /// In the reverse order: ekiden is the next proxy of a real dante and a real squid.
 #[test]
-fn proxies_of_others_go_on_through_ekiden() {
+fn squid_and_dante_forward_through_ekiden() {
     if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
         return;
     }
@@ -161,7 +161,7 @@ fn proxies_of_others_go_on_through_ekiden() {
 }
 
 #[test]
-fn a_hop_that_refuses_does_not_look_like_the_target() {
+fn refusal_by_a_hop_is_not_attributed_to_the_target() {
     if missing(&["curl"]) {
         return;
     }
@@ -185,7 +185,7 @@ fn a_hop_that_refuses_does_not_look_like_the_target() {
 
 /// Two kinds of silent hops: one does not answer the SYN, and one accepts the connection and sends nothing.
 #[test]
-fn a_hop_that_says_nothing_is_named() {
+fn timeout_event_names_the_silent_hop() {
     if missing(&["curl"]) {
         return;
     }
@@ -210,7 +210,7 @@ fn a_hop_that_says_nothing_is_named() {
 }
 
 #[test]
-fn what_a_hop_says_of_the_target_reaches_the_client() {
+fn target_failure_reported_by_a_hop_reaches_the_client() {
     if missing(&["curl", "danted", "squid"]) {
         return;
     }
@@ -223,7 +223,7 @@ fn what_a_hop_says_of_the_target_reaches_the_client() {
         let fetched = curl(&[&by("socks5h", relay.address()), &url]);
         assert!(fetched.code == 97 && fetched.err.contains("(5)"), "{path}: {}", fetched.err);
         let event = closed(&mut relay, "refused", &target, &path);
-        assert!(event["detail"].is_null(), "it is not the hop's fault: {event}");
+        assert!(event["detail"].is_null(), "the detail names no hop: {event}");
         let fetched = curl(&[&by("http", relay.address()), "-p", &url]);
         assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 502), "{path}: {}", fetched.err);
         closed(&mut relay, "refused", &target, &path);

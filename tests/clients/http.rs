@@ -9,7 +9,7 @@ use super::servers::Nginx;
 use crate::harness::{Relay, pattern};
 
 #[test]
-fn absolute_form_and_connect_bring_the_same_bytes() {
+fn absolute_form_and_connect_deliver_the_same_bytes() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -44,7 +44,7 @@ fn absolute_form_and_connect_bring_the_same_bytes() {
 }
 
 #[test]
-fn https_over_connect() {
+fn curl_fetches_https_over_connect() {
     if missing(&["curl", "nginx", "openssl"]) {
         return;
     }
@@ -60,7 +60,7 @@ fn https_over_connect() {
 }
 
 #[test]
-fn heads_without_bodies() {
+fn head_requests_and_304_responses_have_no_body() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -87,7 +87,7 @@ fn heads_without_bodies() {
 }
 
 #[test]
-fn parts_of_a_file() {
+fn range_requests_return_the_requested_parts() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -110,7 +110,7 @@ fn parts_of_a_file() {
 }
 
 #[test]
-fn answers_in_chunks_and_until_the_end() {
+fn chunked_and_close_delimited_responses_arrive_complete() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -136,7 +136,7 @@ fn answers_in_chunks_and_until_the_end() {
 }
 
 #[test]
-fn an_old_client_keeps_its_connection_if_it_asks_to() {
+fn http_1_0_client_keeps_its_connection_on_request() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -153,7 +153,7 @@ fn an_old_client_keeps_its_connection_if_it_asks_to() {
 }
 
 #[test]
-fn errors_and_redirections_of_a_server_are_passed_on() {
+fn server_errors_and_redirects_are_passed_on() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -171,7 +171,7 @@ fn errors_and_redirections_of_a_server_are_passed_on() {
 }
 
 #[test]
-fn offers_that_nobody_takes_up_do_no_harm() {
+fn unsupported_upgrade_offers_are_ignored() {
     if missing(&["curl", "nginx"]) {
         return;
     }

@@ -83,8 +83,8 @@ fn answer(stream: &mut TcpStream) -> Option<()> {
             None
         }
         _ => {
-            let said = format!("{}\nbody: {} {}\n", head.trim_end().replace('\r', ""), body.len(), sum(&body));
-            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{said}", said.len()).ok()
+            let report = format!("{}\nbody: {} {}\n", head.trim_end().replace('\r', ""), body.len(), sum(&body));
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{report}", report.len()).ok()
         }
     }
 }

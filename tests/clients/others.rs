@@ -12,7 +12,7 @@ use crate::harness::{Folder, Relay, pattern, skipped};
 const PYTHON: &str = "/usr/bin/python3";
 
 #[test]
-fn wget_by_its_environment() {
+fn wget_uses_the_proxy_of_its_environment() {
     if missing(&["wget", "nginx", "openssl"]) {
         return;
     }
@@ -32,7 +32,7 @@ fn wget_by_its_environment() {
 }
 
 #[test]
-fn wget_goes_on_where_it_was_cut_off() {
+fn wget_resumes_an_interrupted_download() {
     if missing(&["wget", "nginx"]) {
         return;
     }
@@ -46,10 +46,10 @@ fn wget_goes_on_where_it_was_cut_off() {
     succeeds(wget.args(["--no-config", "-nv", "--tries=1", "-c", &nginx.url("file")]));
     assert!(std::fs::read(file).expect("the file is there") == bytes);
     let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
-    assert!(event["bytes_down"].as_u64() < Some(400_000), "only the rest: {event}");
+    assert!(event["bytes_down"].as_u64() < Some(400_000), "only the missing part is fetched: {event}");
 }
 
-/// Two GETs in one session and one POST, each compared immediately.
+/// Two GETs and one PUT in one session. The script compares each response immediately.
 const SCRIPT: &str = r#"
 import sys, requests
 proxy, url, put, path = sys.argv[1:]
@@ -67,7 +67,7 @@ print("compared", end="")
 "#;
 
 #[test]
-fn python_requests_by_http_and_socks() {
+fn python_requests_uses_http_and_socks_proxies() {
     if missing(&["nginx"]) {
         return;
     }
@@ -88,7 +88,7 @@ fn python_requests_by_http_and_socks() {
         python.arg(&script).arg(format!("{scheme}://{}", relay.address()));
         python.args([format!("http://{target}/file"), format!("http://{target}/{put}")]).arg(nginx.path("file"));
         assert_eq!(succeeds(&mut python), b"compared");
-        assert!(std::fs::read(nginx.path(&put)).expect("it was put there") == bytes);
+        assert!(std::fs::read(nginx.path(&put)).expect("the uploaded file is there") == bytes);
         let event = closed(&mut relay, "finished", &target, "direct");
         assert!(event["bytes_down"].as_u64() > Some(2_000_000), "{event}");
         assert!(event["bytes_up"].as_u64() > Some(1_000_000), "{event}");
@@ -96,7 +96,7 @@ fn python_requests_by_http_and_socks() {
 }
 
 #[test]
-fn git_clones_over_http() {
+fn git_clones_through_http_and_socks_proxies() {
     if missing(&["git", "nginx"]) {
         return;
     }
@@ -123,7 +123,7 @@ fn git_clones_over_http() {
         let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
         let proxy = format!("http.proxy={scheme}://{}", relay.address());
         git(&["-c", &proxy, "clone", "-q", &nginx.named_url("bare.git"), scheme]);
-        assert!(std::fs::read(folder.0.join(scheme).join("file")).expect("it was cloned") == bytes);
+        assert!(std::fs::read(folder.0.join(scheme).join("file")).expect("the cloned file is there") == bytes);
         assert_eq!(git(&["-C", scheme, "rev-parse", "HEAD"]), commit);
         // git decides the number of connections.
         let target = format!("localhost:{}", nginx.address.port());

@@ -8,7 +8,7 @@ use super::users::relay_with_users;
 use crate::harness::{Folder, HTPASSWD, nobody, pattern, skipped};
 
 #[test]
-fn passwords_towards_squid() {
+fn squid_hop_checks_the_password_of_the_relay() {
     if missing(&["curl", "nginx", "squid"]) {
         return;
     }
@@ -44,7 +44,7 @@ fn passwords_towards_squid() {
 }
 
 #[test]
-fn dante_refuses_who_has_no_password_or_a_wrong_one() {
+fn dante_rejects_missing_and_wrong_passwords() {
     if missing(&["curl", "danted"]) {
         return;
     }
@@ -61,7 +61,7 @@ fn dante_refuses_who_has_no_password_or_a_wrong_one() {
 }
 
 #[test]
-fn passwords_towards_another_ekiden() {
+fn ekiden_hop_checks_the_password_of_the_relay() {
     if missing(&["curl", "nginx"]) {
         return;
     }

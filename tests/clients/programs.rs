@@ -88,7 +88,7 @@ pub fn said(command: &mut Command) -> Said {
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     let code = output.status.code().unwrap_or(-1);
     // Exit codes of timeout(1).
-    assert!(code != 124 && code != 137, "it took more than {DEADLINE} s: {command:?}: {err}");
+    assert!(code != 124 && code != 137, "the program took more than {DEADLINE} s: {command:?}: {err}");
     Said { code, out: output.stdout, err }
 }
 
@@ -106,7 +106,7 @@ impl Daemon {
     /// Starts the server, and waits until it accepts connections. Its output goes to `folder`/said.
     pub fn start(command: &mut Command, folder: &Path, address: SocketAddr) -> Self {
         let path = folder.join("said");
-        let file = File::create(&path).expect("a file for what it says");
+        let file = File::create(&path).expect("a file for the output");
         let other = file.try_clone().expect("a descriptor");
         let mut daemon = Self(command.stdout(file).stderr(other).spawn().expect("the server runs"));
         eventually("a server", || {

@@ -19,7 +19,7 @@ fn relay_with_one_thread(folder: &Folder) -> Relay {
 }
 
 #[test]
-fn one_client_connection_asks_two_servers() {
+fn one_client_connection_reaches_two_servers() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -34,14 +34,14 @@ fn one_client_connection_asks_two_servers() {
     assert_eq!(asked, [&urls[0], &urls[1], &urls[0]]);
     assert!(requests.iter().all(|request| request["session"] == requests[0]["session"]), "{requests:?}");
     let reused: Vec<_> = requests.iter().map(|request| request["reused"] == true).collect();
-    assert_eq!(reused, [false, false, true], "the third finds the first one's connection");
+    assert_eq!(reused, [false, false, true], "the third request reuses the connection of the first");
     let event = closed(&mut relay, "finished", &servers[0].address.to_string(), "direct");
     let counted: u64 = fetched.transfers.iter().map(|transfer| transfer.bytes_down).sum();
     assert_eq!(event["bytes_down"], counted);
 }
 
 #[test]
-fn a_second_client_gets_the_connection_of_the_first() {
+fn second_client_reuses_the_server_connection_of_the_first() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -63,7 +63,7 @@ fn a_second_client_gets_the_connection_of_the_first() {
 }
 
 #[test]
-fn a_server_that_was_started_again_is_asked_afresh() {
+fn restarted_server_gets_a_new_connection() {
     if missing(&["curl", "nginx"]) {
         return;
     }

@@ -132,7 +132,7 @@ impl Nginx {
 }
 
 /// Waits until a log has `text`.
-fn has(log: &Path, text: &str) {
+fn wait_for_text(log: &Path, text: &str) {
     let read = || std::fs::read_to_string(log).unwrap_or_default();
     eventually(&format!("{text} in {}", log.display()), || read().contains(text).then_some(()));
 }
@@ -186,7 +186,7 @@ impl Dante {
 
     /// Waits until the log has `text`, as proof that the path led through this server.
     pub fn saw(&self, text: &str) {
-        has(&self.folder.0.join("dante.log"), text);
+        wait_for_text(&self.folder.0.join("dante.log"), text);
     }
 }
 
@@ -259,7 +259,7 @@ impl Squid {
 
     /// Waits until the access log has `text`, as proof that the path led through this server.
     pub fn saw(&self, text: &str) {
-        has(&self.folder.0.join("access.log"), text);
+        wait_for_text(&self.folder.0.join("access.log"), text);
     }
 }
 

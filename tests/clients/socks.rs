@@ -6,7 +6,7 @@ use super::servers::Nginx;
 use crate::harness::{Relay, pattern};
 
 #[test]
-fn every_kind_of_socks_brings_the_same_bytes() {
+fn every_socks_version_delivers_the_same_bytes() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -38,7 +38,7 @@ fn every_kind_of_socks_brings_the_same_bytes() {
 }
 
 #[test]
-fn https_through_socks_is_between_client_and_server() {
+fn https_passes_through_socks_end_to_end() {
     if missing(&["curl", "nginx", "openssl"]) {
         return;
     }
@@ -55,7 +55,7 @@ fn https_through_socks_is_between_client_and_server() {
 }
 
 #[test]
-fn a_socks_listener_wants_no_http() {
+fn socks_listener_rejects_http() {
     if missing(&["curl"]) {
         return;
     }

@@ -11,12 +11,12 @@ use super::servers::{Nginx, Sshd};
 use crate::harness::{Folder, Relay, nobody, skipped};
 
 /// The columns of the table.
-const WAYS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
+const METHODS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
 
 /// The clients that `clients_slow/` tests, because their settings are not commands of a shell.
 const BROWSERS: [&str; 2] = ["Chromium", "Firefox"];
 
-/// The commands of each client, by their ways.
+/// The commands of each client, by proxy method.
 fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
     let sections = page.split("\n## ").skip(1);
     let parsed = sections.map(|section| {
@@ -28,14 +28,14 @@ fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
     parsed.collect()
 }
 
-/// The ways in which each client of the table can come.
+/// The proxy methods that each client of the table supports.
 fn table(page: &str) -> BTreeMap<&str, Vec<&str>> {
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| program"));
     let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
     cells
         .map(|cells| {
-            let has = |(cell, way): (&&str, &'static str)| (*cell == "yes").then_some(way);
-            (cells[0], cells[1..].iter().zip(WAYS).filter_map(has).collect())
+            let supported = |(cell, method): (&&str, &'static str)| (*cell == "yes").then_some(method);
+            (cells[0], cells[1..].iter().zip(METHODS).filter_map(supported).collect())
         })
         .collect()
 }
@@ -88,7 +88,7 @@ impl Scene {
         git(&["-C", &bare, "update-server-info"]);
     }
 
-    /// Settings that have nothing to do with the relay: the authority of the test, and where ssh finds the server.
+    /// Settings that are independent of the relay: the certificate of the test, and the address of the sshd.
     fn write_settings(&self) {
         let certificate = self.nginx.certificate();
         self.folder.write("wgetrc", format!("ca_certificate = {certificate}\ntries = 1\nquiet = on\n"));
@@ -136,7 +136,7 @@ impl Scene {
     }
 
     /// Runs a command in a folder of its own: the file is its output, or is in the folder.
-    fn check(&mut self, name: &str, way: &str, command: &str) {
+    fn check(&mut self, name: &str, method: &str, command: &str) {
         let (folder, certificate) = (Folder::new(), self.nginx.certificate());
         let path = format!("{}/bin:{}", self.folder.0.display(), std::env::var("PATH").unwrap());
         let mut shell = client("sh", &folder);
@@ -150,23 +150,23 @@ impl Scene {
         let read = |file: &str| std::fs::read(Path::new(&folder.0).join(file));
         let file = read("file").or_else(|_| read("repository/file")).unwrap_or_default();
         let arrived = said.out.ends_with(self.text.as_bytes()) || file == self.text.as_bytes();
-        assert!(arrived, "{name} by {way}: {command}: {} {}", said.code, said.err);
+        assert!(arrived, "{name} by {method}: {command}: {} {}", said.code, said.err);
         let size = self.text.len() as u64;
         let is_download =
             |event: &serde_json::Value| event["event"] == "closed" && event["bytes_down"].as_u64() >= Some(size / 4);
         let closed = self.relay.next(is_download);
-        assert_eq!(closed["tls"].is_string(), way == "HTTPS proxy", "{name} by {way}: {closed}");
+        assert_eq!(closed["tls"].is_string(), method == "HTTPS proxy", "{name} by {method}: {closed}");
     }
 }
 
 #[test]
-fn every_command_of_the_page_downloads_by_the_relay() {
+fn every_command_of_the_page_downloads_through_the_relay() {
     let page = include_str!("../../docs/clients.md");
     let (commands, table) = (commands(page), table(page));
     assert!(table.len() >= 12 && table.keys().eq(commands.keys()), "{table:?} {:?}", commands.keys());
-    for (name, ways) in &table {
-        let described: Vec<_> = commands[name].iter().map(|(way, _)| *way).collect();
-        assert!(*name == "Chromium" || described == *ways, "{name}: {described:?} {ways:?}");
+    for (name, methods) in &table {
+        let described: Vec<_> = commands[name].iter().map(|(method, _)| *method).collect();
+        assert!(*name == "Chromium" || described == *methods, "{name}: {described:?} {methods:?}");
     }
     if missing(&["nginx", "openssl", "sshd", "ssh-keygen", "rsync"]) {
         return;
@@ -179,6 +179,6 @@ fn every_command_of_the_page_downloads_by_the_relay() {
             skipped(format_args!("{program} is missing, scripts/setup installs it"));
             continue;
         }
-        commands.iter().for_each(|(way, command)| scene.check(name, way, command));
+        commands.iter().for_each(|(method, command)| scene.check(name, method, command));
     }
 }

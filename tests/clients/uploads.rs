@@ -11,7 +11,7 @@ use super::servers::Nginx;
 use crate::harness::{Folder, Relay, join, pattern, read_all, read_exactly, read_head};
 
 #[test]
-fn bodies_by_length_and_in_chunks_arrive_whole() {
+fn length_delimited_and_chunked_bodies_arrive_complete() {
     if missing(&["curl"]) {
         return;
     }
@@ -27,10 +27,10 @@ fn bodies_by_length_and_in_chunks_arrive_whole() {
             let proxy = by(scheme, relay.address());
             let fetched = curl(&[&proxy, "-H", framing, "-H", "Expect:", "--data-binary", &file, &url]);
             fetched.ended(0, 200);
-            let said = fetched.text();
-            assert!(said.starts_with("POST /upload?a=b HTTP/1.1\n"), "{said}");
-            assert!(said.ends_with(&format!("body: {size} {}\n", sum(&bytes))), "{scheme}, {framing}: {said}");
-            assert_eq!(said.contains("chunked"), framing == chunks, "{said}");
+            let response = fetched.text();
+            assert!(response.starts_with("POST /upload?a=b HTTP/1.1\n"), "{response}");
+            assert!(response.ends_with(&format!("body: {size} {}\n", sum(&bytes))), "{scheme}, {framing}: {response}");
+            assert_eq!(response.contains("chunked"), framing == chunks, "{response}");
             let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
             assert!(event["bytes_up"].as_u64() > Some(size as u64), "{event}");
             assert_eq!(event["bytes_down"], fetched.transfers[0].bytes_down, "{event}");
@@ -39,7 +39,7 @@ fn bodies_by_length_and_in_chunks_arrive_whole() {
 }
 
 #[test]
-fn a_client_that_waits_for_100_continue_gets_it() {
+fn interim_response_100_continue_reaches_the_client() {
     if missing(&["curl"]) {
         return;
     }
@@ -56,7 +56,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
         let arguments = [&[proxy.as_str(), "-H", framing, "--data-binary", &file], &patience[..], &[&url]].concat();
         let fetched = curl(&arguments);
         fetched.ended(0, 200);
-        assert!(began.elapsed() < Duration::from_secs(30), "curl went on without the server's word");
+        assert!(began.elapsed() < Duration::from_secs(30), "curl timed out without 100 Continue");
         assert!(fetched.text().ends_with(&format!("body: 3000000 {}\n", sum(&bytes))), "{}", fetched.text());
         assert!(fetched.text().contains("Expect: 100-continue"), "{}", fetched.text());
         closed(&mut relay, "finished", &origin.to_string(), "direct");
@@ -64,7 +64,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
 }
 
 #[test]
-fn files_are_put_onto_a_real_server() {
+fn put_requests_store_files_on_nginx() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -83,7 +83,7 @@ fn files_are_put_onto_a_real_server() {
         let name = format!("put/{size}-{}", framing.len());
         let fetched = curl(&[&proxy, "-H", framing, "-T", &file.display().to_string(), &nginx.url(&name)]);
         fetched.ended(0, 201);
-        assert!(std::fs::read(nginx.path(&name)).expect("it was put there") == bytes, "{size}, {framing}");
+        assert!(std::fs::read(nginx.path(&name)).expect("the uploaded file is there") == bytes, "{size}, {framing}");
         closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     }
 }
@@ -112,7 +112,7 @@ fn a_refusal_reaches_a_client_that_is_still_sending() {
 /// After its answer the relay reads on: a reset would fail the client's writes, and may discard the answer (RFC 9112,
 /// 9.6).
 #[test]
-fn a_client_may_send_its_whole_body_before_it_reads_a_refusal() {
+fn client_may_send_the_whole_body_before_reading_a_refusal() {
     if missing(&["nginx"]) {
         return;
     }
@@ -135,7 +135,7 @@ fn a_client_may_send_its_whole_body_before_it_reads_a_refusal() {
 }
 
 #[test]
-fn a_connection_that_changes_its_protocol_is_a_tunnel() {
+fn upgraded_connection_becomes_a_tunnel() {
     let origin = origin::start();
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let mut client = relay.connect();

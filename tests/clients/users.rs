@@ -5,14 +5,14 @@ use super::programs::missing;
 use super::servers::Nginx;
 use crate::harness::{Folder, HTPASSWD, Relay, pattern};
 
-/// A relay whose listener requires a user of the file above.
+/// A relay whose listener requires a user of [`HTPASSWD`].
 pub fn relay_with_users(folder: &Folder) -> Relay {
     let users = folder.write("users", HTPASSWD);
     Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())])
 }
 
 #[test]
-fn the_right_password_opens_every_way() {
+fn right_password_is_accepted_by_every_proxy_method() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -31,7 +31,7 @@ fn the_right_password_opens_every_way() {
 
 /// `--proxy-anyauth` sends a request without a password first, and repeats it with the scheme that the relay demands.
 #[test]
-fn a_client_that_asks_first_is_told_how_to_authenticate() {
+fn proxy_anyauth_retries_with_the_demanded_scheme() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -51,7 +51,7 @@ fn a_client_that_asks_first_is_told_how_to_authenticate() {
 }
 
 #[test]
-fn a_wrong_password_opens_nothing() {
+fn wrong_password_is_rejected_by_every_proxy_method() {
     if missing(&["curl", "nginx"]) {
         return;
     }
@@ -83,7 +83,7 @@ fn a_wrong_password_opens_nothing() {
 }
 
 #[test]
-fn no_password_at_all_opens_nothing() {
+fn missing_password_is_rejected_by_every_proxy_method() {
     if missing(&["curl"]) {
         return;
     }

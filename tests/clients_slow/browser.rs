@@ -33,49 +33,49 @@ fn browse(scheme: &str, secure: bool) {
 }
 
 #[test]
-fn chromium_by_http() {
+fn chromium_loads_http_through_an_http_proxy() {
     browse("http", false);
 }
 
 #[test]
-fn chromium_by_https_over_connect() {
+fn chromium_loads_https_over_connect() {
     browse("http", true);
 }
 
 #[test]
-fn chromium_by_socks5() {
+fn chromium_loads_http_over_socks5() {
     browse("socks5", false);
 }
 
 #[test]
-fn chromium_by_https_over_socks5() {
+fn chromium_loads_https_over_socks5() {
     browse("socks5", true);
 }
 
 #[test]
-fn chromium_by_socks4() {
+fn chromium_loads_http_over_socks4() {
     browse("socks4", false);
 }
 
 /// The proxy is reached by TLS.
 #[test]
-fn chromium_by_an_https_proxy() {
+fn chromium_loads_http_through_an_https_proxy() {
     browse("https", false);
 }
 
 #[test]
-fn chromium_by_https_over_an_https_proxy() {
+fn chromium_loads_https_through_an_https_proxy() {
     browse("https", true);
 }
 
 /// The browser fetches the PAC script from the relay, without a proxy, and then uses the relay as the script says. Chromium never
 /// uses a proxy for localhost, so the target is an address that the relay refuses.
 #[test]
-fn chromium_by_the_pac_script() {
+fn chromium_uses_the_pac_script() {
     if left_out(&["chromium", "nginx", "openssl"]) {
         return;
     }
-    // It only has a certificate.
+    // This server provides only the certificate.
     let nginx = Nginx::with_tls();
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{}&deny=192.0.2.0%2F24", nginx.tls_keys())]);
     let page = page_as_seen(&format!("--proxy-pac-url=https://{}/proxy.pac", relay.address()), "http://192.0.2.1/");

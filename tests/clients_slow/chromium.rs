@@ -44,7 +44,7 @@ pub struct Chromium {
     from: Receiver<Value>,
     calls: Cell<u64>,
     page: String,
-    complaints: RefCell<Vec<String>>,
+    errors: RefCell<Vec<String>>,
     _folder: Folder,
 }
 
@@ -57,9 +57,9 @@ impl Chromium {
         command.args(["-c", START, "sh"]).arg(find("chromium").expect("chromium is there")).args(SETTINGS).args(more);
         command.arg(format!("--user-data-dir={}", folder.0.join("data").display())).arg("about:blank");
         let (child, to, from) = spawn(&mut command);
-        let (calls, complaints) = (Cell::new(0), RefCell::default());
+        let (calls, errors) = (Cell::new(0), RefCell::default());
         let (to, page) = (RefCell::new(to), String::new());
-        let mut browser = Self { _turn: turn, child, to, from, calls, page, complaints, _folder: folder };
+        let mut browser = Self { _turn: turn, child, to, from, calls, page, errors, _folder: folder };
         let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attached =
             browser.call("Target.attachToTarget", json!({ "targetId": target["targetId"], "flatten": true }));
@@ -77,8 +77,8 @@ impl Chromium {
 
     /// Evaluates an expression in the page, and awaits a promise.
     pub fn value(&self, expression: &str) -> Value {
-        let wish = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let answer = self.call("Runtime.evaluate", wish);
+        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let answer = self.call("Runtime.evaluate", params);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer:#}");
         answer["result"]["value"].clone()
     }
@@ -142,10 +142,10 @@ impl Chromium {
     }
 
     /// Takes the errors so far: errors and warnings in the console, exceptions, resources that could not be loaded.
-    pub fn complaints(&self) -> Vec<String> {
+    pub fn errors(&self) -> Vec<String> {
         // Events arrive in order: this answer follows all earlier events.
         self.value("0");
-        self.complaints.take()
+        self.errors.take()
     }
 
     fn call(&self, method: &str, params: Value) -> Value {
@@ -155,7 +155,7 @@ impl Chromium {
         if !self.page.is_empty() {
             message["sessionId"] = self.page.as_str().into();
         }
-        self.to.borrow_mut().write_all(format!("{message}\0").as_bytes()).expect("Chromium listens");
+        self.to.borrow_mut().write_all(format!("{message}\0").as_bytes()).expect("Chromium reads the pipe");
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -163,7 +163,7 @@ impl Chromium {
                     assert!(answer["error"].is_null(), "{method}: {answer:#}");
                     return answer["result"].clone();
                 }
-                Ok(event) => self.complaints.borrow_mut().extend(complaint(&event)),
+                Ok(event) => self.errors.borrow_mut().extend(page_error(&event)),
                 Err(RecvTimeoutError::Timeout) => panic!("no answer to {method}"),
                 Err(RecvTimeoutError::Disconnected) => panic!("Chromium has ended"),
             }
@@ -187,7 +187,7 @@ fn spawn(command: &mut Command) -> (Child, ChildStdin, Receiver<Value>) {
     (child, to, from)
 }
 
-fn complaint(event: &Value) -> Option<String> {
+fn page_error(event: &Value) -> Option<String> {
     let params = &event["params"];
     match event["method"].as_str()? {
         "Runtime.consoleAPICalled" if params["type"] == "error" || params["type"] == "warning" => {

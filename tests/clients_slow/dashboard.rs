@@ -43,7 +43,7 @@ impl Home {
 }
 
 /// A server that sends 40 kB every 20 ms, without end.
-fn river() -> SocketAddr {
+fn streaming_server() -> SocketAddr {
     serve(|mut stream| {
         let bytes = pattern(40_000);
         while stream.write_all(&bytes).is_ok() {
@@ -64,7 +64,7 @@ fn reader(address: SocketAddr) -> TcpStream {
 fn chain() -> (Relay, Home, Vec<TcpStream>) {
     let key = Key::new();
     let far = Relay::listen(&[&format!("section://127.0.0.1:0?key={}", key.file.display())]);
-    let target = river();
+    let target = streaming_server();
     let relay = format!(
         "[[relay]]\nname = \"osaka\"\naddress = \"{}\"\nkey = \"{}\"\nprofile = \"longhaul\"\n",
         far.address(),
@@ -78,7 +78,7 @@ fn chain() -> (Relay, Home, Vec<TcpStream>) {
 }
 
 #[test]
-fn chromium_shows_the_dashboard() {
+fn dashboard_shows_the_relay_and_handles_keys_and_themes() {
     if left_out(&["chromium"]) {
         return;
     }
@@ -101,22 +101,22 @@ fn chromium_shows_the_dashboard() {
     assert_eq!(browser.value("document.querySelectorAll('#profiles h3 .chip').length"), 0);
     assert!(browser.text("#events").contains("listening listener=admin"), "{}", browser.text("#events"));
 
-    keys(&browser);
+    check_keys(&browser);
     let light = browser.value("getComputedStyle(document.body).backgroundColor");
     browser.picture("light");
     browser.scheme("dark");
     let dark = browser.value("getComputedStyle(document.body).backgroundColor");
-    assert_ne!(light, dark, "as the system has it");
+    assert_ne!(light, dark, "the theme follows the system");
     browser.picture("dark");
     browser.press("t");
-    assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), light, "the switch goes first");
+    assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), light, "the switch has precedence");
     browser.size(390, 844);
     browser.until("innerWidth === 390 && document.documentElement.scrollWidth <= 390");
     browser.picture("phone");
-    assert_eq!(browser.complaints(), [""; 0]);
+    assert_eq!(browser.errors(), [""; 0]);
 }
 
-fn keys(browser: &Chromium) {
+fn check_keys(browser: &Chromium) {
     browser.press("/");
     assert_eq!(browser.value("document.activeElement.id"), "filter");
     browser.write("no such session");
@@ -138,7 +138,7 @@ fn keys(browser: &Chromium) {
 }
 
 #[test]
-fn chromium_asks_for_the_token_and_keeps_it() {
+fn dashboard_asks_for_the_token_and_keeps_it_after_a_reload() {
     if left_out(&["chromium"]) {
         return;
     }
@@ -148,7 +148,7 @@ fn chromium_asks_for_the_token_and_keeps_it() {
     let browser = Chromium::start(&[]);
     browser.go(&home.url());
     browser.until("!document.getElementById('door').hidden && document.activeElement.id === 'token'");
-    assert_eq!(browser.complaints(), [""; 0]);
+    assert_eq!(browser.errors(), [""; 0]);
     browser.picture("token");
     browser.write("not-the-token-at-all");
     browser.press("Enter");
@@ -159,11 +159,11 @@ fn chromium_asks_for_the_token_and_keeps_it() {
     browser.until("document.getElementById('door').hidden && !document.getElementById('main').hidden");
     browser.go(&home.url());
     browser.until(LIVE);
-    assert_eq!(browser.value("document.cookie"), "", "what every port of this host would get");
+    assert_eq!(browser.value("document.cookie"), "", "every port of this host would get a cookie");
 }
 
 #[test]
-fn chromium_says_when_the_relay_is_gone_and_finds_it_again() {
+fn dashboard_reports_a_lost_relay_and_reconnects() {
     if left_out(&["chromium"]) {
         return;
     }
@@ -183,7 +183,7 @@ fn chromium_says_when_the_relay_is_gone_and_finds_it_again() {
 
 /// A page of another origin in this browser, and a foreign name that resolves to the dashboard (DNS rebinding).
 #[test]
-fn chromium_keeps_other_pages_away() {
+fn pages_of_other_origins_cannot_read_the_api() {
     if left_out(&["chromium"]) {
         return;
     }
@@ -195,16 +195,17 @@ fn chromium_keeps_other_pages_away() {
     let browser = Chromium::start(&["--host-resolver-rules=MAP evil.example 127.0.0.1"]);
     browser.go(&format!("http://{elsewhere}/"));
     browser.until("document.body?.innerText === 'hello'");
-    let asks = |path: &str| format!("fetch('{}{path}').then(answer => answer.text(), error => error.name)", home.url());
+    let fetch =
+        |path: &str| format!("fetch('{}{path}').then(answer => answer.text(), error => error.name)", home.url());
     for path in ["api/sessions", "metrics", "api/stream", ""] {
-        assert_eq!(browser.value(&asks(path)), "TypeError", "{path}");
+        assert_eq!(browser.value(&fetch(path)), "TypeError", "{path}");
     }
     browser.go(&format!("http://evil.example:{}/", home.admin().port()));
     browser.until("document.body?.innerText.includes('not by this name')");
 }
 
 #[test]
-fn chromium_shows_a_thousand_sessions() {
+fn dashboard_shows_a_thousand_sessions() {
     if left_out(&["chromium"]) {
         return;
     }
@@ -221,10 +222,10 @@ fn chromium_shows_a_thousand_sessions() {
     browser.until(LIVE);
     browser.until("document.getElementById('sessions-note').innerText.includes('900 more')");
     let drawn = "document.querySelectorAll('#rows tbody tr[data-key]').length";
-    assert!(browser.value(drawn).as_u64().unwrap() < 60, "all are drawn: {}", browser.value(drawn));
+    assert!(browser.value(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.value(drawn));
     browser.value("document.getElementById('all').click()");
     browser.until("document.getElementById('sessions-note').innerText === '1,000'");
-    assert!(browser.value(drawn).as_u64().unwrap() < 60, "all are drawn: {}", browser.value(drawn));
+    assert!(browser.value(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.value(drawn));
     browser.picture("thousand");
     // The last row is scrolled into view, and a search finds one session of all.
     browser.value("document.getElementById('window').scrollTop = 1e9");
@@ -232,12 +233,12 @@ fn chromium_shows_a_thousand_sessions() {
     browser.press("/");
     browser.write(&pairs[COUNT / 2].0.local_addr().unwrap().to_string());
     browser.until(&format!("{drawn} === 1"));
-    assert_eq!(browser.complaints(), [""; 0]);
+    assert_eq!(browser.errors(), [""; 0]);
 }
 
 /// The files of the page stay below 64 KiB in total, for phones with slow links.
 #[test]
-fn the_dashboard_is_small() {
+fn dashboard_files_stay_below_64_kib() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/relay/dashboard");
     let sizes = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
     assert!(sizes.sum::<u64>() < 64 << 10);

@@ -1,5 +1,5 @@
-//! A headless Firefox loads a page with sub-resources, in a network namespace in which nothing outside can be reached. Firefox has
-//! no option that prints the page, so the test waits for the result that the page sends, and then ends Firefox.
+//! A headless Firefox loads a page with sub-resources, in a network namespace with loopback only. Firefox has no option that
+//! prints the page, so the test waits for the result that the page sends, and then ends Firefox.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -78,13 +78,13 @@ struct Firefox {
 
 impl Firefox {
     fn start(profile: Folder, url: &str) -> Self {
-        let said = File::create(profile.0.join("said")).expect("a file for what it says");
+        let output = File::create(profile.0.join("said")).expect("a file for the output");
         let mut firefox = program("unshare", &profile);
         firefox.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", FIRST, "sh", FIREFOX]);
         firefox.args(["--headless", "--no-remote", "--profile"]).arg(&profile.0).arg(url);
         // Without this variable Firefox ignores `services.settings.server`.
         firefox.env("MOZ_REMOTE_SETTINGS_DEVTOOLS", "1").env("MOZ_CRASHREPORTER_DISABLE", "1");
-        firefox.stdin(Stdio::piped()).stdout(said.try_clone().expect("a descriptor")).stderr(said);
+        firefox.stdin(Stdio::piped()).stdout(output.try_clone().expect("a descriptor")).stderr(output);
         Self { child: firefox.spawn().expect("unshare runs"), profile }
     }
 }
@@ -113,11 +113,11 @@ fn isolated(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// The settings of docs/clients.md for this way, with the address of the relay.
-fn proxy_settings(way: &str, relay: &Relay) -> String {
+/// The settings of docs/clients.md for this proxy method, with the address of the relay.
+fn proxy_settings(method: &str, relay: &Relay) -> String {
     let section = PAGE.split("\n## Firefox\n").nth(1).expect("a section");
     let block = section.split("```").nth(1).expect("a block");
-    let settings = block.split("# ").find_map(|part| part.strip_prefix(&format!("{way}\n"))).expect("settings");
+    let settings = block.split("# ").find_map(|part| part.strip_prefix(&format!("{method}\n"))).expect("settings");
     let port = relay.address().port();
     settings.replace("1080", &port.to_string()).replace("relay.example:443", &format!("localhost:{port}"))
 }
@@ -133,12 +133,13 @@ fn make_profile(site: &Site, settings: &str) -> Folder {
     profile
 }
 
-/// Loads the page by the relay in this way of docs/clients.md; with `user`, the relay requires the saved password.
-fn browse(way: &str, secure: bool, user: Option<&str>) {
+/// Loads the page through the relay by this proxy method of docs/clients.md. With `user`, the relay requires the saved
+/// password.
+fn browse(method: &str, secure: bool, user: Option<&str>) {
     if left_out(&[FIREFOX, "certutil", "ip", "nginx", "openssl", "python3", "unshare"]) {
         return;
     }
-    let (proxy, host) = match way {
+    let (proxy, host) = match method {
         "SOCKS4" => ("socks4", "127.0.0.1"),
         "SOCKS5" => ("socks5", "127.0.0.1"),
         "HTTPS proxy" => ("https", "localhost"),
@@ -151,7 +152,7 @@ fn browse(way: &str, secure: bool, user: Option<&str>) {
         let tls = (proxy == "https").then(|| site.nginx.tls_keys());
         let keys: Vec<_> = users.into_iter().chain(tls).collect();
         let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{}", keys.join("&"))]);
-        let profile = make_profile(&site, &format!("{SETTINGS}{}", proxy_settings(way, &relay)));
+        let profile = make_profile(&site, &format!("{SETTINGS}{}", proxy_settings(method, &relay)));
         if let Some(user) = user {
             let origin = format!("moz-proxy://{host}:{}", relay.address().port());
             let mut python = program("python3", &profile);
@@ -167,47 +168,47 @@ fn browse(way: &str, secure: bool, user: Option<&str>) {
 }
 
 #[test]
-fn firefox_by_http() {
+fn firefox_loads_http_through_an_http_proxy() {
     browse("HTTP", false, None);
 }
 
 #[test]
-fn firefox_by_https_over_connect() {
+fn firefox_loads_https_over_connect() {
     browse("CONNECT", true, None);
 }
 
 #[test]
-fn firefox_by_socks5() {
+fn firefox_loads_http_over_socks5() {
     browse("SOCKS5", false, None);
 }
 
 #[test]
-fn firefox_by_https_over_socks5() {
+fn firefox_loads_https_over_socks5() {
     browse("SOCKS5", true, None);
 }
 
 #[test]
-fn firefox_by_socks4() {
+fn firefox_loads_http_over_socks4() {
     browse("SOCKS4", false, None);
 }
 
 /// Firefox uses an HTTPS proxy only if a PAC script says so; it gets the script of the relay.
 #[test]
-fn firefox_by_an_https_proxy() {
+fn firefox_loads_http_through_an_https_proxy() {
     browse("HTTPS proxy", false, None);
 }
 
 #[test]
-fn firefox_by_https_over_an_https_proxy() {
+fn firefox_loads_https_through_an_https_proxy() {
     browse("HTTPS proxy", true, None);
 }
 
 #[test]
-fn firefox_by_http_with_a_saved_password() {
+fn firefox_uses_a_saved_password_for_an_http_proxy() {
     browse("HTTP", false, Some("ann"));
 }
 
 #[test]
-fn firefox_by_an_https_proxy_with_a_saved_password() {
+fn firefox_uses_a_saved_password_for_an_https_proxy() {
     browse("HTTPS proxy", true, Some("ann"));
 }

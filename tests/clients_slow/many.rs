@@ -37,7 +37,7 @@ fn site() -> Nginx {
 }
 
 #[test]
-fn wget_takes_a_whole_site() {
+fn wget_mirrors_a_whole_site() {
     if left_out(&["wget", "nginx"]) {
         return;
     }

@@ -10,7 +10,7 @@ use super::servers::Sshd;
 use crate::harness::{Relay, pattern};
 
 #[test]
-fn ssh_through_nc() {
+fn ssh_through_nc_transfers_data_both_ways() {
     if left_out(&["ssh", "sshd", "ssh-keygen", "nc"]) {
         return;
     }

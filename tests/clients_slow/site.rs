@@ -1,5 +1,5 @@
-//! The page that browsers load: its sub-resources, a checksum of a large file, and the result, which the page's script sends to its
-//! server. And what the relay reports of it.
+//! The page that browsers load: its sub-resources, a checksum of a large file, the result, which the page's script sends to its
+//! server, and the sessions that the relay reports for the page.
 
 use super::servers::Nginx;
 use crate::harness::{Relay, pattern};

@@ -3,73 +3,73 @@
 use ekiden_sys::congestion::{check_available, of_socket};
 
 use crate::harness::{accept, connect, read_exactly, server};
-use crate::room::Room;
+use crate::room::Namespace;
 use crate::turn::{RegistrationLock, wait_absent};
 
 #[test]
-fn what_is_loaded_can_be_chosen_by_everybody_and_is_unloaded_without_a_trace() {
+fn loaded_control_is_available_to_all_users_and_unloads_cleanly() {
     let Some(turn) = RegistrationLock::acquire() else { return };
-    let (room, name) = (Room::new(), turn.name);
-    assert_eq!(room.listed(name)["origin"], "not_loaded");
-    let said = room.ekiden(&format!("cc load {name}")).well();
-    assert!(said.contains(&format!("ekiden cc unload {name}")), "{said}");
-    let listed = room.listed(name);
+    let (namespace, name) = (Namespace::new(), turn.name);
+    assert_eq!(namespace.listed(name)["origin"], "not_loaded");
+    let output = namespace.ekiden(&format!("cc load {name}")).expect_success();
+    assert!(output.contains(&format!("ekiden cc unload {name}")), "{output}");
+    let listed = namespace.listed(name);
     assert_eq!((&listed["origin"], &listed["without_privilege"]), (&"pinned".into(), &true.into()), "{listed}");
     assert!(!listed["about"].as_str().unwrap().is_empty());
-    let table = room.as_nobody("cc list").well();
+    let table = namespace.as_nobody("cc list").expect_success();
     let row = table.lines().find(|line| line.starts_with(name)).unwrap();
     assert!(row.contains("ekiden cc load") && row.contains("all users"), "{row}");
-    let again = room.ekiden(&format!("cc load {name}")).well();
+    let again = namespace.ekiden(&format!("cc load {name}")).expect_success();
     assert!(again.contains("updated"), "{again}");
-    room.ekiden(&format!("cc unload {name}")).well();
+    namespace.ekiden(&format!("cc unload {name}")).expect_success();
     wait_absent(name);
     assert_eq!(check_available(name).unwrap_err().kind(), std::io::ErrorKind::NotFound);
-    let doctor = room.ekiden("doctor").out;
+    let doctor = namespace.ekiden("doctor").out;
     assert!(!doctor.contains(&format!("congestion control {name}")), "{doctor}");
 }
 
 #[test]
-fn connections_go_on_while_it_is_updated_and_unloaded() {
+fn connections_survive_update_and_unload() {
     use std::io::Write;
     let Some(turn) = RegistrationLock::acquire() else { return };
-    let (room, name) = (Room::new(), turn.name);
-    room.ekiden(&format!("cc load {name}")).well();
+    let (namespace, name) = (Namespace::new(), turn.name);
+    namespace.ekiden(&format!("cc load {name}")).expect_success();
     let (listener, address) = server();
     let mut near = connect(address);
     socket2::SockRef::from(&near).set_tcp_congestion(name.as_bytes()).unwrap();
     let mut far = accept(&listener);
-    let mut carries = || {
+    let mut transfer = || {
         near.write_all(&[7; 100_000]).unwrap();
         assert_eq!(read_exactly(&mut far, 100_000), [7; 100_000]);
         assert_eq!(of_socket(&near).unwrap(), name);
     };
-    carries();
-    room.ekiden(&format!("cc load {name}")).well();
-    carries();
-    room.ekiden(&format!("cc unload {name}")).well();
+    transfer();
+    namespace.ekiden(&format!("cc load {name}")).expect_success();
+    transfer();
+    namespace.ekiden(&format!("cc unload {name}")).expect_success();
     wait_absent(name);
-    carries();
+    transfer();
 }
 
 /// A kernel without BPF links needs no bpffs; a control that was registered there is found by its name.
 #[test]
-fn the_older_way_survives_its_process_and_even_its_pins() {
+fn map_registration_survives_its_process_and_its_pins() {
     let Some(turn) = RegistrationLock::acquire() else { return };
-    let (bare, name) = (Room::after("umount /sys/fs/bpf 2>/dev/null; true"), turn.name);
-    let said = bare.ekiden(&format!("cc load --older {name}")).well();
-    assert!(said.contains("without a BPF file system"), "{said}");
+    let (bare, name) = (Namespace::after("umount /sys/fs/bpf 2>/dev/null; true"), turn.name);
+    let output = bare.ekiden(&format!("cc load --older {name}")).expect_success();
+    assert!(output.contains("without a BPF file system"), "{output}");
     assert_eq!(bare.listed(name)["origin"], "left");
     let doctor = bare.ekiden("doctor").out;
     assert!(doctor.contains(&format!("BAD   congestion control {name}")), "{doctor}");
     assert!(doctor.contains(&format!("-> ekiden cc unload {name}")), "{doctor}");
-    bare.ekiden(&format!("cc unload {name}")).well();
+    bare.ekiden(&format!("cc unload {name}")).expect_success();
     wait_absent(name);
-    let room = Room::new();
-    room.ekiden(&format!("cc load --older {name}")).well();
-    assert_eq!(room.listed(name)["origin"], "pinned");
+    let namespace = Namespace::new();
+    namespace.ekiden(&format!("cc load --older {name}")).expect_success();
+    assert_eq!(namespace.listed(name)["origin"], "pinned");
     // The pins end with their file system; the registration stays.
-    drop(room);
+    drop(namespace);
     assert_eq!(bare.listed(name)["origin"], "left");
-    bare.ekiden(&format!("cc unload {name}")).well();
+    bare.ekiden(&format!("cc unload {name}")).expect_success();
     wait_absent(name);
 }

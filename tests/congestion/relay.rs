@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exactly, relayed, server, signal};
-use crate::room::{NOBODY, Room};
+use crate::room::{NOBODY, Namespace};
 use crate::turn::{RegistrationLock, wait_absent};
 
 /// A relay to a server of the test, with one profile for both sections.
@@ -20,11 +20,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(room: &Room, through: &str, profile: &str) -> Self {
+    fn new(namespace: &Namespace, through: &str, profile: &str) -> Self {
         let (origin, address) = server();
         let folder = Folder::new();
         let file = configuration(&folder, address, profile);
-        let mut command = room.command(through, &format!("run -c {}", file.display()));
+        let mut command = namespace.command(through, &format!("run -c {}", file.display()));
         Self { relay: Relay::start(&mut command, 1), origin, address, folder }
     }
 
@@ -70,9 +70,9 @@ fn configuration(folder: &Folder, origin: SocketAddr, profile: &str) -> PathBuf 
     folder.write("relay.toml", text)
 }
 
-/// The path of a test is short. Where the system's own control paces, reno takes its place at both ends.
+/// The path of a test is short. Where the system's own control paces, reno replaces it at both ends.
 #[test]
-fn on_short_paths_no_section_paces() {
+fn sections_of_short_paths_do_not_pace() {
     let (mut relay, _client, _server) = relayed();
     let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     let expected = if matches!(default.trim(), "cubic" | "reno") { default.trim() } else { "reno" };
@@ -86,10 +86,10 @@ fn on_short_paths_no_section_paces() {
 }
 
 #[test]
-fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
+fn profile_loads_its_control_until_the_relay_ends() {
     let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
-    let mut scene = Scene::new(&room, "", &format!("congestion = {:?}", turn.name));
+    let namespace = Namespace::after("umount /sys/fs/bpf 2>/dev/null; true");
+    let mut scene = Scene::new(&namespace, "", &format!("congestion = {:?}", turn.name));
     let event = scene.event();
     assert_eq!((&event["name"], &event["in_use"]), (&turn.name.into(), &turn.name.into()), "{event}");
     assert_eq!(event["from"], "loaded by this relay");
@@ -99,21 +99,21 @@ fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
         assert_eq!(section["congestion"], turn.name, "{section}");
         assert!(section["window"].as_u64().unwrap() > 0, "{section}");
     }
-    assert_eq!(room.listed(turn.name)["holders"], serde_json::json!([scene.relay.id()]));
-    let table = room.ekiden(&format!("status --admin unix:{}", scene.relay.admin.display())).well();
+    assert_eq!(namespace.listed(turn.name)["holders"], serde_json::json!([scene.relay.id()]));
+    let table = namespace.ekiden(&format!("status --admin unix:{}", scene.relay.admin.display())).expect_success();
     assert!(table.contains("loaded by this relay") && table.contains("QUEUED"), "{table}");
     scene.relay.signal("KILL");
     wait_absent(turn.name);
 }
 
-/// The first process has loaded the control. The new process keeps it with CAP_SYS_ADMIN, and loads it again without.
+/// The first process has loaded the control. With CAP_SYS_ADMIN the new process keeps it; without, it loads it again.
 #[test]
-fn after_an_upgrade_it_is_still_there() {
+fn control_survives_an_upgrade() {
     let Some(turn) = RegistrationLock::acquire_linked() else { return };
     for may_keep in [true, false] {
-        let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
+        let namespace = Namespace::after("umount /sys/fs/bpf 2>/dev/null; true");
         let through = if may_keep { "" } else { "setpriv --bounding-set -sys_admin --inh-caps -sys_admin --" };
-        let mut scene = Scene::new(&room, through, &format!("congestion = {:?}", turn.name));
+        let mut scene = Scene::new(&namespace, through, &format!("congestion = {:?}", turn.name));
         let loaded = |event: &Value| event["event"] == "congestion" && event["from"] == "loaded by this relay";
         scene.relay.next(loaded);
         scene.relay.signal("USR2");
@@ -123,7 +123,7 @@ fn after_an_upgrade_it_is_still_there() {
             scene.relay.next(loaded);
         }
         eventually("the new process alone to hold it", || {
-            (room.listed(turn.name)["holders"] == serde_json::json!([now])).then_some(())
+            (namespace.listed(turn.name)["holders"] == serde_json::json!([now])).then_some(())
         });
         let _session = scene.session();
         for section in scene.sections() {
@@ -135,10 +135,10 @@ fn after_an_upgrade_it_is_still_there() {
 }
 
 #[test]
-fn without_privilege_the_nearest_one_is_in_its_place_and_that_is_told_everywhere() {
+fn unprivileged_relay_uses_and_reports_a_replacement() {
     let Some(turn) = RegistrationLock::acquire() else { return };
-    let room = Room::new();
-    let mut scene = Scene::new(&room, NOBODY, &format!("congestion = {:?}", turn.name));
+    let namespace = Namespace::new();
+    let mut scene = Scene::new(&namespace, NOBODY, &format!("congestion = {:?}", turn.name));
     let event = scene.event();
     let (in_use, why) = (event["in_use"].as_str().unwrap().to_owned(), event["why"].as_str().unwrap());
     assert_ne!(in_use, turn.name);
@@ -159,52 +159,52 @@ fn without_privilege_the_nearest_one_is_in_its_place_and_that_is_told_everywhere
 /// A relay without privileges can use a control that an administrator has loaded, and read the telemetry of its own
 /// connections.
 #[test]
-fn without_privilege_what_is_loaded_is_chosen_and_heard() {
+fn unprivileged_relay_uses_a_loaded_control_and_its_telemetry() {
     let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
-    let room = Room::new();
-    room.ekiden("cc load ctcp").well();
-    let mut scene = Scene::new(&room, NOBODY, "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let namespace = Namespace::new();
+    namespace.ekiden("cc load ctcp").expect_success();
+    let mut scene = Scene::new(&namespace, NOBODY, "congestion = \"ctcp\"\nctcp_gamma = 12");
     let event = scene.event();
     assert_eq!((&event["in_use"], &event["from"]), (&"ctcp".into(), &"ekiden cc load".into()), "{event}");
     let settings = scene.settings();
     let gamma = settings.iter().find(|one| one.starts_with("ctcp_gamma")).unwrap();
     assert!(gamma.contains("unsupported") && gamma.contains("chmod g+w"), "{gamma}");
-    assert!(tell_of_themselves(&scene, 30), "{:?}", scene.sections());
+    assert!(sections_report_gamma(&scene, 30), "{:?}", scene.sections());
 }
 
 #[test]
-fn wishes_reach_the_connections_of_both_sides() {
+fn parameters_reach_the_connections_of_both_sides() {
     let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
-    let room = Room::new();
-    let mut scene = Scene::new(&room, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let namespace = Namespace::new();
+    let mut scene = Scene::new(&namespace, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
     let settings = scene.settings();
     assert!(settings.contains(&"ctcp_gamma = 12: applied".to_owned()), "{settings:?}");
-    assert!(tell_of_themselves(&scene, 12), "{:?}", scene.sections());
+    assert!(sections_report_gamma(&scene, 12), "{:?}", scene.sections());
 }
 
 /// Sends in both directions until the congestion controls of both sections report this gamma.
-fn tell_of_themselves(scene: &Scene, gamma: u64) -> bool {
+fn sections_report_gamma(scene: &Scene, gamma: u64) -> bool {
     let (mut client, mut server) = scene.session();
-    let speaks = |section: &Value| section["told"]["gamma"].as_u64() == Some(gamma);
+    let is_reported = |section: &Value| section["told"]["gamma"].as_u64() == Some(gamma);
     eventually("telemetry", || {
-        carries(&mut client, &mut server);
-        carries(&mut server, &mut client);
-        scene.sections().iter().all(speaks).then_some(true)
+        transfer(&mut client, &mut server);
+        transfer(&mut server, &mut client);
+        scene.sections().iter().all(is_reported).then_some(true)
     })
 }
 
 /// Fewer bytes than the buffers hold, so that one thread can write and then read.
-fn carries(from: &mut TcpStream, to: &mut TcpStream) {
+fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
     from.write_all(&[1; 20_000]).unwrap();
     read_exactly(to, 20_000);
 }
 
 #[test]
-fn a_reload_loads_what_is_new_and_lets_go_of_what_nobody_wants() {
+fn reload_loads_new_controls_and_releases_unused_controls() {
     let Some(turn) = RegistrationLock::acquire() else { return };
-    let room = Room::new();
-    let mut scene = Scene::new(&room, "", "congestion = \"reno\"");
-    assert_eq!(room.listed(turn.name)["origin"], "not_loaded");
+    let namespace = Namespace::new();
+    let mut scene = Scene::new(&namespace, "", "congestion = \"reno\"");
+    assert_eq!(namespace.listed(turn.name)["origin"], "not_loaded");
     scene.reload(&format!("congestion = {:?}", turn.name));
     assert_eq!(scene.event()["from"], "loaded by this relay");
     let session = scene.session();

@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::harness::ekiden;
 
-pub struct Room(Child);
+pub struct Namespace(Child);
 
 /// Exit code and output of a program.
-pub struct Said {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Room {
+impl Namespace {
     /// A namespace with a BPF file system.
     pub fn new() -> Self {
         Self::after("mount -t bpf bpf /sys/fs/bpf")
@@ -35,18 +35,18 @@ impl Room {
     }
 
     /// Runs `ekiden ARGUMENTS` in the namespace, as root.
-    pub fn ekiden(&self, arguments: &str) -> Said {
+    pub fn ekiden(&self, arguments: &str) -> CommandOutput {
         self.run("", arguments)
     }
 
     /// Runs `ekiden ARGUMENTS` as user 65534, without any privilege.
-    pub fn as_nobody(&self, arguments: &str) -> Said {
+    pub fn as_nobody(&self, arguments: &str) -> CommandOutput {
         self.run(NOBODY, arguments)
     }
 
     /// Runs `ekiden ARGUMENTS` through another program, which starts it.
-    pub fn run(&self, through: &str, arguments: &str) -> Said {
-        Said::from(self.command(through, arguments).output().unwrap())
+    pub fn run(&self, through: &str, arguments: &str) -> CommandOutput {
+        CommandOutput::from(self.command(through, arguments).output().unwrap())
     }
 
     /// Prepares the command of `run`.
@@ -65,7 +65,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Namespace {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
@@ -75,26 +75,26 @@ impl Drop for Room {
 /// A command prefix that drops all privileges.
 pub const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all";
 
-impl Said {
+impl CommandOutput {
     fn from(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        let said = Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
-        assert!(!said.err.contains("libbpf"), "libbpf's own words: {}", said.err);
-        said
+        let result = Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+        assert!(!result.err.contains("libbpf"), "output of libbpf itself: {}", result.err);
+        result
     }
 
     /// Asserts success without an error message. Returns the standard output.
-    pub fn well(self) -> String {
+    pub fn expect_success(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
         self.out
     }
 
     /// Asserts failure with one line that has all of these reasons.
-    pub fn because(&self, reasons: &[&str]) {
+    pub fn expect_failure(&self, reasons: &[&str]) {
         assert_eq!(self.code, Some(1), "{}{}", self.out, self.err);
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);
         for reason in reasons {
-            assert!(self.err.contains(reason), "no word of {reason:?} in: {}", self.err);
+            assert!(self.err.contains(reason), "{reason:?} is missing in: {}", self.err);
         }
     }
 }

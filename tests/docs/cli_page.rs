@@ -1,4 +1,4 @@
-//! docs/cli.md has the help of all commands. `UPDATE_CLI_PAGE=1` writes it anew.
+//! docs/cli.md has the help of all commands. `UPDATE_CLI_PAGE=1` rewrites the page.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::harness::ekiden;
 
 const MARK: &str = "<!-- help: `make cli-page` writes the rest of this page -->\n";
 
-/// The help of a command, by its words.
+/// The help of the command with these words.
 fn help(words: &[&str]) -> String {
     let output = ekiden().args(words).arg("--help").env_clear().output().unwrap();
     assert!(output.status.success(), "{words:?}: {output:?}");
@@ -31,7 +31,7 @@ fn append(page: &mut String, words: &[&str]) {
 }
 
 #[test]
-fn the_page_of_commands_is_their_help() {
+fn cli_page_matches_the_help_of_all_commands() {
     let path = root().join("docs/cli.md");
     let text = fs::read_to_string(&path).unwrap();
     let (before, _) = text.split_once(MARK).expect("the page has the mark");
@@ -40,14 +40,14 @@ fn the_page_of_commands_is_their_help() {
     if std::env::var_os("UPDATE_CLI_PAGE").is_some() {
         fs::write(&path, &page).unwrap();
     }
-    assert!(fs::read_to_string(&path).unwrap() == page, "docs/cli.md is not the help: make cli-page");
+    assert!(fs::read_to_string(&path).unwrap() == page, "docs/cli.md differs from the help: run make cli-page");
 }
 
-/// Limits of the front page. Figures belong to the pages of benchmarks and results, which say where they come from.
+/// Limits of the front page. Figures belong to the pages of benchmarks and results, which name their sources.
 #[test]
-fn the_front_page_is_short() {
+fn readme_is_short_and_lists_no_missed_bars() {
     let text = fs::read_to_string(root().join("README.md")).unwrap();
     let words = text.split_whitespace().count();
     assert!((700..=900).contains(&words), "README.md has {words} words");
-    assert!(!text.contains("missed"), "bars belong to benches/README.md");
+    assert!(!text.contains("missed"), "missed bars belong to benches/README.md");
 }

@@ -47,7 +47,7 @@ impl Reader<'_> {
             '<' | '>' => self.redirect(),
             _ => {
                 let word = self.word();
-                self.commands.last_mut().expect("one is begun").push(word);
+                self.commands.last_mut().expect("a command has begun").push(word);
             }
         }
         true
@@ -67,7 +67,7 @@ impl Reader<'_> {
         if is_here {
             self.here = Some(word);
         }
-        let command = self.commands.last_mut().expect("one is begun");
+        let command = self.commands.last_mut().expect("a command has begun");
         command.pop_if(|word| *word == "2");
     }
 
@@ -102,7 +102,7 @@ impl Reader<'_> {
 }
 
 #[test]
-fn commands_are_told_apart() {
+fn commands_are_distinguished() {
     let script = "sudo A=1 one 'a b'\"c;d\" # not this\n(umask 077; two --x=1 > file 2>/dev/null) | three \\\n  end && four\n\
                   cat > f <<'END'\nnot a command; at all\nEND\nfive http://h/?a=1\n";
     let expected = ["one|a bc;d", "umask|077", "two|--x=1", "three|end", "four", "cat", "five|http://h/?a=1"];

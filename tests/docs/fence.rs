@@ -62,7 +62,7 @@ pub fn pages() -> Vec<Page> {
     find(&root().join("docs"), &mut files);
     files.sort();
     let page = |file: PathBuf| {
-        let name = file.strip_prefix(root()).expect("it is in there").display().to_string();
+        let name = file.strip_prefix(root()).expect("a file of the repository").display().to_string();
         Page { name, text: std::fs::read_to_string(&file).expect("a page") }
     };
     files.into_iter().map(page).collect()

@@ -2,40 +2,41 @@
 
 use crate::fence::{Block, Kind, Page, pages};
 use crate::machine::Machine;
-use crate::worlds::{WORLDS, World, named, place};
+use crate::worlds::{TOPOLOGIES, Topology, machine_named, shared_files};
 
-/// The section that removes a service again, the last one that is run.
+/// The section that removes the service. Its blocks run last.
 const WAY_BACK: &str = "The way back";
 
 const DROP_INS: &str = "/etc/systemd/system/ekiden.service.d";
 
 /// Runs the blocks of a page, and returns their number; `None` without the permission to create machines.
-fn follow(page: &Page, world: &World) -> Option<usize> {
-    let place = place();
-    let mut machines = world.start(&place)?;
-    let before: Option<Vec<_>> = world.relays.iter().map(|name| named(&mut machines, name).install()).collect();
+fn follow_page(page: &Page, topology: &Topology) -> Option<usize> {
+    let shared = shared_files();
+    let mut machines = topology.start(&shared)?;
+    let before: Option<Vec<_>> =
+        topology.relays.iter().map(|name| machine_named(&mut machines, name).install()).collect();
     let before = before?;
     let (way_back, set_up): (Vec<_>, Vec<_>) = page.blocks().into_iter().partition(|block| block.section == WAY_BACK);
-    let mut done = run(&set_up, world, &mut machines);
+    let mut done = run(&set_up, topology, &mut machines);
     for block in &set_up {
         if let (Some(Kind::File { machine, path }), "toml") = (block.kind(), block.language) {
-            named(&mut machines, &machine).run(&format!("ekiden check {path}"));
+            machine_named(&mut machines, &machine).run(&format!("ekiden check {path}"));
         }
     }
-    for (machine, proof) in world.proofs {
-        named(&mut machines, machine).run_until(proof);
+    for (machine, proof) in topology.proofs {
+        machine_named(&mut machines, machine).run_until(proof);
     }
-    for name in world.relays {
-        let machine = named(&mut machines, name);
+    for name in topology.relays {
+        let machine = machine_named(&mut machines, name);
         machine.run("systemctl is-active ekiden");
         let (state, page) = (machine.state(), &page.name);
         let relays: Vec<_> = state.lines().filter(|line| line.contains("ekiden run")).collect();
         let users: Vec<_> = relays.iter().map(|line| line.split_whitespace().nth(2)).collect();
         assert_eq!(users, [Some("ekiden")], "{page}: the relays on {name}: {relays:?}");
     }
-    done += run(&way_back, world, &mut machines);
-    for (name, before) in world.relays.iter().zip(before) {
-        let after = named(&mut machines, name).state();
+    done += run(&way_back, topology, &mut machines);
+    for (name, before) in topology.relays.iter().zip(before) {
+        let after = machine_named(&mut machines, name).state();
         let (left, lost) = (lines_only_in(&after, &before), lines_only_in(&before, &after));
         assert!(
             left.is_empty() && lost.is_empty(),
@@ -51,20 +52,20 @@ fn lines_only_in<'a>(text: &'a str, other: &str) -> Vec<&'a str> {
 }
 
 /// Runs the scripts and writes the files of `blocks`. Returns their number.
-fn run(blocks: &[Block<'_>], world: &World, machines: &mut [Machine]) -> usize {
+fn run(blocks: &[Block<'_>], topology: &Topology, machines: &mut [Machine]) -> usize {
     let mut done = 0;
     for block in blocks {
         match block.kind() {
             Some(Kind::Run(names)) => {
                 for name in names {
-                    let script = filled(&block.text, world, machines);
-                    let (well, said) = named(machines, &name).try_run(&script);
-                    assert!(well, "{} on {name}: {script}\nsaid: {said}", block.place());
+                    let script = fill_placeholders(&block.text, topology, machines);
+                    let (succeeded, said) = machine_named(machines, &name).try_run(&script);
+                    assert!(succeeded, "{} on {name}: {script}\noutput: {said}", block.place());
                 }
             }
             Some(Kind::File { machine, path }) => {
-                let text = filled(&block.text, world, machines);
-                named(machines, &machine).run(&format!("cat > {path} <<'END'\n{text}END\n"));
+                let text = fill_placeholders(&block.text, topology, machines);
+                machine_named(machines, &machine).run(&format!("cat > {path} <<'END'\n{text}END\n"));
             }
             _ => continue,
         }
@@ -74,66 +75,68 @@ fn run(blocks: &[Block<'_>], world: &World, machines: &mut [Machine]) -> usize {
 }
 
 /// Replaces placeholders in a text by the public keys that the machines have created so far.
-fn filled(text: &str, world: &World, machines: &mut [Machine]) -> String {
+fn fill_placeholders(text: &str, topology: &Topology, machines: &mut [Machine]) -> String {
     let mut text = text.to_owned();
-    for (words, machine) in world.keys.iter().filter(|(words, _)| text.contains(words)).copied().collect::<Vec<_>>() {
-        let key = named(machines, machine).run("cat /etc/ekiden/key key 2>/dev/null | sed -n 's/^public-key: //p'");
+    for (words, machine) in topology.keys.iter().filter(|(words, _)| text.contains(words)).copied().collect::<Vec<_>>()
+    {
+        let key =
+            machine_named(machines, machine).run("cat /etc/ekiden/key key 2>/dev/null | sed -n 's/^public-key: //p'");
         text = text.replace(words, key.trim());
     }
     text
 }
 
 /// One test for each page, so that the pages run in parallel.
-fn followed(page: &str) {
+fn test_page(page: &str) {
     let pages = pages();
-    let page = pages.iter().find(|one| one.name == page).unwrap_or_else(|| panic!("no page {page}"));
-    let world = WORLDS.iter().find(|world| world.page == page.name).expect("a world");
-    if let Some(done) = follow(page, world) {
+    let page = pages.iter().find(|candidate| candidate.name == page).unwrap_or_else(|| panic!("no page {page}"));
+    let topology = TOPOLOGIES.iter().find(|topology| topology.page == page.name).expect("a topology");
+    if let Some(done) = follow_page(page, topology) {
         eprintln!("{}: {done} blocks done", page.name);
         assert!(done > 3, "{}: only {done} blocks", page.name);
     }
 }
 
 #[test]
-fn quick_start() {
-    followed("docs/quick-start.md");
+fn quick_start_page_runs() {
+    test_page("docs/quick-start.md");
 }
 
 #[test]
-fn home_relay() {
-    followed("docs/recipes/home-relay.md");
+fn home_relay_recipe_runs() {
+    test_page("docs/recipes/home-relay.md");
 }
 
 #[test]
-fn middle_relay() {
-    followed("docs/recipes/middle-relay.md");
+fn middle_relay_recipe_runs() {
+    test_page("docs/recipes/middle-relay.md");
 }
 
 #[test]
-fn transparent_pair() {
-    followed("docs/recipes/transparent-pair.md");
+fn transparent_pair_recipe_runs() {
+    test_page("docs/recipes/transparent-pair.md");
 }
 
 #[test]
-fn satellite() {
-    followed("docs/recipes/satellite.md");
+fn satellite_recipe_runs() {
+    test_page("docs/recipes/satellite.md");
 }
 
 #[test]
-fn every_page_with_machines_has_a_world() {
+fn topologies_exist_for_exactly_the_pages_with_machines() {
     for page in pages() {
         let has_machines =
             page.blocks().iter().any(|block| matches!(block.kind(), Some(Kind::Run(_) | Kind::File { .. })));
-        let has_world = WORLDS.iter().any(|world| world.page == page.name);
-        assert_eq!(has_machines, has_world, "{}", page.name);
+        let has_topology = TOPOLOGIES.iter().any(|topology| topology.page == page.name);
+        assert_eq!(has_machines, has_topology, "{}", page.name);
     }
 }
 
 #[test]
-fn every_recipe_of_a_relay_is_checked_and_taken_back() {
+fn relay_recipes_have_a_check_and_remove_every_relay() {
     for page in pages().iter().filter(|page| page.name.starts_with("docs/recipes/")) {
-        let Some(world) = WORLDS.iter().find(|world| world.page == page.name) else { continue };
-        assert!(!world.relays.is_empty(), "{}: no relay is a service", page.name);
+        let Some(topology) = TOPOLOGIES.iter().find(|topology| topology.page == page.name) else { continue };
+        assert!(!topology.relays.is_empty(), "{}: no relay runs as a service", page.name);
         let blocks = page.blocks();
         let machines = |section: &str| -> Vec<String> {
             let kinds = blocks.iter().filter(|block| block.section == section).map(Block::kind);
@@ -142,18 +145,20 @@ fn every_recipe_of_a_relay_is_checked_and_taken_back() {
                 .flatten()
                 .collect()
         };
-        assert!(!machines("Check that it works").is_empty(), "{}: nothing is checked", page.name);
-        assert_eq!(machines(WAY_BACK), world.relays, "{}", page.name);
+        assert!(!machines("Check that it works").is_empty(), "{}: no block checks the setup", page.name);
+        assert_eq!(machines(WAY_BACK), topology.relays, "{}", page.name);
     }
 }
 
-/// The stand-in for systemd accepts nothing that it does not do, and gives the service no privilege that its unit lacks.
+/// The stand-in for systemctl rejects verbs and settings that it does not implement, and gives the service only the
+/// privileges of its unit.
 #[test]
-fn the_service_of_a_machine_is_as_its_unit_says() {
-    let place = place();
-    let world = WORLDS.iter().find(|world| world.page == "docs/recipes/middle-relay.md").expect("a world");
-    let Some(mut machines) = world.start(&place) else { return };
-    let machine = named(&mut machines, "relay");
+fn systemctl_stand_in_follows_the_unit_file() {
+    let shared = shared_files();
+    let topology =
+        TOPOLOGIES.iter().find(|topology| topology.page == "docs/recipes/middle-relay.md").expect("a topology");
+    let Some(mut machines) = topology.start(&shared) else { return };
+    let machine = machine_named(&mut machines, "relay");
     if machine.install().is_none() {
         return;
     }

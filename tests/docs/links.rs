@@ -36,7 +36,7 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 /// Checks a link of a page; the error is the reason.
-fn judge(page: &Page, link: &str) -> Result<(), String> {
+fn check_link(page: &Page, link: &str) -> Result<(), String> {
     let (path, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = Path::new(&page.name).parent().expect("a file is in a folder");
     let target = if path.is_empty() { PathBuf::from(&page.name) } else { resolved(&folder.join(path)) };
@@ -53,12 +53,12 @@ fn judge(page: &Page, link: &str) -> Result<(), String> {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_an_existing_target() {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for page in &pages() {
         for (line, link) in links(page).into_iter().filter(|(_, link)| !link.contains("://")) {
             count += 1;
-            if let Err(why) = judge(page, link) {
+            if let Err(why) = check_link(page, link) {
                 wrong.push(format!("{}:{line}: {why}", page.name));
             }
         }
@@ -68,10 +68,10 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_found() {
+fn broken_links_are_detected() {
     let page = Page { name: "docs/recipes/x.md".to_owned(), text: String::new() };
-    assert!(judge(&page, "../lab.md").is_ok());
+    assert!(check_link(&page, "../lab.md").is_ok());
     for wrong in ["lab.md", "../lab.md#no-such-heading", "../../nowhere/"] {
-        assert!(judge(&page, wrong).is_err(), "{wrong}");
+        assert!(check_link(&page, wrong).is_err(), "{wrong}");
     }
 }

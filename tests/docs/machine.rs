@@ -68,12 +68,12 @@ ps -C ekiden -o pid=,stat=,user=,args= | grep -v ' Z' || true
 "#;
 
 /// The files that all machines share.
-pub struct Place {
+pub struct SharedFiles {
     folder: Folder,
     names: String,
 }
 
-impl Place {
+impl SharedFiles {
     /// `names` has the further lines of /etc/hosts.
     pub fn new(names: &str) -> Self {
         let folder = Folder::new();
@@ -95,16 +95,16 @@ impl Place {
 pub struct Machine {
     pub name: String,
     network: Arc<OwnedFd>,
-    place: String,
+    path_prefix: String,
     scripts: usize,
     shell: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
 }
 
 impl Machine {
     /// Starts a machine. Without the permission the test is skipped with a message.
-    pub fn start(name: &str, place: &Place) -> Option<Self> {
+    pub fn start(name: &str, shared: &SharedFiles) -> Option<Self> {
         let network = match netns::new_network_namespace() {
             Ok(network) => Arc::new(network),
             Err(error) => {
@@ -112,17 +112,17 @@ impl Machine {
                 return None;
             }
         };
-        let own = place.path(name);
+        let own = shared.path(name);
         std::fs::create_dir(&own).unwrap();
         // The death of each process in the chain kills the next process: the test, `unshare`, the shell.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-c", SHELL]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.env("PLACE", &own).env("NAMES", &place.names).env("EKIDEN_BINARY", ekiden().get_program());
+        command.env("PLACE", &own).env("NAMES", &shared.names).env("EKIDEN_BINARY", ekiden().get_program());
         command.env("REPOSITORY", root());
         let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", place.path("bin")));
-        command.env("CURL_CA_BUNDLE", place.path("certificate")).env("SSL_CERT_FILE", place.path("certificate"));
+        command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", shared.path("bin")));
+        command.env("CURL_CA_BUNDLE", shared.path("certificate")).env("SSL_CERT_FILE", shared.path("certificate"));
         for (variable, _) in std::env::vars().filter(|(name, _)| name.to_lowercase().ends_with("_proxy")) {
             command.env_remove(variable);
         }
@@ -130,34 +130,34 @@ impl Machine {
         command.env_remove("XDG_RUNTIME_DIR");
         netns::start_in_network_namespace(&mut command, Arc::clone(&network));
         let mut shell = command.spawn().expect("setpriv and unshare");
-        let (orders, answers) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let (input, output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
         let mut machine =
-            Self { name: name.to_owned(), network, place: place.path(""), scripts: 0, shell, orders, answers };
-        assert_eq!(machine.answer(), "ready", "{name} does not start");
+            Self { name: name.to_owned(), network, path_prefix: shared.path(""), scripts: 0, shell, input, output };
+        assert_eq!(machine.read_output_line(), "ready", "{name} does not start");
         Some(machine)
     }
 
-    fn answer(&mut self) -> String {
+    fn read_output_line(&mut self) -> String {
         let mut line = String::new();
-        self.answers.read_line(&mut line).expect("text");
+        self.output.read_line(&mut line).expect("text");
         line.trim_end().to_owned()
     }
 
     /// Runs a script to its end. Returns its output, and whether it succeeded.
     pub fn try_run(&mut self, script: &str) -> (bool, String) {
         self.scripts += 1;
-        let path = format!("{}{}-{}.sh", self.place, self.name, self.scripts);
+        let path = format!("{}{}-{}.sh", self.path_prefix, self.name, self.scripts);
         std::fs::write(&path, script).unwrap();
-        writeln!(self.orders, "{path}").expect("the machine lives");
-        let status = self.answer();
+        writeln!(self.input, "{path}").expect("the shell runs");
+        let status = self.read_output_line();
         let said = std::fs::read(format!("{path}.said")).unwrap_or_default();
         (status == "0", String::from_utf8_lossy(&said).into_owned())
     }
 
     /// Runs a script, which must succeed. Returns its output.
     pub fn run(&mut self, script: &str) -> String {
-        let (well, said) = self.try_run(script);
-        assert!(well, "on {}: {script}\nsaid: {said}", self.name);
+        let (succeeded, said) = self.try_run(script);
+        assert!(succeeded, "on {}: {script}\noutput: {said}", self.name);
         said
     }
 

@@ -14,8 +14,8 @@
 //!
 //! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are
 //! network namespaces with their own /etc and /run ([`machine`]); [`worlds`] defines the machines and their links. On relays of
-//! recipes, ekiden is installed as a service, and `systemctl.py` runs it as its unit says. The section "The way back" of a
-//! recipe must restore the state before the installation.
+//! recipes, ekiden is installed as a service, and `systemctl.py` runs the service as its unit specifies. The section "The way
+//! back" of a recipe must restore the state before the installation.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
@@ -34,7 +34,7 @@ mod worlds;
 use fence::{Kind, pages};
 
 #[test]
-fn every_block_is_of_some_kind_and_there_are_many() {
+fn blocks_have_known_kinds_and_all_kinds_but_file_occur() {
     let (mut counts, mut unknown) = (std::collections::BTreeMap::new(), Vec::new());
     for page in pages() {
         for block in page.blocks() {
@@ -45,7 +45,7 @@ fn every_block_is_of_some_kind_and_there_are_many() {
         }
     }
     eprintln!("blocks: {counts:?}");
-    assert!(unknown.is_empty(), "nobody looks at these blocks:\n{}", unknown.join("\n"));
+    assert!(unknown.is_empty(), "blocks without a test:\n{}", unknown.join("\n"));
     for kind in [Kind::Run(Vec::new()), Kind::Parsed, Kind::Checked, Kind::Plan, Kind::Lab, Kind::Shown] {
         assert!(counts.contains_key(&kind.to_string()), "no block is {kind}: {counts:?}");
     }

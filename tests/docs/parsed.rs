@@ -6,7 +6,7 @@ use crate::fence::{Kind, pages, root};
 use crate::harness::{Key, ekiden};
 
 /// Other programs, whose arguments are not checked unless the page is run.
-const OTHERS: &[&str] = &[
+const OTHER_PROGRAMS: &[&str] = &[
     "apt",
     "apt-get",
     "apt-helper",
@@ -60,10 +60,10 @@ const OTHERS: &[&str] = &[
 ];
 
 /// Checks a command: true for `ekiden` itself, false for another known program.
-fn judge(command: &[String]) -> Result<bool, String> {
-    let program = command[0].rsplit('/').next().expect("rsplit has one");
+fn check_command(command: &[String]) -> Result<bool, String> {
+    let program = command[0].rsplit('/').next().expect("rsplit returns at least one part");
     match program {
-        "ekiden" => reads(&command[1..]).map(|()| true),
+        "ekiden" => parse_arguments(&command[1..]).map(|()| true),
         // The laboratory's own tests parse its command lines.
         "ekiden-lab" => Ok(false),
         "make" => {
@@ -74,13 +74,13 @@ fn judge(command: &[String]) -> Result<bool, String> {
             is_there.then_some(false).ok_or_else(|| format!("no target {target} in the Makefile"))
         }
         _ if command[0].contains('/') && root().join(&command[0]).is_file() => Ok(false),
-        other if OTHERS.contains(&other) => Ok(false),
-        other => Err(format!("nobody knows the program {other}")),
+        other if OTHER_PROGRAMS.contains(&other) => Ok(false),
+        other => Err(format!("unknown program {other}")),
     }
 }
 
 /// Lets `ekiden` parse these arguments. `REQUEST` is replaced by the signed request of a relay, which is long.
-fn reads(arguments: &[String]) -> Result<(), String> {
+fn parse_arguments(arguments: &[String]) -> Result<(), String> {
     let arguments = arguments.iter().map(|word| if word == "REQUEST" { request() } else { word.clone() });
     let output = ekiden().args(arguments).arg("--help").output().expect("ekiden runs");
     match output.status.code() {
@@ -96,18 +96,19 @@ fn request() -> String {
 
 /// The commands of a block, such as `relay$    ekiden ...` in a console and `$ ekiden ...` in the output of programs.
 fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
-    let behind =
+    let after_prompt =
         |line: &str| line.split_once('$').filter(|(host, _)| !host.contains(' ')).map(|(_, rest)| rest.to_owned());
     match (kind, language) {
         (Kind::Shown, _) => {
             // The output of a program may begin with `ekiden 0.1.0`.
             let is_ours = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase());
             let ours = |line: &str| line.strip_prefix("ekiden ").filter(|rest| is_ours(rest)).map(|_| line.to_owned());
-            let lines: Vec<String> = text.lines().filter_map(|line| ours(line).or_else(|| behind(line))).collect();
+            let lines: Vec<String> =
+                text.lines().filter_map(|line| ours(line).or_else(|| after_prompt(line))).collect();
             commands(&lines.join("\n"))
         }
         (_, "console") => {
-            let line = |line: &str| behind(line).unwrap_or_else(|| line.to_owned()).trim_start().to_owned();
+            let line = |line: &str| after_prompt(line).unwrap_or_else(|| line.to_owned()).trim_start().to_owned();
             commands(&text.lines().map(line).collect::<Vec<_>>().join("\n"))
         }
         _ => commands(text),
@@ -115,14 +116,14 @@ fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_takes_its_arguments() {
+fn every_command_accepts_its_arguments() {
     let (mut wrong, mut blocks, mut ours) = (Vec::new(), 0, 0);
     for page in pages() {
         for block in page.blocks() {
             let Some(kind @ (Kind::Run(_) | Kind::Parsed | Kind::Shown)) = block.kind() else { continue };
             blocks += 1;
             for command in commands_of(&block.text, &kind, block.language) {
-                match judge(&command) {
+                match check_command(&command) {
                     Ok(is_ours) => ours += usize::from(is_ours),
                     Err(why) => wrong.push(format!("{}: {}: {why}", block.place(), command.join(" "))),
                 }
@@ -135,11 +136,11 @@ fn every_command_takes_its_arguments() {
 }
 
 #[test]
-fn every_command_in_a_sentence_is_one() {
+fn ekiden_commands_in_sentences_are_valid() {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for page in pages() {
         for (line, span) in page.spans() {
-            // `ekiden rules print|apply|remove` stands for three commands, and the first of them is parsed.
+            // `ekiden rules print|apply|remove` abbreviates three commands; only the first command is parsed.
             let Some(command) = commands(span).into_iter().next().filter(|command| command[0] == "ekiden") else {
                 continue;
             };
@@ -147,7 +148,7 @@ fn every_command_in_a_sentence_is_one() {
                 continue;
             }
             count += 1;
-            if let Err(why) = reads(&command[1..]) {
+            if let Err(why) = parse_arguments(&command[1..]) {
                 wrong.push(format!("{}:{line}: {span}: {why}", page.name));
             }
         }
@@ -158,9 +159,9 @@ fn every_command_in_a_sentence_is_one() {
 }
 
 #[test]
-fn a_command_that_is_no_more_is_found() {
+fn invalid_commands_are_rejected() {
     for wrong in ["ekiden run --lisent x", "ekiden examine", "ekiden doctor --rtt soon", "make coffee", "frobnicate"] {
         let command = commands(wrong).remove(0);
-        assert!(judge(&command).is_err(), "{wrong}");
+        assert!(check_command(&command).is_err(), "{wrong}");
     }
 }

@@ -1,10 +1,10 @@
 //! The machines of the pages, and the links between them. All addresses are for documentation (RFC 5737) or private;
-//! all worlds share the names, and the machine `internet` stands for all other hosts.
+//! all topologies share the names, and the machine `internet` stands for all other hosts.
 
-use crate::machine::{Machine, Place};
+use crate::machine::{Machine, SharedFiles};
 
 /// The machines and links of one page.
-pub struct World {
+pub struct Topology {
     pub page: &'static str,
     /// Links as `MACHINE INTERFACE ADDRESS - MACHINE INTERFACE ADDRESS`
     links: &'static [&'static str],
@@ -84,8 +84,8 @@ table inet filter {
 END
 "#;
 
-pub const WORLDS: &[World] = &[
-    World {
+pub const TOPOLOGIES: &[Topology] = &[
+    Topology {
         page: "docs/quick-start.md",
         links: &[
             "you eth0 198.51.100.2/24 - internet you 198.51.100.1/24",
@@ -98,7 +98,7 @@ pub const WORLDS: &[World] = &[
         web: "internet",
         proofs: &[("you", "grep 'path=.*relay.example' /run/ekiden.log")],
     },
-    World {
+    Topology {
         page: "docs/recipes/home-relay.md",
         links: &[
             "laptop eth0 192.168.1.10/24 - home lan0 192.168.1.2/24",
@@ -116,7 +116,7 @@ pub const WORLDS: &[World] = &[
             ("laptop", "! curl -s --proxy socks5h://192.168.1.2:1080 https://example.com/"),
         ],
     },
-    World {
+    Topology {
         page: "docs/recipes/middle-relay.md",
         links: &[
             "laptop eth0 198.51.100.2/24 - internet laptop 198.51.100.1/24",
@@ -129,7 +129,7 @@ pub const WORLDS: &[World] = &[
         web: "internet",
         proofs: &[("relay", "grep 'client=198.51.100.2.*target=example.com:443' /run/ekiden.log")],
     },
-    World {
+    Topology {
         page: "docs/recipes/transparent-pair.md",
         links: &[
             "client eth0 10.1.0.10/16 - box1 lan0 10.1.0.1/16",
@@ -156,7 +156,7 @@ pub const WORLDS: &[World] = &[
             ("box2", "grep 'listener=from-line.*client=10.1.0.10:.*target=10.2.0.20:80.*end=finished' /run/ekiden.log"),
         ],
     },
-    World {
+    Topology {
         page: "docs/recipes/satellite.md",
         links: &[
             "laptop eth0 192.168.1.10/24 - dish lan0 192.168.1.2/24",
@@ -172,15 +172,15 @@ pub const WORLDS: &[World] = &[
     },
 ];
 
-impl World {
+impl Topology {
     /// Starts and links the machines; `None` without the permission to create them.
-    pub fn start(&self, place: &Place) -> Option<Vec<Machine>> {
+    pub fn start(&self, shared: &SharedFiles) -> Option<Vec<Machine>> {
         let mut machines: Vec<Machine> = Vec::new();
         for link in self.links {
             let [here, there] = ends(link);
             for (name, _, _) in [here, there] {
                 if machines.iter().all(|machine| machine.name != name) {
-                    machines.push(Machine::start(name, place)?);
+                    machines.push(Machine::start(name, shared)?);
                 }
             }
             let [a, b] =
@@ -190,22 +190,22 @@ impl World {
         }
         for route in self.routes {
             let (name, route) = route.split_once(' ').expect("a machine and a route");
-            named(&mut machines, name).run(&format!("ip route add {route}"));
+            machine_named(&mut machines, name).run(&format!("ip route add {route}"));
         }
-        named(&mut machines, self.web).run(WEB);
+        machine_named(&mut machines, self.web).run(WEB);
         for (name, script) in self.prepared {
-            named(&mut machines, name).run(script);
+            machine_named(&mut machines, name).run(script);
         }
         Some(machines)
     }
 }
 
-/// The shared files of the machines of all worlds.
-pub fn place() -> Place {
-    Place::new(NAMES)
+/// The files that the machines of a topology share.
+pub fn shared_files() -> SharedFiles {
+    SharedFiles::new(NAMES)
 }
 
-pub fn named<'a>(machines: &'a mut [Machine], name: &str) -> &'a mut Machine {
+pub fn machine_named<'a>(machines: &'a mut [Machine], name: &str) -> &'a mut Machine {
     machines.iter_mut().find(|machine| machine.name == name).unwrap_or_else(|| panic!("no machine is called {name}"))
 }
 

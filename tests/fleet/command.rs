@@ -11,7 +11,7 @@ fn check(text: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_certificate_is_for_one_relay_and_one_fleet() {
+fn check_rejects_foreign_certificates_and_wrong_fleet_settings() {
     let (fleet, other) = (Fleet::new(), Fleet::new());
     let (osaka, kobe) = (fleet.site("osaka"), fleet.site("kobe"));
     let text = |key: &str, site: &Site, certificate: &Site| {
@@ -37,7 +37,7 @@ fn a_certificate_is_for_one_relay_and_one_fleet() {
 }
 
 #[test]
-fn a_private_key_that_others_can_read_signs_nothing() {
+fn sign_refuses_a_fleet_key_readable_by_others() {
     let folder = Folder::new();
     let open = folder.write_with_mode("key", fleet(&["keygen"]), 0o644);
     let request = fleet(&["request", "--key", Key::new().file.to_str().unwrap()]);
@@ -48,7 +48,7 @@ fn a_private_key_that_others_can_read_signs_nothing() {
 }
 
 #[test]
-fn the_list_says_who_is_there() {
+fn fleet_list_shows_reachable_members() {
     let (etcd, fleet_key) = (Etcd::start(), Fleet::new());
     let osaka = fleet_key.site("osaka");
     let relay = osaka.start(&etcd, "");

@@ -63,7 +63,7 @@ impl Etcd {
             }
             TcpStream::connect(("127.0.0.1", self.port)).ok()
         });
-        eventually("etcd to be well", || self.ctl(&["endpoint", "health"]).status.success().then_some(()));
+        eventually("a healthy etcd", || self.ctl(&["endpoint", "health"]).status.success().then_some(()));
     }
 
     /// Kills the server with SIGKILL.
@@ -75,12 +75,12 @@ impl Etcd {
     }
 
     pub fn signal(&self, name: &str) {
-        let id = self.child.as_ref().expect("it runs").id();
+        let id = self.child.as_ref().expect("etcd runs").id();
         assert!(Command::new("kill").args(["-s", name, &id.to_string()]).status().unwrap().success());
     }
 
     /// Enables authentication: user root with all permissions, and these users with `permission` under `prefix`.
-    pub fn let_in_only(&mut self, users: &[(&str, &str)], permission: &str, prefix: &str) {
+    pub fn enable_authentication(&mut self, users: &[(&str, &str)], permission: &str, prefix: &str) {
         self.ask(&["role", "add", "fleet"]);
         self.ask(&["role", "grant-permission", "fleet", "--prefix=true", permission, prefix]);
         for (name, password) in users {
@@ -152,9 +152,9 @@ impl Etcd {
     }
 
     /// The revision at which `key` was created.
-    pub fn stands_since(&self, key: &str) -> u64 {
+    pub fn create_revision(&self, key: &str) -> u64 {
         let answer: serde_json::Value = serde_json::from_str(&self.ask(&["get", key, "--write-out", "json"])).unwrap();
-        answer["kvs"][0]["create_revision"].as_u64().expect("it stands there")
+        answer["kvs"][0]["create_revision"].as_u64().expect("the key exists")
     }
 
     pub fn put(&self, key: &str, value: &str) {

@@ -5,7 +5,7 @@ use super::harness::*;
 use super::scene::*;
 
 #[test]
-fn relays_that_have_never_heard_of_each_other_carry_sessions() {
+fn relays_discover_each_other_and_carry_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
@@ -14,9 +14,9 @@ fn relays_that_have_never_heard_of_each_other_carry_sessions() {
     // Two relays that join at once may refuse each other at first.
     home.place(&etcd);
     let mut at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    hears(&mut at_osaka, "joined", "home");
-    goes(&mut at_home, target, "by-osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_osaka, "joined", "home");
+    wait_path(&mut at_home, target, "by-osaka");
     let closed = at_osaka.next(|event| event["peer"] == "home");
     assert_eq!((closed["peer"].as_str(), closed["end"].as_str()), (Some("home"), Some("finished")));
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
@@ -29,29 +29,29 @@ fn relays_that_have_never_heard_of_each_other_carry_sessions() {
 }
 
 #[test]
-fn a_relay_that_drains_keeps_what_it_has_and_gets_nothing_new() {
+fn draining_relay_keeps_open_sessions_and_gets_no_new_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (_home, mut at_home, osaka, mut at_osaka) = pair(&etcd, &fleet);
     let mut running = session(&at_home, target);
     at_osaka.signal("TERM");
-    hears(&mut at_home, "draining", "osaka");
+    wait_fleet_change(&mut at_home, "draining", "osaka");
     assert_eq!(member(&at_home, "osaka").unwrap()["state"], "draining");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
-    answers(&mut running);
+    assert_echo(&mut running);
     drop(running);
     assert_eq!(closed(&mut at_home)["path"], "by-osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
-    hears(&mut at_home, "left", "osaka");
+    wait_fleet_change(&mut at_home, "left", "osaka");
     assert!(etcd.entries().iter().all(|(_, value)| !value.contains("name: osaka")));
     // osaka joins a second time.
     let at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    goes(&mut at_home, target, "by-osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
     drop(at_osaka);
 }
 
 #[test]
-fn a_relay_that_is_nobody_there_only_reads_and_a_stranger_does_not_come_in() {
+fn relay_without_certificate_can_read_the_fleet_but_not_connect() {
     let (etcd, fleet, other) = (Etcd::start(), Fleet::new(), Fleet::new());
     let (osaka, stranger) = (fleet.site("osaka"), other.site("stranger"));
     let mut at_osaka = osaka.start(&etcd, "");
@@ -67,26 +67,26 @@ fn a_relay_that_is_nobody_there_only_reads_and_a_stranger_does_not_come_in() {
     );
     let config = folder.write("ekiden.toml", text);
     let mut reader = Relay::run(&["-c", config.to_str().unwrap()], 1);
-    hears(&mut reader, "joined", "osaka");
+    wait_fleet_change(&mut reader, "joined", "osaka");
     assert!(socks5(reader.address(), echo()).is_err());
     assert_eq!(at_osaka.closed()["end"], "unauthenticated");
     assert_eq!(etcd.entries().len(), 1);
 }
 
 #[test]
-fn members_come_in_while_many_sessions_run() {
+fn joining_and_draining_members_do_not_disturb_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &fleet);
     let mut running: Vec<_> = (0..20).map(|_| session(&at_home, target)).collect();
     for name in ["kobe", "kyoto", "nara"] {
         let site = fleet.site(name);
         let at_site = site.start(&etcd, "");
-        hears(&mut at_home, "joined", name);
+        wait_fleet_change(&mut at_home, "joined", name);
         running.push(session(&at_home, target));
-        running.iter_mut().for_each(answers);
+        running.iter_mut().for_each(assert_echo);
         at_site.signal("TERM");
-        hears(&mut at_home, "draining", name);
-        running.iter_mut().for_each(answers);
+        wait_fleet_change(&mut at_home, "draining", name);
+        running.iter_mut().for_each(assert_echo);
     }
     drop(running);
     for _ in 0..23 {
@@ -96,7 +96,7 @@ fn members_come_in_while_many_sessions_run() {
 }
 
 #[test]
-fn what_the_files_say_counts_before_what_the_fleet_says() {
+fn local_configuration_overrides_the_fleet() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let folder = Folder::new();
@@ -109,8 +109,8 @@ fn what_the_files_say_counts_before_what_the_fleet_says() {
     let (address, key) = (osaka.address, &osaka.key.public);
     let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"{address}\"\nkey = \"{key}\"\n");
     let mut at_home = home.start(&etcd, &(relay + BY_OSAKA));
-    hears(&mut at_osaka, "joined", "home");
-    goes(&mut at_home, target, "by-osaka");
+    wait_fleet_change(&mut at_osaka, "joined", "home");
+    wait_path(&mut at_home, target, "by-osaka");
     // More sessions than the connections that were pooled before osaka knew home.
     for _ in 0..20 {
         drop(session(&at_home, target));
@@ -118,11 +118,11 @@ fn what_the_files_say_counts_before_what_the_fleet_says() {
     }
     let _at_kobe = kobe.start(&etcd, "");
     // osaka is counted once.
-    assert_eq!(hears(&mut at_home, "joined", "kobe")["relays"], 2);
+    assert_eq!(wait_fleet_change(&mut at_home, "joined", "kobe")["relays"], 2);
 }
 
 #[test]
-fn nobody_hears_that_it_drains_or_leaves() {
+fn upgrade_does_not_announce_draining_or_leaving() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
@@ -132,37 +132,38 @@ fn nobody_hears_that_it_drains_or_leaves() {
     let text = std::fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"15s\"");
     std::fs::write(&config, text).unwrap();
     let mut at_osaka = osaka.run(&config);
-    hears(&mut at_home, "joined", "osaka");
-    hears(&mut at_osaka, "joined", "home");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_osaka, "joined", "home");
     let (place, number) = (osaka.place(&etcd), || number(&etcd, &osaka.place(&etcd)));
-    let (leases, written, since) = (etcd.leases(), number(), etcd.stands_since(&place));
+    let (leases, written, since) = (etcd.leases(), number(), etcd.create_revision(&place));
     assert_eq!(leases.len(), 2);
 
     let mut running = session(&at_home, target);
     at_osaka.signal("USR2");
     at_osaka.upgraded();
-    eventually("its entry by the new process", || (number() > written).then_some(()));
+    eventually("an entry of the new process", || (number() > written).then_some(()));
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
-    answers(&mut running);
+    assert_echo(&mut running);
     drop(running);
     assert_eq!(closed(&mut at_home)["path"], "by-osaka");
     ended(at_osaka.id());
     // An entry of the first process would expire with its lease.
-    eventually("the end of its lease", || {
+    eventually("the end of the old lease", || {
         let now = etcd.leases();
         leases.iter().any(|lease| !now.contains(lease)).then_some(())
     });
-    assert_eq!(etcd.stands_since(&place), since, "it was away for a moment");
-    let entry = etcd.value(&place).expect("it is still there");
+    assert_eq!(etcd.create_revision(&place), since, "the entry was deleted in between");
+    let entry = etcd.value(&place).expect("the entry exists");
     assert!(entry.contains("state: serving"), "{entry}");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     at_home.signal("TERM");
-    let told = at_home.rest();
-    let gone = told.iter().filter(|event| event["event"] == "fleet_changed").find(|event| {
-        let says = |word: &str| event[word].as_array().is_some_and(|names| names.iter().any(|name| name == "osaka"));
-        says("draining") || says("left")
+    let events = at_home.rest();
+    let announcement = events.iter().filter(|event| event["event"] == "fleet_changed").find(|event| {
+        let names_osaka =
+            |word: &str| event[word].as_array().is_some_and(|names| names.iter().any(|name| name == "osaka"));
+        names_osaka("draining") || names_osaka("left")
     });
-    assert!(gone.is_none(), "{gone:?}");
+    assert!(announcement.is_none(), "{announcement:?}");
 }
 
 /// The sequence number of the entry.

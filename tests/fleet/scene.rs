@@ -126,8 +126,8 @@ pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
     // Two relays that join at once may refuse each other at first.
     home.place(etcd);
     let mut at_osaka = osaka.start(etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    hears(&mut at_osaka, "joined", "home");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_osaka, "joined", "home");
     (home, at_home, osaka, at_osaka)
 }
 
@@ -135,25 +135,25 @@ pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
 pub const BY_OSAKA: &str =
     "[[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = [\"by-osaka\", \"direct\"]\n";
 
-/// Waits until `relay` reports the change `come` of the member `name`: `joined`, `draining` or `left`.
-pub fn hears(relay: &mut Relay, come: &str, name: &str) -> Value {
-    let says = |event: &Value| event[come].as_array().is_some_and(|names| names.iter().any(|one| one == name));
-    relay.next(|event| event["event"] == "fleet_changed" && says(event))
+/// Waits until `relay` reports this change of the member `name`: `joined`, `draining` or `left`.
+pub fn wait_fleet_change(relay: &mut Relay, change: &str, name: &str) -> Value {
+    let listed = |event: &Value| event[change].as_array().is_some_and(|names| names.iter().any(|entry| entry == name));
+    relay.next(|event| event["event"] == "fleet_changed" && listed(event))
 }
 
 /// Waits for the relay's event about etcd: `etcd_reachable` or `etcd_unreachable`.
-pub fn etcd_is(relay: &mut Relay, word: &str) -> Value {
+pub fn wait_etcd_event(relay: &mut Relay, word: &str) -> Value {
     relay.next(|event| event["event"] == word)
 }
 
 /// Number of warnings with these words, until the end of the relay.
-pub fn warnings(relay: &mut Relay, words: &str) -> usize {
-    let says = |event: &&Value| event["message"].as_str().is_some_and(|said| said.contains(words));
-    relay.rest().iter().filter(says).count()
+pub fn count_warnings(relay: &mut Relay, words: &str) -> usize {
+    let has_words = |event: &&Value| event["message"].as_str().is_some_and(|said| said.contains(words));
+    relay.rest().iter().filter(has_words).count()
 }
 
 /// Waits for a warning that has these words.
-pub fn warns(relay: &mut Relay, words: &str) -> Value {
+pub fn wait_warning(relay: &mut Relay, words: &str) -> Value {
     relay
         .next(|event| event["event"] == "warning" && event["message"].as_str().is_some_and(|said| said.contains(words)))
 }
@@ -182,11 +182,11 @@ pub fn echo() -> SocketAddr {
 /// A session through the relay's client listener, after one echoed exchange.
 pub fn session(relay: &Relay, target: SocketAddr) -> TcpStream {
     let mut stream = socks5(relay.address_of(1), target).unwrap_or_else(|code| panic!("refused: {code}"));
-    answers(&mut stream);
+    assert_echo(&mut stream);
     stream
 }
 
-pub fn answers(stream: &mut TcpStream) {
+pub fn assert_echo(stream: &mut TcpStream) {
     stream.write_all(b"still there?").unwrap();
     assert_eq!(read_exactly(stream, 12), b"still there?");
 }
@@ -197,7 +197,7 @@ pub fn closed(relay: &mut Relay) -> Value {
 }
 
 /// Waits until sessions use this path: relays that have just joined must first admit each other.
-pub fn goes(relay: &mut Relay, target: SocketAddr, path: &str) {
+pub fn wait_path(relay: &mut Relay, target: SocketAddr, path: &str) {
     eventually(path, || (path_of_a_session(relay, target) == path).then_some(()));
 }
 
@@ -247,7 +247,7 @@ impl Site {
     }
 
     /// Signs the entry, and puts it into etcd.
-    pub fn says(&self, etcd: &Etcd, entry: &FleetEntry) {
+    pub fn publish(&self, etcd: &Etcd, entry: &FleetEntry) {
         let key = self.private();
         let place =
             key.public_key().0.iter().fold(Fleet::SHARED.to_owned(), |place, byte| format!("{place}{byte:02x}"));

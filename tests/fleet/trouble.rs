@@ -12,27 +12,27 @@ use serde_json::Value;
 use super::etcd::Etcd;
 use super::harness::*;
 use super::scene::*;
-use super::way::Way;
+use super::way::EtcdProxy;
 
 #[test]
-fn etcd_that_is_killed_takes_nobody_with_it() {
+fn fleet_survives_a_killed_etcd_and_a_relay_restart() {
     let (mut etcd, target) = (Etcd::start(), echo());
     let (home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
-    let keeps = |text: String| text.contains("name: osaka").then_some(());
-    eventually("osaka in the file", || std::fs::read_to_string(&home.state).ok().and_then(keeps));
+    let stored = |text: String| text.contains("name: osaka").then_some(());
+    eventually("osaka in the file", || std::fs::read_to_string(&home.state).ok().and_then(stored));
     let mut running = session(&at_home, target);
     etcd.kill();
-    etcd_is(&mut at_home, "etcd_unreachable");
-    etcd_is(&mut at_osaka, "etcd_unreachable");
-    answers(&mut running);
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    wait_etcd_event(&mut at_osaka, "etcd_unreachable");
+    assert_echo(&mut running);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     // A relay that starts without etcd reads the fleet from its state file.
     drop((running, at_home));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     etcd.run();
-    etcd_is(&mut at_home, "etcd_reachable");
-    etcd_is(&mut at_osaka, "etcd_reachable");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_osaka, "etcd_reachable");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     let written = |relay: &Relay| {
         let answer: Value = serde_json::from_str(&relay.ask("/api/fleet")).unwrap();
@@ -42,7 +42,7 @@ fn etcd_that_is_killed_takes_nobody_with_it() {
 }
 
 #[test]
-fn etcd_that_was_emptied_loses_nobody() {
+fn relays_restore_their_entries_in_an_emptied_etcd() {
     let (etcd, target) = (Etcd::start(), echo());
     let (home, mut at_home, osaka, _at_osaka) = pair(&etcd, &Fleet::new());
     etcd.ask(&["del", "", "--prefix"]);
@@ -54,20 +54,20 @@ fn etcd_that_was_emptied_loses_nobody() {
 }
 
 #[test]
-fn etcd_that_goes_back_to_an_old_copy_loses_nobody_and_brings_nothing_old_back() {
+fn members_survive_the_restore_of_an_old_etcd_snapshot() {
     let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     let backup = etcd.backup();
     let mut at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     let before = member(&at_home, "osaka").unwrap();
     // The snapshot has no entry of osaka, and an old entry of home.
     etcd.restore(&backup);
-    etcd_is(&mut at_home, "etcd_reachable");
-    etcd_is(&mut at_osaka, "etcd_reachable");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_osaka, "etcd_reachable");
     osaka.place(&etcd);
-    goes(&mut at_home, target, "by-osaka");
+    wait_path(&mut at_home, target, "by-osaka");
     eventually("osaka's new entry", || {
         let now = member(&at_home, "osaka")?;
         (now["age_seconds"].as_f64() < before["age_seconds"].as_f64().map(|age| age + 3600.0)
@@ -77,7 +77,7 @@ fn etcd_that_goes_back_to_an_old_copy_loses_nobody_and_brings_nothing_old_back()
 }
 
 #[test]
-fn etcd_that_hangs_holds_up_nobody() {
+fn hanging_etcd_does_not_block_sessions() {
     let (etcd, target) = (Etcd::start(), echo());
     let (_home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
     etcd.signal("STOP");
@@ -85,17 +85,17 @@ fn etcd_that_hangs_holds_up_nobody() {
     for _ in 0..20 {
         assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     }
-    etcd_is(&mut at_home, "etcd_unreachable");
-    etcd_is(&mut at_osaka, "etcd_unreachable");
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    wait_etcd_event(&mut at_osaka, "etcd_unreachable");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     etcd.signal("CONT");
-    etcd_is(&mut at_home, "etcd_reachable");
-    etcd_is(&mut at_osaka, "etcd_reachable");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_osaka, "etcd_reachable");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
 }
 
 #[test]
-fn etcd_that_hangs_is_noticed_long_before_the_lease_ends() {
+fn hanging_etcd_is_detected_before_the_next_lease_renewal() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let home = fleet.site("home");
     let config = home.config(&etcd, "");
@@ -105,14 +105,14 @@ fn etcd_that_hangs_is_noticed_long_before_the_lease_ends() {
     home.place(&etcd);
     etcd.signal("STOP");
     // The next renewal of the lease is due in 20 minutes.
-    let down = etcd_is(&mut at_home, "etcd_unreachable");
+    let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("no answer within 5 s"), "{down}");
     etcd.signal("CONT");
-    etcd_is(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
 }
 
 #[test]
-fn huge_values_of_another_program_hide_no_relay() {
+fn huge_foreign_values_do_not_hide_members() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let _at_osaka = osaka.start(&etcd, "");
@@ -121,7 +121,7 @@ fn huge_values_of_another_program_hide_no_relay() {
     let huge = "x".repeat(1_000_000);
     (0..26).for_each(|at| etcd.put(&format!("{}!{at:02}", Fleet::SHARED), &huge));
     let mut at_home = home.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     at_home.signal("TERM");
     // A busy machine may need longer for 26 MB than a request may take. The relay then reports etcd as unreachable, too.
     let is_too_large = |event: &Value| event["detail"].as_str().is_some_and(|detail| detail.contains("too large"));
@@ -129,20 +129,20 @@ fn huge_values_of_another_program_hide_no_relay() {
 }
 
 #[test]
-fn a_far_etcd_is_as_good_as_a_near_one() {
+fn fleet_works_over_a_high_latency_etcd() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    let way = Way::slow(etcd.port, Duration::from_millis(150));
-    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    let proxy = EtcdProxy::with_delay(etcd.port, Duration::from_millis(150));
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     let at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    goes(&mut at_home, target, "by-osaka");
-    assert!(way.carried() > 0);
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
+    assert!(proxy.forwarded_bytes() > 0);
     drop(at_osaka);
 }
 
 #[test]
-fn a_full_etcd_still_tells_who_is_there() {
+fn full_etcd_is_reported_and_members_stay_in_use() {
     let etcd = Etcd::start_with(&["--quota-backend-bytes", "2000000"]);
     let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &Fleet::new());
     let much = "x".repeat(100_000);
@@ -150,14 +150,14 @@ fn a_full_etcd_still_tells_who_is_there() {
     let (other, target) = (Fleet::new(), echo());
     let kobe = other.site("kobe");
     let mut at_kobe = kobe.start(&etcd, "");
-    warns(&mut at_kobe, "etcd is full");
+    wait_warning(&mut at_kobe, "etcd is full");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     drop(session(&at_kobe, target));
     assert_eq!(closed(&mut at_kobe)["end"], "finished");
 }
 
 #[test]
-fn the_second_server_is_asked_where_the_first_is_away() {
+fn second_etcd_server_is_used_when_the_first_is_unreachable() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let home = fleet.site("home");
     let two = format!("http://{}\", \"{}", nobody(), etcd.url());
@@ -166,26 +166,26 @@ fn the_second_server_is_asked_where_the_first_is_away() {
 }
 
 #[test]
-fn who_goes_while_we_are_cut_off_is_missed_afterwards() {
+fn member_expired_during_a_disconnection_is_marked_missing() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    let way = Way::slow(etcd.port, Duration::ZERO);
-    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    let proxy = EtcdProxy::with_delay(etcd.port, Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     let at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     let place = osaka.place(&etcd);
-    way.cut();
-    etcd_is(&mut at_home, "etcd_unreachable");
+    proxy.cut();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
     drop(at_osaka);
-    eventually("the end of its lease", || etcd.value(&place).is_none().then_some(()));
-    way.mend();
-    etcd_is(&mut at_home, "etcd_reachable");
+    eventually("the end of osaka's lease", || etcd.value(&place).is_none().then_some(()));
+    proxy.resume();
+    wait_etcd_event(&mut at_home, "etcd_reachable");
     let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
-    eventually("osaka, known and not listed", missing);
+    eventually("osaka as a missing member", missing);
 }
 
 #[test]
-fn a_reload_while_etcd_is_away_forgets_nobody() {
+fn reload_without_etcd_keeps_the_members() {
     let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let config = home.config_without(&etcd, "state");
@@ -194,17 +194,17 @@ fn a_reload_while_etcd_is_away_forgets_nobody() {
     let mut at_home = home.run(&config);
     home.place(&etcd);
     let _at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    goes(&mut at_home, target, "by-osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
     etcd.kill();
-    etcd_is(&mut at_home, "etcd_unreachable");
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
     at_home.signal("HUP");
     at_home.next(|event| event["event"] == "reloaded");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
 }
 
 /// A command in its own mount namespace, with a file system of `size` at `folder`; the namespace ends with the process.
-fn behind_a_small_disk(folder: &Path, size: &str) -> Option<Command> {
+fn command_with_small_disk(folder: &Path, size: &str) -> Option<Command> {
     let mount = format!("mount -t tmpfs -o size={size} none {}", folder.display());
     let unshared = |script: &str| {
         let mut command = Command::new("unshare");
@@ -226,73 +226,73 @@ fn fill(path: &Path) {
 }
 
 #[test]
-fn a_full_disk_is_said_once_and_written_to_when_there_is_room() {
+fn full_disk_is_reported_once_and_the_state_is_written_later() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (mut home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let small = home.folder("small");
-    let Some(mut command) = behind_a_small_disk(&small, "64k") else { return };
+    let Some(mut command) = command_with_small_disk(&small, "64k") else { return };
     home.state = small.join("state");
     command.arg(ekiden().get_program()).args(["run", "-c"]).arg(home.config(&etcd, BY_OSAKA));
     let mut at_home = Relay::start(&mut command, 2);
-    // This file, seen from outside of the mount namespace.
+    // The path of a file, seen from outside of the mount namespace.
     let inside = |path: &Path| PathBuf::from(format!("/proc/{}/root{}", at_home.id(), path.display()));
     let (state, beside, filler) =
         (inside(&home.state), inside(&small.join("state.new")), inside(&small.join("filler")));
-    let keeps = |name: &str| fs::read_to_string(&state).ok()?.contains(&format!("name: {name}")).then_some(());
-    eventually("home in the file", || keeps("home"));
+    let stored = |name: &str| fs::read_to_string(&state).ok()?.contains(&format!("name: {name}")).then_some(());
+    eventually("home in the file", || stored("home"));
     fill(&filler);
     let _at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    let warning = warns(&mut at_home, "cannot keep the last known state");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    let warning = wait_warning(&mut at_home, "cannot keep the last known state");
     assert!(warning["message"].as_str().unwrap().contains("No space left on device"), "{warning}");
-    goes(&mut at_home, target, "by-osaka");
+    wait_path(&mut at_home, target, "by-osaka");
     // The complete file is still there, and no partial file replaces it.
-    assert!(keeps("home").is_some() && keeps("osaka").is_none());
-    eventually("no half of a file", || (!beside.exists()).then_some(()));
+    assert!(stored("home").is_some() && stored("osaka").is_none());
+    eventually("the removal of the partial file", || (!beside.exists()).then_some(()));
     let _at_kobe = kobe.start(&etcd, "");
-    hears(&mut at_home, "joined", "kobe");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
     fs::remove_file(&filler).unwrap();
-    eventually("everybody in the file", || keeps("osaka").and(keeps("kobe")));
+    eventually("osaka and kobe in the file", || stored("osaka").and(stored("kobe")));
     at_home.signal("TERM");
-    assert_eq!(warnings(&mut at_home, "cannot keep the last known state"), 0, "said again");
+    assert_eq!(count_warnings(&mut at_home, "cannot keep the last known state"), 0, "repeated warning");
 }
 
 #[test]
-fn who_watches_all_the_time_misses_nothing() {
+fn compaction_does_not_disturb_a_running_watch() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &fleet);
     etcd.compact();
     let kobe = fleet.site("kobe");
     let _at_kobe = kobe.start(&etcd, "");
-    hears(&mut at_home, "joined", "kobe");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
     at_home.signal("TERM");
     assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_unreachable"));
 }
 
 #[test]
-fn who_begins_to_watch_too_late_reads_everything_again() {
+fn compaction_before_the_watch_causes_a_full_read() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let _at_osaka = osaka.start(&etcd, "");
     osaka.place(&etcd);
-    let way = Way::held_after(etcd.port, "name: osaka");
-    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    let proxy = EtcdProxy::with_hold_after(etcd.port, "name: osaka");
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     // Home has read all entries, and the next revisions are compacted before home watches.
-    way.assert_held();
+    proxy.wait_held();
     etcd.put("/elsewhere", "one");
     etcd.put("/elsewhere", "two");
     etcd.compact();
-    way.open();
-    let down = etcd_is(&mut at_home, "etcd_unreachable");
+    proxy.release();
+    let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("since the last read: all entries are read again"), "{down}");
-    etcd_is(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
     let _at_kobe = kobe.start(&etcd, "");
-    hears(&mut at_home, "joined", "kobe");
-    goes(&mut at_home, target, "by-osaka");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
+    wait_path(&mut at_home, target, "by-osaka");
 }
 
 #[test]
-fn what_is_forgotten_between_two_pages_is_read_again() {
+fn compaction_between_pages_causes_a_full_read() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     // More keys than one page of a read, in two transactions of 100 keys, as many as etcd accepts at once.
@@ -303,33 +303,33 @@ fn what_is_forgotten_between_two_pages_is_read_again() {
     }
     let _at_osaka = osaka.start(&etcd, "");
     osaka.place(&etcd);
-    let way = Way::held_after(etcd.port, "one of many");
-    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
-    way.assert_held();
+    let proxy = EtcdProxy::with_hold_after(etcd.port, "one of many");
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
+    proxy.wait_held();
     etcd.put("/elsewhere", "one");
     etcd.compact();
-    way.open();
-    let down = etcd_is(&mut at_home, "etcd_unreachable");
+    proxy.release();
+    let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("has been compacted; everything is read again"), "{down}");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
 }
 
 #[test]
-fn who_was_cut_off_meanwhile_reads_everything_again() {
+fn compaction_during_a_disconnection_hides_no_new_member() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    let way = Way::slow(etcd.port, std::time::Duration::ZERO);
-    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    let proxy = EtcdProxy::with_delay(etcd.port, std::time::Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     home.place(&etcd);
-    way.cut();
-    etcd_is(&mut at_home, "etcd_unreachable");
+    proxy.cut();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
     let _at_osaka = osaka.start(&etcd, "");
     osaka.place(&etcd);
     etcd.put("/elsewhere", "one");
     etcd.compact();
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
-    way.mend();
-    etcd_is(&mut at_home, "etcd_reachable");
-    hears(&mut at_home, "joined", "osaka");
-    goes(&mut at_home, target, "by-osaka");
+    proxy.resume();
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
 }

@@ -12,17 +12,17 @@ use ekiden_proto::fleet::{FleetEntry, MAX_CLOCK_SKEW};
 use super::etcd::Etcd;
 use super::harness::*;
 use super::scene::*;
-use super::way::Way;
+use super::way::EtcdProxy;
 
 #[test]
-fn what_is_not_signed_right_changes_nothing() {
+fn entries_without_valid_signatures_are_ignored() {
     let (etcd, fleet, other, target) = (Etcd::start(), Fleet::new(), Fleet::new(), echo());
     let thief = other.site("thief");
     let (_home, mut at_home, osaka, _at_osaka) = pair(&etcd, &fleet);
     // Two fleets under one prefix: the relays reject the entries of the other fleet.
     let mut at_thief = thief.start(&etcd, "");
-    warns(&mut at_home, "of another fleet");
-    warns(&mut at_thief, "of another fleet");
+    wait_warning(&mut at_home, "of another fleet");
+    wait_warning(&mut at_thief, "of another fleet");
     eventually("the thief alone", || (members(&at_thief).len() == 1).then_some(()));
 
     let place = osaka.place(&etcd);
@@ -40,7 +40,7 @@ fn what_is_not_signed_right_changes_nothing() {
         (&place, &"x".repeat(1_000_000), "larger than"),
     ] {
         etcd.put(at, value);
-        warns(&mut at_home, words);
+        wait_warning(&mut at_home, words);
         assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka", "{words}");
         assert_eq!(member(&at_home, "osaka").unwrap()["address"], osaka.address.to_string());
     }
@@ -53,30 +53,31 @@ fn what_is_not_signed_right_changes_nothing() {
 }
 
 #[test]
-fn an_old_entry_is_replaced_by_a_new_one() {
+fn replayed_old_entries_are_rejected_and_overwritten() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     let mut at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     let place = osaka.place(&etcd);
     let first = etcd.value(&place).unwrap();
     at_osaka.signal("TERM");
-    hears(&mut at_home, "left", "osaka");
+    wait_fleet_change(&mut at_home, "left", "osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
-    // The signature is valid, and the entry is old: it says that osaka serves.
+    // The signature is valid, but the entry is old, with the state `serving`.
     etcd.put(&place, &first);
-    warns(&mut at_home, "older than one that was here before");
+    wait_warning(&mut at_home, "older than one that was here before");
     assert!(member(&at_home, "osaka").is_none());
     // A restarted relay rejects the entry as well, because its state file has the sequence number.
-    let numbered = |text: String| (!text.contains("name: osaka") && text.contains(&osaka.key.public)).then_some(());
-    eventually("its number in the file", || std::fs::read_to_string(&home.state).ok().and_then(numbered));
+    let stored_number =
+        |text: String| (!text.contains("name: osaka") && text.contains(&osaka.key.public)).then_some(());
+    eventually("osaka's number in the file", || std::fs::read_to_string(&home.state).ok().and_then(stored_number));
     drop(at_home);
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    warns(&mut at_home, "older than one that was here before");
+    wait_warning(&mut at_home, "older than one that was here before");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     let at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     // The old entry again, while osaka runs.
     etcd.put(&place, &first);
     eventually("a newer entry", || etcd.value(&place).filter(|value| *value != first));
@@ -85,7 +86,7 @@ fn an_old_entry_is_replaced_by_a_new_one() {
 }
 
 #[test]
-fn two_fleets_on_one_etcd_do_not_see_each_other() {
+fn two_fleets_on_one_etcd_are_isolated() {
     let (etcd, one, other) = (Etcd::start(), Fleet::new(), Fleet::new());
     let sites = [one.site("osaka"), other.site("osaka")];
     let mut relays = sites.each_ref().map(|site| site.run(&site.config_without(&etcd, "prefix")));
@@ -97,26 +98,26 @@ fn two_fleets_on_one_etcd_do_not_see_each_other() {
     for relay in &mut relays {
         assert_eq!(members(relay).len(), 1);
         relay.signal("TERM");
-        assert_eq!(warnings(relay, "is not believed"), 0);
+        assert_eq!(count_warnings(relay, "is not believed"), 0);
     }
 }
 
 #[test]
-fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
+fn outdated_listed_entry_keeps_its_relay_present() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, nara) = (fleet.site("home"), fleet.site("nara"));
-    let way = Way::slow(etcd.port, Duration::ZERO);
-    let mut at_home = home.run(&home.config_at(&way.url(), "", ""));
+    let proxy = EtcdProxy::with_delay(etcd.port, Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", ""));
     let entry = nara.entry(&fleet, -60..60, 0);
-    nara.says(&etcd, &entry);
-    hears(&mut at_home, "joined", "nara");
-    way.cut();
-    etcd_is(&mut at_home, "etcd_unreachable");
+    nara.publish(&etcd, &entry);
+    wait_fleet_change(&mut at_home, "joined", "nara");
+    proxy.cut();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
     // The state after a restore of etcd from a snapshot.
-    nara.says(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
-    way.mend();
-    etcd_is(&mut at_home, "etcd_reachable");
-    warns(&mut at_home, "older than one that was here before");
+    nara.publish(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
+    proxy.resume();
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_warning(&mut at_home, "older than one that was here before");
     assert!(member(&at_home, "nara").unwrap()["missing_seconds"].is_null());
 }
 
@@ -126,81 +127,81 @@ const DAY: i64 = 24 * 60 * 60;
 const YEAR: Range<i64> = -3600..365 * DAY;
 
 #[test]
-fn a_relay_whose_clock_is_days_off_is_believed_and_told() {
+fn wrong_clock_of_a_peer_is_accepted_with_one_warning() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, ahead, behind) = (fleet.site("home"), fleet.site("ahead"), fleet.site("behind"));
     let mut at_home = home.start(&etcd, "");
     for (site, shift, words) in
         [(&ahead, 2 * DAY + 30, "the clock of ahead is 1728"), (&behind, -2 * DAY - 30, "the clock of behind is 1728")]
     {
-        site.says(&etcd, &site.entry(&fleet, YEAR, shift));
-        hears(&mut at_home, "joined", &site.name);
-        warns(&mut at_home, words);
+        site.publish(&etcd, &site.entry(&fleet, YEAR, shift));
+        wait_fleet_change(&mut at_home, "joined", &site.name);
+        wait_warning(&mut at_home, words);
         // A second entry with the same clock error must cause no second warning.
-        site.says(&etcd, &site.entry(&fleet, YEAR, shift + 10));
+        site.publish(&etcd, &site.entry(&fleet, YEAR, shift + 10));
     }
     at_home.signal("TERM");
-    assert_eq!(warnings(&mut at_home, "the clock of"), 0, "said again");
+    assert_eq!(count_warnings(&mut at_home, "the clock of"), 0, "repeated warning");
 }
 
 #[test]
-fn what_is_not_valid_by_our_clock_is_not_believed() {
+fn certificates_outside_their_validity_are_rejected() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, early, late) = (fleet.site("home"), fleet.site("early"), fleet.site("late"));
     let mut at_home = home.start(&etcd, "");
     // Signed today, where the relay's clock is two days behind; valid until tomorrow, where it is two days ahead.
-    early.says(&etcd, &early.entry(&fleet, 2 * DAY..365 * DAY, 2 * DAY));
-    warns(&mut at_home, "is this clock slow, or that of the signer fast?");
-    late.says(&etcd, &late.entry(&fleet, -9 * DAY..-DAY, -2 * DAY));
-    warns(&mut at_home, "sign a new one with `ekiden fleet sign`");
+    early.publish(&etcd, &early.entry(&fleet, 2 * DAY..365 * DAY, 2 * DAY));
+    wait_warning(&mut at_home, "is this clock slow, or that of the signer fast?");
+    late.publish(&etcd, &late.entry(&fleet, -9 * DAY..-DAY, -2 * DAY));
+    wait_warning(&mut at_home, "sign a new one with `ekiden fleet sign`");
     assert_eq!(members(&at_home).len(), 1);
 }
 
 #[test]
-fn who_was_early_or_is_late_comes_and_goes_with_the_time_alone() {
+fn members_join_and_leave_at_the_bounds_of_certificate_validity() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let tolerance = i64::try_from(MAX_CLOCK_SKEW.as_secs()).unwrap();
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // These entries are not written again.
-    osaka.says(&etcd, &osaka.entry(&fleet, -DAY..8 - tolerance, 0));
-    hears(&mut at_home, "joined", "osaka");
-    warns(&mut at_home, "not valid by our clock; some minutes are let pass");
-    kobe.says(&etcd, &kobe.entry(&fleet, 8 + tolerance..DAY, 0));
-    warns(&mut at_home, "is this clock slow");
-    hears(&mut at_home, "joined", "kobe");
-    warns(&mut at_home, "osaka is no longer known: its certificate has ended");
-    hears(&mut at_home, "left", "osaka");
+    osaka.publish(&etcd, &osaka.entry(&fleet, -DAY..8 - tolerance, 0));
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_warning(&mut at_home, "not valid by our clock; some minutes are let pass");
+    kobe.publish(&etcd, &kobe.entry(&fleet, 8 + tolerance..DAY, 0));
+    wait_warning(&mut at_home, "is this clock slow");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
+    wait_warning(&mut at_home, "osaka is no longer known: its certificate has ended");
+    wait_fleet_change(&mut at_home, "left", "osaka");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
 }
 
 #[test]
-fn a_relay_whose_clock_was_ahead_is_believed_after_it_was_set_right() {
+fn relay_is_accepted_after_its_fast_clock_was_corrected() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // The entry has a sequence number that the relay's clock reaches in two days.
-    osaka.says(&etcd, &osaka.entry(&fleet, YEAR, 2 * DAY));
-    hears(&mut at_home, "joined", "osaka");
+    osaka.publish(&etcd, &osaka.entry(&fleet, YEAR, 2 * DAY));
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     let place = osaka.place(&etcd);
     let written_ahead = etcd.value(&place);
     let mut at_osaka = osaka.start(&etcd, "");
     eventually("a new entry", || (etcd.value(&place) != written_ahead).then_some(()));
-    goes(&mut at_home, target, "by-osaka");
+    wait_path(&mut at_home, target, "by-osaka");
     // The relay deletes its entry from etcd, and remembers the sequence number by its state file.
-    let keeps = |text: String| text.contains("name: osaka").then_some(());
-    eventually("itself in its file", || fs::read_to_string(&osaka.state).ok().and_then(keeps));
+    let stored = |text: String| text.contains("name: osaka").then_some(());
+    eventually("osaka in its state file", || fs::read_to_string(&osaka.state).ok().and_then(stored));
     at_osaka.signal("TERM");
-    hears(&mut at_home, "left", "osaka");
+    wait_fleet_change(&mut at_home, "left", "osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
     let _at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
     at_home.signal("TERM");
-    assert_eq!(warnings(&mut at_home, "is not believed"), 0);
+    assert_eq!(count_warnings(&mut at_home, "is not believed"), 0);
 }
 
 #[test]
-fn a_relay_whose_own_certificate_is_not_valid_says_so_and_runs_on() {
+fn relay_with_invalid_own_certificate_warns_and_keeps_running() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let home = fleet.site("home");
     for (window, words) in [
@@ -209,13 +210,13 @@ fn a_relay_whose_own_certificate_is_not_valid_says_so_and_runs_on() {
     ] {
         fs::write(&home.certificate, home.certified(&fleet, window).to_string()).unwrap();
         let mut at_home = home.start(&etcd, BY_OSAKA);
-        warns(&mut at_home, words);
+        wait_warning(&mut at_home, words);
         assert_eq!(path_of_a_session(&mut at_home, target), "direct");
         // A reload reads the new certificate.
         fs::write(&home.certificate, home.certified(&fleet, YEAR).to_string()).unwrap();
         at_home.signal("HUP");
         eventually("home", || member(&at_home, "home"));
         at_home.signal("TERM");
-        assert_eq!(warnings(&mut at_home, "certificate rejected by peers"), 0, "said again");
+        assert_eq!(count_warnings(&mut at_home, "certificate rejected by peers"), 0, "repeated warning");
     }
 }

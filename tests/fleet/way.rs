@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::harness::*;
 
 /// Forwards bytes to a port and back.
-pub struct Way {
+pub struct EtcdProxy {
     port: u16,
     state: Arc<State>,
 }
@@ -21,35 +21,35 @@ pub struct Way {
 struct State {
     /// Delay of each read.
     delay: Duration,
-    /// After a response of etcd with these words in a value, requests are held back.
-    words: Option<&'static str>,
-    held: Mutex<Held>,
+    /// After a response of etcd with this text in a value, requests are held back.
+    trigger: Option<&'static str>,
+    held: Mutex<HoldState>,
     changed: Condvar,
-    carried: AtomicU64,
+    forwarded_bytes: AtomicU64,
 }
 
 #[derive(Default)]
-struct Held {
+struct HoldState {
     /// No connection is forwarded.
     cut: bool,
-    /// The words were in a response.
-    waits: bool,
+    /// The trigger was in a response.
+    triggered: bool,
     /// Requests are no longer held back.
-    open: bool,
+    released: bool,
     streams: Vec<TcpStream>,
 }
 
-impl Way {
-    pub fn slow(port: u16, delay: Duration) -> Self {
-        Self::of(port, State { delay, ..State::default() })
+impl EtcdProxy {
+    pub fn with_delay(port: u16, delay: Duration) -> Self {
+        Self::with_state(port, State { delay, ..State::default() })
     }
 
-    /// A proxy that holds back requests after a response of etcd with these words in a value.
-    pub fn held_after(port: u16, words: &'static str) -> Self {
-        Self::of(port, State { words: Some(words), ..State::default() })
+    /// A proxy that holds back requests after a response of etcd with this text in a value.
+    pub fn with_hold_after(port: u16, trigger: &'static str) -> Self {
+        Self::with_state(port, State { trigger: Some(trigger), ..State::default() })
     }
 
-    fn of(port: u16, state: State) -> Self {
+    fn with_state(port: u16, state: State) -> Self {
         let ((listener, address), state) = (server(), Arc::new(state));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || run(&listener, port, &shared));
@@ -60,22 +60,22 @@ impl Way {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub fn carried(&self) -> u64 {
-        self.state.carried.load(Ordering::Relaxed)
+    pub fn forwarded_bytes(&self) -> u64 {
+        self.state.forwarded_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until a response had the words.
-    pub fn assert_held(&self) {
-        eventually("the words", || self.state.held.lock().unwrap().waits.then_some(()));
+    /// Waits until a response had the trigger.
+    pub fn wait_held(&self) {
+        eventually("the trigger in a response", || self.state.held.lock().unwrap().triggered.then_some(()));
     }
 
     /// Forwards all bytes from now on.
-    pub fn open(&self) {
-        self.state.held.lock().unwrap().open = true;
+    pub fn release(&self) {
+        self.state.held.lock().unwrap().released = true;
         self.state.changed.notify_all();
     }
 
-    /// Closes all connections, and forwards no new ones.
+    /// Closes all connections, and forwards no new connections.
     pub fn cut(&self) {
         let mut held = self.state.held.lock().unwrap();
         held.cut = true;
@@ -83,39 +83,39 @@ impl Way {
     }
 
     /// Forwards new connections again.
-    pub fn mend(&self) {
+    pub fn resume(&self) {
         self.state.held.lock().unwrap().cut = false;
     }
 }
 
 fn run(listener: &TcpListener, port: u16, state: &Arc<State>) {
     for stream in listener.incoming().map_while(Result::ok) {
-        let Ok(onward) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+        let Ok(upstream) = TcpStream::connect(("127.0.0.1", port)) else { continue };
         let mut held = state.held.lock().unwrap();
         if held.cut {
             continue;
         }
-        held.streams.extend([stream.try_clone().unwrap(), onward.try_clone().unwrap()]);
-        for (from, to, answers) in [(&stream, &onward, false), (&onward, &stream, true)] {
+        held.streams.extend([stream.try_clone().unwrap(), upstream.try_clone().unwrap()]);
+        for (from, to, is_response) in [(&stream, &upstream, false), (&upstream, &stream, true)] {
             let (from, to, state) = (from.try_clone().unwrap(), to.try_clone().unwrap(), Arc::clone(state));
-            std::thread::spawn(move || carry(from, to, answers, &state));
+            std::thread::spawn(move || forward(from, to, is_response, &state));
         }
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, answers: bool, state: &State) {
-    let (mut bytes, mut heard) = (vec![0; 65_536], Vec::new());
+fn forward(mut from: TcpStream, mut to: TcpStream, is_response: bool, state: &State) {
+    let (mut bytes, mut received) = (vec![0; 65_536], Vec::new());
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         // A deliberate delay, which is the subject of the test.
         std::thread::park_timeout(state.delay);
-        if answers {
-            heard.extend_from_slice(&bytes[..count]);
-            state.listen(&heard);
+        if is_response {
+            received.extend_from_slice(&bytes[..count]);
+            state.check_trigger(&received);
         } else {
             let held = state.held.lock().unwrap();
-            drop(state.changed.wait_while(held, |held| held.waits && !held.open).unwrap());
+            drop(state.changed.wait_while(held, |held| held.triggered && !held.released).unwrap());
         }
-        state.carried.fetch_add(count as u64, Ordering::Relaxed);
+        state.forwarded_bytes.fetch_add(count as u64, Ordering::Relaxed);
         if to.write_all(&bytes[..count]).is_err() {
             break;
         }
@@ -124,17 +124,18 @@ fn carry(mut from: TcpStream, mut to: TcpStream, answers: bool, state: &State) {
 }
 
 impl State {
-    fn listen(&self, heard: &[u8]) {
-        let said = |words: &str| values(heard).iter().any(|value| String::from_utf8_lossy(value).contains(words));
-        if self.words.is_some_and(said) {
-            self.held.lock().unwrap().waits = true;
+    fn check_trigger(&self, received: &[u8]) {
+        let seen =
+            |trigger: &str| values(received).iter().any(|value| String::from_utf8_lossy(value).contains(trigger));
+        if self.trigger.is_some_and(seen) {
+            self.held.lock().unwrap().triggered = true;
         }
     }
 }
 
 /// The values of keys in responses of etcd, which are base64 in JSON.
-fn values(heard: &[u8]) -> Vec<Vec<u8>> {
-    let text = String::from_utf8_lossy(heard);
+fn values(received: &[u8]) -> Vec<Vec<u8>> {
+    let text = String::from_utf8_lossy(received);
     let encoded = text.split(r#""value":""#).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
     encoded.filter_map(|value| STANDARD.decode(value).ok()).collect()
 }

@@ -7,9 +7,9 @@ use super::scripted::*;
 use super::vsftpd::{Vsftpd, *};
 
 #[test]
-fn files_come_with_length_type_and_date() {
+fn files_have_length_type_and_date() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let mut relay = http();
+    let mut relay = http_relay();
     vsftpd.write("pub/a file.txt", "hello");
     let url = vsftpd.url("/pub/a%20file.txt");
     // Two requests over one connection, which a response with a length keeps open.
@@ -18,13 +18,13 @@ fn files_come_with_length_type_and_date() {
     for field in ["Content-Length: 5", "Content-Type: text/plain", "Last-Modified: ", " GMT"] {
         assert!(got.head.contains(field), "{field} in {}", got.head);
     }
-    let logged = request(&mut relay);
+    let logged = request_event(&mut relay);
     let expected = (&logged["method"], &logged["url"], &logged["status"]);
     assert_eq!(expected, (&"GET".into(), &url.clone().into(), &200.into()));
     let closed = relay.closed();
     assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &vsftpd.address.to_string().into()));
     assert!(closed["up"].is_object() && closed["server"].is_string(), "{closed}");
-    assert_eq!(request(&mut relay)["session"], logged["session"], "curl opened a second connection");
+    assert_eq!(request_event(&mut relay)["session"], logged["session"], "curl opened a second connection");
 
     let head = get(&relay, &url, &["-I"]);
     assert_eq!((head.status, head.exit), (200, 0));
@@ -37,7 +37,7 @@ fn files_come_with_length_type_and_date() {
 #[test]
 fn big_files_are_spliced() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let mut relay = http();
+    let mut relay = http_relay();
     let bytes = pattern(20_000_000);
     vsftpd.write("pub/big", &bytes);
     let got = get(&relay, &vsftpd.url("/pub/big"), &[]);
@@ -57,7 +57,7 @@ fn big_files_are_spliced() {
 #[test]
 fn directories_are_pages_of_links() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let relay = http();
+    let relay = http_relay();
     vsftpd.write("pub/<b>&\"x\" ü.html", "12345");
     std::fs::create_dir(vsftpd.path("pub/deeper")).unwrap();
     // Too many entries for one chunk of the page.
@@ -91,36 +91,36 @@ fn directories_are_pages_of_links() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found_and_the_connection_stays() {
+fn missing_files_return_404_and_keep_the_connection() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let mut relay = http();
+    let mut relay = http_relay();
     let missing = vsftpd.url("/pub/missing");
     let got = get(&relay, &missing, &["-o", "/dev/null", &missing]);
     assert_eq!((got.status, got.exit), (404, 0));
     assert!(String::from_utf8(got.body).unwrap().contains("The FTP server says: 550"));
-    let sessions = [request(&mut relay), request(&mut relay)].map(|event| event["session"].clone());
+    let sessions = [request_event(&mut relay), request_event(&mut relay)].map(|event| event["session"].clone());
     assert_eq!(sessions[0], sessions[1], "curl opened a second connection");
     assert_eq!(get(&relay, &vsftpd.url("/missing/"), &[]).status, 404);
     assert_eq!(get(&relay, &missing, &["-I"]).status, 404);
 }
 
 #[test]
-fn servers_without_extended_passive_are_understood_and_not_followed_elsewhere() {
-    let (address, heard) = scripted(Script { knows_epsv: false, ..WELL_BEHAVED });
-    let relay = http();
+fn pasv_is_used_without_epsv_and_its_address_is_ignored() {
+    let (address, commands) = scripted(Script { supports_epsv: false, ..WELL_BEHAVED });
+    let relay = http_relay();
     let got = get(&relay, &format!("ftp://u:p@{address}/a/%E9;type=i"), &["-i"]);
     assert_eq!((got.status, got.exit), (200, 0), "{got:?}");
     assert!(got.head.contains("Last-Modified: Thu, 29 Feb 2024 12:34:56 GMT"), "{}", got.head);
-    let heard = heard.lock().unwrap().clone();
+    let commands = commands.lock().unwrap().clone();
     let expected = ["EPSV", "PASV", "RETR a/\u{e9}"];
-    let transfer: Vec<_> = heard.iter().filter(|line| expected.contains(&line.as_str())).collect();
-    assert_eq!(transfer, expected, "{heard:?}");
+    let transfer: Vec<_> = commands.iter().filter(|line| expected.contains(&line.as_str())).collect();
+    assert_eq!(transfer, expected, "{commands:?}");
 }
 
 #[test]
-fn data_comes_from_the_server_that_was_asked_even_if_its_name_has_more() {
+fn data_connection_uses_the_address_of_the_control_connection() {
     let (address, _) = scripted(WELL_BEHAVED);
-    let got = get(&http(), &format!("ftp://localhost:{}/file", address.port()), &[]);
+    let got = get(&http_relay(), &format!("ftp://localhost:{}/file", address.port()), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
 }
 
@@ -139,7 +139,7 @@ fn ftp_works_through_socks() {
 }
 
 #[test]
-fn both_connections_go_through_the_hops() {
+fn control_and_data_connections_use_the_hops() {
     let Some(vsftpd) = Vsftpd::start() else { return };
     let mut hop = Relay::listen(&["socks://127.0.0.1:0"]);
     let forward = format!("socks5://{}", hop.address());
@@ -154,10 +154,10 @@ fn both_connections_go_through_the_hops() {
 }
 
 #[test]
-fn a_last_http_hop_is_asked_for_the_url_itself() {
+fn ftp_url_is_forwarded_to_a_last_http_hop() {
     let (hop, address) = server();
     let relay = Relay::run(&["-L", "http://127.0.0.1:0", "-F", &format!("http://{address}")], 1);
-    let mut client = ask(&relay, "GET ftp://me:pw@ftp.example:2121/a%20b;type=a HTTP/1.1\r\n\r\n");
+    let mut client = send_request(&relay, "GET ftp://me:pw@ftp.example:2121/a%20b;type=a HTTP/1.1\r\n\r\n");
     let mut proxy = accept(&hop);
     let head = read_head(&mut proxy);
     assert!(head.starts_with("GET ftp://me:pw@ftp.example:2121/a%20b;type=a HTTP/1.1\r\n"), "{head}");

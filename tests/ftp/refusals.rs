@@ -8,16 +8,16 @@ use crate::scripted::*;
 use crate::vsftpd::Vsftpd;
 
 #[test]
-fn wrong_passwords_are_asked_for_again() {
+fn wrong_passwords_return_401() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let mut relay = http();
+    let mut relay = http_relay();
     vsftpd.write("pub/file", "hello");
     let wrong = format!("ftp://ftp:wrong%40password@{}/pub/file", vsftpd.address);
     let got = get(&relay, &wrong, &[]);
     assert_eq!(got.status, 401);
     let challenge = format!("WWW-Authenticate: Basic realm=\"ftp://{}\"\r\n", vsftpd.address);
     assert!(got.head.contains(&challenge), "{}", got.head);
-    let logged = request(&mut relay).to_string();
+    let logged = request_event(&mut relay).to_string();
     assert!(!logged.contains("wrong"), "{logged}");
     assert_eq!(get(&relay, &format!("ftp://nobody:x@{}/pub/file", vsftpd.address), &[]).status, 401);
     let right = get(&relay, &vsftpd.url("/pub/file"), &["-H", "Authorization: Basic ZnRwOnJpZ2h0"]);
@@ -28,21 +28,21 @@ fn wrong_passwords_are_asked_for_again() {
 
 #[test]
 fn commands_cannot_be_smuggled_into_the_control_connection() {
-    let (address, heard) = scripted(WELL_BEHAVED);
-    let mut relay = http();
+    let (address, commands) = scripted(WELL_BEHAVED);
+    let mut relay = http_relay();
     for url in ["/a%0D%0ADELE%20b", "/a%0ADELE%20b", "/a%00b", "/%0d/"] {
         let got = get(&relay, &format!("ftp://{address}{url}"), &["-H", "Authorization:"]);
         assert_eq!(got.status, 400, "{url}");
         assert_eq!(relay.closed()["end"], "bad_handshake");
     }
     for user in ["u%0d%0aDELE%20b:p", "u:p%0aDELE%20b"] {
-        let answer = read_all(&mut ask(&relay, &format!("GET ftp://{user}@{address}/ HTTP/1.1\r\n\r\n")));
+        let answer = read_all(&mut send_request(&relay, &format!("GET ftp://{user}@{address}/ HTTP/1.1\r\n\r\n")));
         assert!(answer.starts_with(b"HTTP/1.1 400 "), "{user}");
     }
     // Decoded: "u\r\nDELE b" and "p".
     let field = ["-H", "Authorization: Basic dQ0KREVMRSBiOnA="];
     assert_eq!(get(&relay, &format!("ftp://{address}/"), &field).status, 400);
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(commands.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn data_connections_obey_the_access_rules() {
 }
 
 #[test]
-fn failures_to_connect_keep_their_cause_and_silence_has_an_end() {
-    let mut relay = http();
+fn connection_failures_return_502_and_silent_servers_504() {
+    let mut relay = http_relay();
     assert_eq!(get(&relay, &format!("ftp://{}/", nobody()), &[]).status, 502);
     assert_eq!(relay.closed()["end"], "refused");
     let server_of_http = serve(|mut stream| drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
@@ -74,11 +74,11 @@ fn failures_to_connect_keep_their_cause_and_silence_has_an_end() {
 
 #[test]
 fn other_methods_are_not_allowed() {
-    let (address, heard) = scripted(WELL_BEHAVED);
+    let (address, commands) = scripted(WELL_BEHAVED);
     for method in ["DELETE", "POST", "OPTIONS", "put"] {
-        let got = get(&http(), &format!("ftp://{address}/file"), &["-X", method]);
+        let got = get(&http_relay(), &format!("ftp://{address}/file"), &["-X", method]);
         assert_eq!(got.status, 405, "{method}");
         assert!(got.head.contains("Allow: GET, HEAD, PUT\r\n"), "{}", got.head);
     }
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(commands.lock().unwrap().is_empty());
 }

@@ -9,7 +9,7 @@ use crate::harness::*;
 /// The behaviour of the scripted server; `WELL_BEHAVED` has no fault.
 #[derive(Clone, Copy)]
 pub struct Script {
-    pub knows_epsv: bool,
+    pub supports_epsv: bool,
     pub size: Option<usize>,
     pub sends: &'static [u8],
     pub ends_with: &'static str,
@@ -23,12 +23,12 @@ pub struct Script {
 pub enum Stall {
     /// The data connection stays open.
     BeforeEnd,
-    /// The data connection is closed, and the reply does not come.
+    /// The data connection is closed, and no reply follows.
     BeforeReply,
 }
 
 pub const WELL_BEHAVED: Script = Script {
-    knows_epsv: true,
+    supports_epsv: true,
     size: Some(8),
     sends: b"contents",
     ends_with: "226 Done.",
@@ -38,28 +38,28 @@ pub const WELL_BEHAVED: Script = Script {
 
 /// Starts a server with this `script`. Returns its address and the commands that it has received.
 pub fn scripted(script: Script) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let record = Arc::clone(&heard);
+    let commands = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&commands);
     let address = serve(move |stream| {
-        play(script, stream, &record);
+        run_script(script, stream, &record);
         record.lock().unwrap().push("(gone)".to_owned());
     });
-    (address, heard)
+    (address, commands)
 }
 
-fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
+fn run_script(script: Script, mut control: TcpStream, commands: &Mutex<Vec<String>>) {
     let lines = BufReader::new(control.try_clone().unwrap()).split(b'\n');
     let mut data: Option<(TcpListener, Option<TcpListener>)> = None;
     let _ = write!(control, "220-Two\r\n220 lines.\r\n");
     for line in lines.map_while(Result::ok) {
         // Names are bytes in an unknown character set.
         let line: String = line.trim_ascii_end().iter().map(|byte| char::from(*byte)).collect();
-        heard.lock().unwrap().push(line.clone());
+        commands.lock().unwrap().push(line.clone());
         let mut passive = || {
             let (listener, address) = server();
-            // Another server at this port of `::1`, an address of the name without a control connection.
-            let stranger = TcpListener::bind(("::1", address.port())).ok();
-            data = Some((listener, stranger));
+            // A listener at the same port of `::1`, another address of `localhost`, without a control connection.
+            let other_listener = TcpListener::bind(("::1", address.port())).ok();
+            data = Some((listener, other_listener));
             script.passive_port.unwrap_or(address.port())
         };
         let reply = match line.split(' ').next().unwrap() {
@@ -68,7 +68,7 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
             "TYPE" => "200 As you like.".to_owned(),
             "SIZE" => script.size.map_or("502 What?".to_owned(), |size| format!("213 {size}")),
             "MDTM" => "213 20240229123456".to_owned(),
-            "EPSV" if script.knows_epsv => format!("229 Here (|||{}|)", passive()),
+            "EPSV" if script.supports_epsv => format!("229 Here (|||{}|)", passive()),
             // A foreign address in the reply: the client must use the port only.
             "PASV" => {
                 let [high, low] = passive().to_be_bytes();
@@ -82,7 +82,7 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
                 if script.stalls == Some(Stall::BeforeReply) {
                     let _ = data.shutdown(Shutdown::Write);
                     let _ = data.read(&mut [0]);
-                    heard.lock().unwrap().push("(end of data)".to_owned());
+                    commands.lock().unwrap().push("(end of data)".to_owned());
                     let _ = control.read(&mut [0]);
                     return;
                 }

@@ -1,30 +1,30 @@
-//! Connections that end too soon: no receiver may take a part for the whole.
+//! Connections that end too soon: no receiver may treat a partial file or list as complete.
 
 use super::vsftpd::*;
 use crate::harness::*;
 use crate::scripted::*;
 
 #[test]
-fn the_server_may_go_while_the_client_stays() {
-    let relay = http();
+fn control_connection_is_closed_while_the_client_stays_connected() {
+    let relay = http_relay();
     for (method, body) in [("GET", b"contents".as_slice()), ("HEAD", b"")] {
-        let (address, heard) = scripted(WELL_BEHAVED);
-        let mut client = ask(&relay, &format!("{method} ftp://{address}/file HTTP/1.1\r\n\r\n"));
+        let (address, commands) = scripted(WELL_BEHAVED);
+        let mut client = send_request(&relay, &format!("{method} ftp://{address}/file HTTP/1.1\r\n\r\n"));
         assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
         assert_eq!(read_exactly(&mut client, body.len()), body);
         eventually("the end of the control connection", || {
-            heard.lock().unwrap().last().is_some_and(|line| line == "(gone)").then_some(())
+            commands.lock().unwrap().last().is_some_and(|line| line == "(gone)").then_some(())
         });
-        assert!(heard.lock().unwrap().iter().any(|line| line == "QUIT"));
+        assert!(commands.lock().unwrap().iter().any(|line| line == "QUIT"));
     }
 }
 
 #[test]
-fn part_of_a_list_does_not_look_like_a_list() {
+fn truncated_listing_is_not_sent_as_complete() {
     let list = Script { sends: b"-rw-r--r-- 1 0 0 1 Nov 05 2019 one\r\nodd & end", ..WELL_BEHAVED };
     let (whole, _) = scripted(list);
     let (part, _) = scripted(Script { ends_with: "426 Too bad.", ..list });
-    let relay = http();
+    let relay = http_relay();
     let got = get(&relay, &format!("ftp://{whole}/"), &[]);
     let text = String::from_utf8(got.body).unwrap();
     assert!(got.exit == 0 && text.contains("<a href=\"one\">") && text.contains("<pre>odd &amp; end</pre>"), "{text}");
@@ -35,7 +35,7 @@ fn part_of_a_list_does_not_look_like_a_list() {
 }
 
 #[test]
-fn part_of_a_file_does_not_look_like_a_file() {
+fn truncated_file_is_not_sent_as_complete() {
     let short = Script { sends: b"half", ends_with: "426 Too bad.", ..WELL_BEHAVED };
     for (script, exit) in [
         // curl: "18 Partial file", "56 Failure in receiving network data".
@@ -45,41 +45,41 @@ fn part_of_a_file_does_not_look_like_a_file() {
         (Script { size: None, ends_with: "451 Disk error.", ..short }, [56, 56]),
     ] {
         let (address, _) = scripted(script);
-        let mut relay = http();
+        let mut relay = http_relay();
         let got = get(&relay, &format!("ftp://{address}/file"), &[]);
         assert!(exit.contains(&got.exit), "{got:?}");
         assert_eq!(relay.closed()["end"], "server_lost");
     }
     let (address, _) = scripted(Script { size: None, ..WELL_BEHAVED });
-    let got = get(&http(), &format!("ftp://{address}/file"), &[]);
+    let got = get(&http_relay(), &format!("ftp://{address}/file"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
     // A length in bytes is useless for a text whose line ends are converted.
-    let (address, heard) = scripted(Script { size: Some(7), ..WELL_BEHAVED });
-    let got = get(&http(), &format!("ftp://{address}/file;type=a"), &[]);
+    let (address, commands) = scripted(Script { size: Some(7), ..WELL_BEHAVED });
+    let got = get(&http_relay(), &format!("ftp://{address}/file;type=a"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
-    assert!(heard.lock().unwrap().iter().any(|line| line.starts_with("TYPE A")));
-    let head = get(&http(), &format!("ftp://{address}/file;type=a"), &["-I"]);
+    assert!(commands.lock().unwrap().iter().any(|line| line.starts_with("TYPE A")));
+    let head = get(&http_relay(), &format!("ftp://{address}/file;type=a"), &["-I"]);
     assert!(head.status == 200 && !head.head.contains("Content-Length"), "{}", head.head);
 }
 
 /// Without a length the end of the connection is the end of the file or list, so the relay must not close in an orderly
 /// way before the server's last reply has confirmed the transfer.
 #[test]
-fn what_a_relay_that_is_killed_has_sent_does_not_look_whole() {
+fn killed_relay_resets_unconfirmed_downloads() {
     // More than the relay collects before it writes.
     let list = (0..1000).map(|number| format!("-rw-r--r-- 1 0 0 1 Nov 05 2019 file-{number}\r\n")).collect::<String>();
     let list: &'static [u8] = list.leak().as_bytes();
     for stalls in [Stall::BeforeEnd, Stall::BeforeReply] {
         for (path, sends, version) in [("", list, "1.0"), ("file", b"contents", "1.0"), ("file", b"contents", "1.1")] {
             let script = Script { size: None, sends, stalls: Some(stalls), ..WELL_BEHAVED };
-            let (address, heard) = scripted(script);
-            let relay = http();
-            let mut client = ask(&relay, &format!("GET ftp://{address}/{path} HTTP/{version}\r\n\r\n"));
+            let (address, commands) = scripted(script);
+            let relay = http_relay();
+            let mut client = send_request(&relay, &format!("GET ftp://{address}/{path} HTTP/{version}\r\n\r\n"));
             assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
             read_exactly(&mut client, sends.len().min(10_000));
             if stalls == Stall::BeforeReply {
                 eventually("the end of the data connection", || {
-                    heard.lock().unwrap().iter().any(|line| line == "(end of data)").then_some(())
+                    commands.lock().unwrap().iter().any(|line| line == "(end of data)").then_some(())
                 });
             }
             relay.signal("KILL");

@@ -10,7 +10,7 @@ use crate::vsftpd::Vsftpd;
 #[test]
 fn uploads_arrive_whole() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let relay = http();
+    let relay = http_relay();
     let bytes = pattern(300_000);
     let file = vsftpd.folder.write("to-send", &bytes);
     let file = file.to_str().unwrap();
@@ -35,53 +35,53 @@ fn uploads_arrive_whole() {
 }
 
 #[test]
-fn a_client_that_waits_hears_the_refusal_instead_of_an_invitation() {
+fn refused_upload_gets_the_error_instead_of_100_continue() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let relay = http();
+    let relay = http_relay();
     let url = vsftpd.url("/pub/no");
     let put = format!("PUT {url} HTTP/1.1\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n");
-    let answer = read_all(&mut ask(&relay, &put));
+    let answer = read_all(&mut send_request(&relay, &put));
     assert!(answer.starts_with(b"HTTP/1.1 403 "), "{}", String::from_utf8_lossy(&answer));
 }
 
 /// In FTP a closed connection is the end of the file: half a file used to be stored as a whole.
 #[test]
-fn half_an_upload_is_no_file() {
+fn incomplete_uploads_leave_no_file() {
     let Some(vsftpd) = Vsftpd::start() else { return };
-    let relay = http();
+    let relay = http_relay();
     let put = |framing: &str| {
         format!("PUT {} HTTP/1.1\r\n{framing}\r\nExpect: 100-continue\r\n\r\n", vsftpd.url("/incoming/half"))
     };
     let begin = |framing: &str| {
-        let mut client = ask(&relay, &put(framing));
+        let mut client = send_request(&relay, &put(framing));
         assert_eq!(read_head(&mut client), "HTTP/1.1 100 Continue\r\n\r\n");
         assert!(vsftpd.path("incoming/half").exists());
         client
     };
-    let gone = || eventually("the file's removal", || (!vsftpd.path("incoming/half").exists()).then_some(()));
+    let wait_removed = || eventually("the file's removal", || (!vsftpd.path("incoming/half").exists()).then_some(()));
 
     let mut client = begin("Content-Length: 1000");
     client.write_all(&[b'x'; 500]).unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(read_head(&mut client).starts_with("HTTP/1.1 400 "));
-    gone();
+    wait_removed();
 
     let mut client = begin("Transfer-Encoding: chunked");
     client.write_all(b"5\r\nhello\r\nnonsense\r\n").unwrap();
     let error = client.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    gone();
+    wait_removed();
 
     let client = begin("Content-Length: 1000");
     reset(client);
-    gone();
+    wait_removed();
 }
 
 #[test]
-fn a_full_disk_is_told_as_such() {
+fn full_disk_of_the_server_returns_507() {
     let (address, _) = scripted(Script { ends_with: "552 Disk full.", ..WELL_BEHAVED });
     let folder = Folder::new();
     let file = folder.write("to-send", pattern(3_000_000));
-    let got = get(&http(), &format!("ftp://{address}/file"), &["-T", file.to_str().unwrap()]);
+    let got = get(&http_relay(), &format!("ftp://{address}/file"), &["-T", file.to_str().unwrap()]);
     assert_eq!(got.status, 507, "{got:?}");
 }

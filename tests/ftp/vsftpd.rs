@@ -88,7 +88,7 @@ impl Drop for Vsftpd {
 
 /// The result of one curl process.
 #[derive(Debug)]
-pub struct Got {
+pub struct CurlResult {
     pub status: u16,
     pub body: Vec<u8>,
     pub head: String,
@@ -96,7 +96,7 @@ pub struct Got {
     pub exit: i32,
 }
 
-pub fn curl(arguments: &[&str]) -> Got {
+pub fn curl(arguments: &[&str]) -> CurlResult {
     let folder = Folder::new();
     let head = folder.0.join("head");
     let mut command = Command::new("curl");
@@ -107,8 +107,8 @@ pub fn curl(arguments: &[&str]) -> Got {
     let output = command.stdin(Stdio::null()).output().expect("curl runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let code = &said[said.len().saturating_sub(3)..];
-    Got {
-        status: code.parse().unwrap_or_else(|_| panic!("curl said: {said}")),
+    CurlResult {
+        status: code.parse().unwrap_or_else(|_| panic!("output of curl: {said}")),
         body: output.stdout,
         head: std::fs::read_to_string(head).unwrap_or_default(),
         exit: output.status.code().unwrap(),
@@ -117,21 +117,21 @@ pub fn curl(arguments: &[&str]) -> Got {
 }
 
 /// Runs curl with the relay as the HTTP proxy.
-pub fn get(relay: &Relay, url: &str, more: &[&str]) -> Got {
+pub fn get(relay: &Relay, url: &str, more: &[&str]) -> CurlResult {
     let proxy = format!("http://{}", relay.address());
     curl(&[&["-x", &proxy, url], more].concat())
 }
 
-pub fn http() -> Relay {
+pub fn http_relay() -> Relay {
     Relay::listen(&["http://127.0.0.1:0"])
 }
 
-pub fn request(relay: &mut Relay) -> Value {
+pub fn request_event(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "request")
 }
 
 /// Writes a request byte for byte. Returns the connection for the response.
-pub fn ask(relay: &Relay, request: &str) -> TcpStream {
+pub fn send_request(relay: &Relay, request: &str) -> TcpStream {
     let mut client = relay.connect();
     client.write_all(request.as_bytes()).unwrap();
     client

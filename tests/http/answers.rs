@@ -4,35 +4,35 @@ use crate::framing::{BAD_CHUNKS, TRICKS};
 use crate::harness::*;
 use crate::talk::*;
 
-/// The response is invalid, and the relay closes the server's connection.
-fn assert_no_answer(scene: &mut Scene, bytes: &[u8]) {
+/// Asserts that the relay rejects this response with 502 and closes the server's connection.
+fn assert_rejected(scene: &mut Scene, bytes: &[u8]) {
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, bytes);
-    let (head, page) = refused(&mut client, 502, &shown);
+    send(&mut server, bytes);
+    let (head, page) = expect_refusal(&mut client, 502, &shown);
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{shown:?}");
     assert!(!page.contains("evil"), "{shown:?}: {page}");
     drop(client);
     assert_closed(&mut server);
     assert_eq!(scene.request()["status"], 502, "{shown:?}");
     assert_eq!(scene.relay.closed()["end"], "bad_answer", "{shown:?}");
-    scene.assert_untouched(&shown);
+    scene.assert_not_contacted(&shown);
 }
 
 #[test]
-fn no_trick_reaches_a_client() {
+fn ambiguous_framing_in_responses_returns_502() {
     let mut scene = Scene::new();
     for trick in TRICKS {
         let evil = "5\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
-        assert_no_answer(&mut scene, format!("HTTP/1.1 200 OK\r\n{trick}\r\n\r\n{evil}").as_bytes());
+        assert_rejected(&mut scene, format!("HTTP/1.1 200 OK\r\n{trick}\r\n\r\n{evil}").as_bytes());
     }
 }
 
 #[test]
-fn what_is_no_answer_does_not_reach_a_client() {
+fn invalid_responses_return_502() {
     let mut scene = Scene::new();
     let (many, long) = ("X: y\r\n".repeat(101), "y".repeat(70_000));
     for text in [
@@ -50,21 +50,21 @@ fn what_is_no_answer_does_not_reach_a_client() {
         &format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
         &format!("HTTP/1.1 200 OK\r\nX: {long}\r\n\r\n"),
     ] {
-        assert_no_answer(&mut scene, text.as_bytes());
+        assert_rejected(&mut scene, text.as_bytes());
     }
 }
 
-/// People read the page; without a next relay it must not mention a failing relay.
+/// Without a next relay, the error page for people must not mention a failing relay.
 #[test]
-fn a_server_s_fault_is_its_own() {
+fn server_errors_do_not_mention_a_next_relay() {
     let scene = Scene::new();
     for evil in ["SSH-2.0-evil\r\n", "HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n"] {
         let mut client = scene.client();
-        say(&mut client, scene.get("/"));
+        send(&mut client, scene.get("/"));
         let mut server = scene.accept();
         Head::read(&mut server);
-        say(&mut server, evil);
-        let (_, page) = answer(&mut client);
+        send(&mut server, evil);
+        let (_, page) = read_response(&mut client);
         let page = String::from_utf8(page).unwrap();
         assert!(!page.contains("next relay"), "{evil:?}: {page}");
     }
@@ -72,15 +72,15 @@ fn a_server_s_fault_is_its_own() {
 
 /// The head has already been sent, so the end must not look like the end of the body.
 #[test]
-fn an_answer_of_bad_chunks_never_ends_well() {
+fn invalid_chunks_in_a_response_reset_the_client() {
     let mut scene = Scene::new();
     for bad in BAD_CHUNKS {
         let mut client = scene.client();
-        say(&mut client, scene.get("/"));
+        send(&mut client, scene.get("/"));
         let mut server = scene.accept();
         Head::read(&mut server);
         let body = format!("3\r\nabc\r\n{bad}0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
-        say(&mut server, format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
+        send(&mut server, format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
         let (heard, ending) = hear_out(&mut client);
         let heard = String::from_utf8_lossy(&heard);
         assert_eq!(ending, Ending::Reset, "{bad:?}: {heard:?}");
@@ -88,19 +88,19 @@ fn an_answer_of_bad_chunks_never_ends_well() {
         assert_closed(&mut server);
         assert_eq!(scene.request()["status"], 200, "{bad:?}");
         assert_ne!(scene.relay.closed()["end"], "finished", "{bad:?}");
-        scene.assert_untouched(bad);
+        scene.assert_not_contacted(bad);
     }
 }
 
 #[test]
-fn chunks_lose_their_extensions_and_trailers_what_must_come_first() {
+fn response_chunk_extensions_and_forbidden_trailers_are_dropped() {
     let scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n");
-    say(
+    send(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n");
+    send(
         &mut server,
         "5;a=b\r\nhello\r\n0006 ;c\r\n world\r\n0\r\nX-Sum: 1\r\nSet-Cookie: a\r\nContent-Length: 1\r\n\r\n",
     );
@@ -113,13 +113,13 @@ fn chunks_lose_their_extensions_and_trailers_what_must_come_first() {
 
 /// Framing fields of a response without a body do not define its end (RFC 9112, 6.3), and must not reach a client.
 #[test]
-fn framing_of_what_has_no_body_is_dropped() {
+fn framing_fields_of_bodyless_responses_are_dropped() {
     let scene = Scene::new();
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     for status in ["204 No Content", "304 Not Modified"] {
-        say(&mut client, scene.get("/empty"));
+        send(&mut client, scene.get("/empty"));
         Head::read(&mut server);
-        say(&mut server, format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        send(&mut server, format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n"));
         let head = Head::read(&mut client);
         assert_eq!((head.all("Transfer-Encoding").len(), head.get("Connection")), (0, None), "{}", head.0);
     }

@@ -10,14 +10,14 @@ const LARGE: usize = 10_000_000;
 
 /// The framing of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Framing {
     Length,
     /// Chunks of this size, in bytes.
     Chunks(usize),
     Close,
 }
 
-impl Way {
+impl Framing {
     fn field(self, size: usize) -> String {
         match self {
             Self::Length => format!("Content-Length: {size}\r\n"),
@@ -28,15 +28,15 @@ impl Way {
 
     fn send(self, stream: &mut TcpStream, body: &[u8]) {
         match self {
-            Self::Length => say(stream, body),
+            Self::Length => send(stream, body),
             Self::Chunks(size) => {
                 for chunk in body.chunks(size) {
-                    say(stream, [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+                    send(stream, [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
                 }
-                say(stream, "0\r\n\r\n");
+                send(stream, "0\r\n\r\n");
             }
             Self::Close => {
-                say(stream, body);
+                send(stream, body);
                 stream.shutdown(Shutdown::Write).unwrap();
             }
         }
@@ -52,22 +52,22 @@ impl Way {
 }
 
 #[test]
-fn requests_arrive_whole() {
-    for way in [Way::Length, Way::Chunks(1_000), Way::Chunks(300_000), Way::Chunks(LARGE)] {
+fn request_bodies_arrive_unchanged() {
+    for framing in [Framing::Length, Framing::Chunks(1_000), Framing::Chunks(300_000), Framing::Chunks(LARGE)] {
         for size in [0, 1, 5_000, LARGE] {
             let mut scene = Scene::new();
             let mut client = scene.client();
-            say(&mut client, scene.post(&way.field(size)));
+            send(&mut client, scene.post(&framing.field(size)));
             let mut server = scene.accept();
-            assert_eq!(Head::read(&mut server).0.matches(&way.field(size)).count(), 1);
+            assert_eq!(Head::read(&mut server).0.matches(&framing.field(size)).count(), 1);
             let writer = {
                 let mut client = client.try_clone().unwrap();
-                std::thread::spawn(move || way.send(&mut client, &pattern(size)))
+                std::thread::spawn(move || framing.send(&mut client, &pattern(size)))
             };
-            assert!(way.receive(&mut server, size) == pattern(size), "{way:?} changed {size} bytes");
+            assert!(framing.receive(&mut server, size) == pattern(size), "{framing:?} changed {size} bytes");
             join(writer);
-            say(&mut server, OK);
-            answered_ok(&mut client);
+            send(&mut server, OK);
+            expect_ok(&mut client);
             let request = scene.request();
             assert!(request["bytes_up"].as_u64().unwrap() >= size as u64, "{request}");
             // The server's connection is usable again.
@@ -76,32 +76,34 @@ fn requests_arrive_whole() {
             let closed = scene.relay.closed();
             assert_eq!(closed["end"], "finished");
             let spliced = closed["bytes_spliced"].as_u64().unwrap();
-            let large = size == LARGE && way != Way::Chunks(1_000);
-            assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {way:?}");
+            let large = size == LARGE && framing != Framing::Chunks(1_000);
+            assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {framing:?}");
         }
     }
 }
 
 #[test]
-fn answers_arrive_whole() {
-    for way in [Way::Length, Way::Chunks(1_000), Way::Chunks(300_000), Way::Chunks(LARGE), Way::Close] {
+fn response_bodies_arrive_unchanged() {
+    for framing in
+        [Framing::Length, Framing::Chunks(1_000), Framing::Chunks(300_000), Framing::Chunks(LARGE), Framing::Close]
+    {
         for size in [0, 1, 5_000, LARGE] {
             let mut scene = Scene::new();
             let mut client = scene.client();
-            say(&mut client, scene.get("/"));
+            send(&mut client, scene.get("/"));
             let mut server = scene.accept();
             Head::read(&mut server);
             let writer = std::thread::spawn(move || {
-                say(&mut server, format!("HTTP/1.1 200 OK\r\n{}\r\n", way.field(size)));
-                way.send(&mut server, &pattern(size));
+                send(&mut server, format!("HTTP/1.1 200 OK\r\n{}\r\n", framing.field(size)));
+                framing.send(&mut server, &pattern(size));
                 server
             });
             let head = Head::read(&mut client);
-            let close = if way == Way::Close { Some("close") } else { None };
-            assert_eq!((head.status(), head.get("Connection")), (200, close), "{way:?}");
-            assert!(way.receive(&mut client, size) == pattern(size), "{way:?} changed {size} bytes");
+            let close = if framing == Framing::Close { Some("close") } else { None };
+            assert_eq!((head.status(), head.get("Connection")), (200, close), "{framing:?}");
+            assert!(framing.receive(&mut client, size) == pattern(size), "{framing:?} changed {size} bytes");
             let mut server = join(writer);
-            if way != Way::Close {
+            if framing != Framing::Close {
                 scene.exchange(&mut client, &mut server, "/next");
             }
             drop(client);
@@ -111,8 +113,8 @@ fn answers_arrive_whole() {
             let closed = scene.relay.closed();
             assert_eq!(closed["end"], "finished");
             let spliced = closed["bytes_spliced"].as_u64().unwrap();
-            let large = size == LARGE && way != Way::Chunks(1_000);
-            assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {way:?}");
+            let large = size == LARGE && framing != Framing::Chunks(1_000);
+            assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {framing:?}");
         }
     }
 }
@@ -125,13 +127,13 @@ fn an_http_1_0_client_gets_no_chunks() {
         let mut scene = Scene::new();
         let host = scene.server;
         let mut client = scene.client();
-        say(&mut client, format!("GET http://{host}/old HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+        send(&mut client, format!("GET http://{host}/old HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
         let mut server = scene.accept();
         let head = Head::read(&mut server);
         assert_eq!((head.line(), head.get("Host")), ("GET /old HTTP/1.1", Some(host.to_string().as_str())));
         let writer = std::thread::spawn(move || {
-            say(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-            Way::Chunks(30_000).send(&mut server, &pattern(size));
+            send(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            Framing::Chunks(30_000).send(&mut server, &pattern(size));
         });
         let head = Head::read(&mut client);
         assert_eq!((head.all("Transfer-Encoding").len(), head.all("Content-Length").len()), (0, 0), "{}", head.0);
@@ -144,30 +146,30 @@ fn an_http_1_0_client_gets_no_chunks() {
 }
 
 #[test]
-fn an_http_1_0_client_may_stay_when_lengths_are_known() {
+fn http_1_0_keep_alive_works_with_known_lengths() {
     let scene = Scene::new();
     let host = scene.server;
     let mut client = scene.client();
     let ask = format!("GET http://{host}/old HTTP/1.0\r\nProxy-Connection: keep-alive\r\n\r\n");
-    say(&mut client, &ask);
+    send(&mut client, &ask);
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, OK);
-    let (head, body) = answer(&mut client);
+    send(&mut server, OK);
+    let (head, body) = read_response(&mut client);
     assert_eq!((head.get("Connection"), body.as_slice()), (Some("keep-alive"), b"ok".as_slice()));
-    say(&mut client, ask.replace("Proxy-Connection: keep-alive\r\n", ""));
+    send(&mut client, ask.replace("Proxy-Connection: keep-alive\r\n", ""));
     Head::read(&mut server);
-    say(&mut server, OK);
-    let (head, _) = answer(&mut client);
+    send(&mut server, OK);
+    let (head, _) = read_response(&mut client);
     assert_eq!(head.get("Connection"), Some("close"));
     assert_closed(&mut client);
 }
 
 /// The responses have framing fields without a body; the connections continue after their heads.
 #[test]
-fn answers_without_a_body_end_with_their_head() {
+fn responses_without_a_body_end_with_their_head() {
     let mut scene = Scene::new();
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     let host = scene.server;
     for (method, head, kept_length) in [
         ("HEAD", "200 OK\r\nContent-Length: 1000", true),
@@ -180,45 +182,45 @@ fn answers_without_a_body_end_with_their_head() {
         ("GET", "304 Not Modified\r\nContent-Length: 1000", true),
         ("OPTIONS", "204 No Content", false),
     ] {
-        say(&mut client, format!("{method} http://{host}/x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        send(&mut client, format!("{method} http://{host}/x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert_eq!(Head::read(&mut server).line(), format!("{method} /x HTTP/1.1"));
-        say(&mut server, format!("HTTP/1.1 {head}\r\n\r\n"));
-        let told = Head::read(&mut client);
-        assert_eq!(told.get("Content-Length").is_some(), kept_length, "{method} {head}: {}", told.0);
-        assert_eq!((told.get("Transfer-Encoding"), told.get("Connection")), (None, None), "{method} {head}");
+        send(&mut server, format!("HTTP/1.1 {head}\r\n\r\n"));
+        let response = Head::read(&mut client);
+        assert_eq!(response.get("Content-Length").is_some(), kept_length, "{method} {head}: {}", response.0);
+        assert_eq!((response.get("Transfer-Encoding"), response.get("Connection")), (None, None), "{method} {head}");
         scene.exchange(&mut client, &mut server, "/next");
     }
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "finished");
 }
 
-/// Head and body that came together leave together: who has the first byte has all.
+/// A head and a body that arrive together are written together: a reader of the first byte can read all bytes.
 #[test]
-fn small_messages_leave_in_one_write() {
+fn small_messages_are_sent_in_one_write() {
     let scene = Scene::new();
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     let waiting = |stream: &TcpStream| {
         let mut bytes = [0; 4096];
         let count = stream.peek(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     };
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
-    // Two writes would arrive together now and then, but not always.
+    // Two writes would also arrive together in some rounds, but not in all.
     for round in 0..20 {
-        let (answer_sent, end) = if round % 2 == 0 { (OK, "\r\n\r\nok") } else { (chunked, "ok\r\n0\r\n\r\n") };
-        say(&mut client, scene.get("/"));
+        let (response, end) = if round % 2 == 0 { (OK, "\r\n\r\nok") } else { (chunked, "ok\r\n0\r\n\r\n") };
+        send(&mut client, scene.get("/"));
         Head::read(&mut server);
-        say(&mut server, answer_sent);
-        let came = waiting(&client);
-        assert!(came.ends_with(end), "{came:?}");
-        answered_ok(&mut client);
+        send(&mut server, response);
+        let available = waiting(&client);
+        assert!(available.ends_with(end), "{available:?}");
+        expect_ok(&mut client);
     }
     for _ in 0..20 {
-        say(&mut client, scene.post("Content-Length: 5\r\n") + "hello");
+        send(&mut client, scene.post("Content-Length: 5\r\n") + "hello");
         let mut server = scene.accept();
-        let came = waiting(&server);
-        assert!(came.ends_with("\r\n\r\nhello"), "{came:?}");
-        say(&mut server, OK);
-        answered_ok(&mut client);
+        let available = waiting(&server);
+        assert!(available.ends_with("\r\n\r\nhello"), "{available:?}");
+        send(&mut server, OK);
+        expect_ok(&mut client);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::harness::*;
 use crate::talk::*;
 
-/// Asserts that the server has not received a byte yet.
-fn hears_nothing_yet(stream: &mut TcpStream) {
+/// Asserts that no byte arrives on this connection for 100 ms.
+fn assert_nothing_received(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let heard = stream.read(&mut [0]).map_err(|error| error.kind());
     assert_eq!(heard, Err(ErrorKind::WouldBlock));
@@ -16,53 +16,53 @@ fn hears_nothing_yet(stream: &mut TcpStream) {
 }
 
 #[test]
-fn a_client_waits_for_100_continue_and_gets_it() {
+fn expect_and_100_continue_are_forwarded() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
+    send(&mut client, scene.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
     let mut server = scene.accept();
     assert_eq!(Head::read(&mut server).get("Expect"), Some("100-continue"));
-    hears_nothing_yet(&mut client);
-    say(&mut server, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x\r\n\r\n");
+    assert_nothing_received(&mut client);
+    send(&mut server, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x\r\n\r\n");
     let hints = Head::read(&mut client);
     assert_eq!((hints.status(), hints.get("Link"), hints.get("Connection")), (103, Some("</a.css>"), None));
-    say(&mut server, "HTTP/1.1 100 Continue\r\n\r\n");
+    send(&mut server, "HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(Head::read(&mut client).status(), 100);
-    hears_nothing_yet(&mut server);
-    say(&mut client, "hello");
+    assert_nothing_received(&mut server);
+    send(&mut client, "hello");
     assert_eq!(read_exactly(&mut server, 5), b"hello");
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
     assert_eq!(scene.request()["status"], 200);
     scene.exchange(&mut client, &mut server, "/next");
 }
 
 /// HTTP/1.0 clients do not support interim responses (RFC 9110, 15.2).
 #[test]
-fn an_http_1_0_client_is_spared_interim_answers() {
+fn http_1_0_client_gets_no_interim_responses() {
     let scene = Scene::new();
     let host = scene.server;
     let mut client = scene.client();
-    say(&mut client, format!("POST http://{host}/ HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello"));
+    send(&mut client, format!("POST http://{host}/ HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
-    answered_ok(&mut client);
+    send(&mut server, format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
+    expect_ok(&mut client);
     assert_closed(&mut client);
 }
 
 /// The client was refused and withholds its body; the relay closes the connections, because the body may or may not
 /// follow.
 #[test]
-fn a_refused_expectation_ends_the_exchange() {
+fn refused_expectation_closes_both_connections() {
     let mut scene = Scene::new();
     for framing in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
         let mut client = scene.client();
-        say(&mut client, scene.post(&format!("{framing}Expect: 100-continue\r\n")));
+        send(&mut client, scene.post(&format!("{framing}Expect: 100-continue\r\n")));
         let mut server = scene.accept();
         Head::read(&mut server);
-        say(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
-        let (head, body) = answer(&mut client);
+        send(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
+        let (head, body) = read_response(&mut client);
         assert_eq!((head.status(), body.as_slice()), (417, b"no".as_slice()));
         assert_closed(&mut client);
         assert_closed(&mut server);
@@ -72,22 +72,23 @@ fn a_refused_expectation_ends_the_exchange() {
     }
 }
 
-/// A response after which the connection closes says so (RFC 9112, 9.6), or the client loses its next request.
+/// A response before the close of the connection has `Connection: close` (RFC 9112, 9.6); without this field, the client
+/// loses its next request.
 #[test]
-fn an_early_answer_says_that_the_connection_ends() {
+fn early_response_has_connection_close() {
     let scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
+    send(&mut client, scene.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
-    let (head, _) = answer(&mut client);
+    send(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
+    let (head, _) = read_response(&mut client);
     assert_eq!(head.get("Connection"), Some("close"), "{}", head.0);
     assert_closed(&mut client);
 }
 
 /// Writes until a write fails.
-fn pour(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
+fn write_until_failure(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
         let (block, mut written) = (pattern(1 << 16), 0);
         while written < 1 << 30 {
@@ -102,24 +103,24 @@ fn pour(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
 
 /// The server refuses a body of 1 GB after its first bytes, and closes while the client is still sending.
 #[test]
-fn a_refused_upload_is_stopped_and_its_answer_delivered() {
+fn refused_upload_is_stopped_and_its_response_delivered() {
     for framing in ["Content-Length: 1073741824\r\n", "Transfer-Encoding: chunked\r\n"] {
         for staying in [true, false] {
             let mut scene = Scene::new();
             let mut client = scene.client();
-            say(&mut client, scene.post(framing));
+            send(&mut client, scene.post(framing));
             if framing.starts_with('T') {
-                say(&mut client, "40000000\r\n");
+                send(&mut client, "40000000\r\n");
             }
-            let writer = pour(client.try_clone().unwrap());
+            let writer = write_until_failure(client.try_clone().unwrap());
             let mut server = scene.accept();
             Head::read(&mut server);
             read_exactly(&mut server, 100_000);
-            say(&mut server, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig");
+            send(&mut server, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig");
             let server = if staying { Some(server) } else { None };
-            let (head, body) = answer(&mut client);
+            let (head, body) = read_response(&mut client);
             assert_eq!((head.status(), body.as_slice()), (413, b"big".as_slice()), "{framing}");
-            assert!(join(writer) < 1 << 29, "the whole gigabyte was taken");
+            assert!(join(writer) < 1 << 29, "the relay read the whole gigabyte");
             drop(client);
             let closed = scene.relay.closed();
             assert_eq!(closed["end"], "finished", "{framing}");
@@ -133,46 +134,46 @@ fn a_refused_upload_is_stopped_and_its_answer_delivered() {
 
 /// The complete response, the end of the server's connection, and only then the rest of the request.
 #[test]
-fn a_server_may_answer_and_close_before_it_has_read_all() {
+fn early_response_of_a_closing_server_is_delivered() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.post("Content-Length: 10\r\n") + "hello");
+    send(&mut client, scene.post("Content-Length: 10\r\n") + "hello");
     let mut server = scene.accept();
     Head::read(&mut server);
     assert_eq!(read_exactly(&mut server, 5), b"hello");
-    say(&mut server, "HTTP/1.1 200 OK\r\n\r\nenough");
+    send(&mut server, "HTTP/1.1 200 OK\r\n\r\nenough");
     server.shutdown(Shutdown::Write).unwrap();
     let head = Head::read(&mut client);
     assert_eq!((head.status(), head.get("Connection")), (200, Some("close")));
     assert_eq!(read_all(&mut client), b"enough");
-    // A reused connection would take the rest for a request.
-    say(&mut client, scene.get("/smuggled"));
+    // On a reused connection, the rest would become a request.
+    send(&mut client, scene.get("/smuggled"));
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "finished");
     hear_out(&mut server);
-    scene.assert_untouched("the rest of a body");
+    scene.assert_not_contacted("the rest of a body");
 }
 
 /// A response may begin before the end of the request, and both continue.
 #[test]
-fn both_bodies_go_at_once() {
+fn both_bodies_are_forwarded_concurrently() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.post("Transfer-Encoding: chunked\r\n"));
+    send(&mut client, scene.post("Transfer-Encoding: chunked\r\n"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+    send(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     Head::read(&mut client);
     for round in 0..20 {
         let chunk = format!("2\r\n{round:02}\r\n");
-        say(&mut client, &chunk);
+        send(&mut client, &chunk);
         assert_eq!(read_exactly(&mut server, chunk.len()), chunk.as_bytes());
-        say(&mut server, &chunk);
+        send(&mut server, &chunk);
         assert_eq!(read_exactly(&mut client, chunk.len()), chunk.as_bytes());
     }
-    say(&mut client, "0\r\n\r\n");
+    send(&mut client, "0\r\n\r\n");
     assert_eq!(read_exactly(&mut server, 5), b"0\r\n\r\n");
-    say(&mut server, "0\r\n\r\n");
+    send(&mut server, "0\r\n\r\n");
     assert_eq!(read_exactly(&mut client, 5), b"0\r\n\r\n");
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "finished");

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use crate::harness::*;
 use crate::talk::*;
 
-/// A GET and a CONNECT that fail for one reason.
-fn fails(scene: &mut Scene, target: &str, status: u16, error: &str, end: &str) {
+/// Asserts that a GET, a POST and a CONNECT fail with this status and cause.
+fn assert_failure(scene: &mut Scene, target: &str, status: u16, error: &str, end: &str) {
     let get = format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n");
     let post = format!("POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 100\r\n\r\npart");
     let connect = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
     for (request, logged) in [(get, true), (post, true), (connect, false)] {
         let mut client = scene.client();
-        say(&mut client, &request);
-        let (head, page) = refused(&mut client, status, &request);
+        send(&mut client, &request);
+        let (head, page) = expect_refusal(&mut client, status, &request);
         assert_eq!(head.get("Proxy-Status"), Some(format!("ekiden; error={error}").as_str()));
         assert!(page.trim_end().ends_with('.') && page.len() > 20, "{page:?} explains nothing");
         drop(client);
@@ -28,23 +28,23 @@ fn fails(scene: &mut Scene, target: &str, status: u16, error: &str, end: &str) {
 }
 
 #[test]
-fn a_refused_connection_is_a_bad_gateway() {
-    fails(&mut Scene::new(), &nobody().to_string(), 502, "connection_refused", "refused");
+fn refused_connection_returns_502() {
+    assert_failure(&mut Scene::new(), &nobody().to_string(), 502, "connection_refused", "refused");
 }
 
 #[test]
-fn a_forbidden_target_is_forbidden() {
-    let mut scene = Scene::listening("", "kind = \"http\"\ndeny = [\"127.0.0.0/8\"]\n");
+fn forbidden_target_returns_403() {
+    let mut scene = Scene::with_listener("", "kind = \"http\"\ndeny = [\"127.0.0.0/8\"]\n");
     let target = scene.server.to_string();
-    fails(&mut scene, &target, 403, "destination_ip_prohibited", "denied");
-    scene.assert_untouched("a forbidden target");
+    assert_failure(&mut scene, &target, 403, "destination_ip_prohibited", "denied");
+    scene.assert_not_contacted("a forbidden target");
     // The rule also applies to a name that resolves to the address.
     let target = format!("localhost:{}", scene.server.port());
     let mut client = scene.client();
-    say(&mut client, format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n"));
+    send(&mut client, format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n"));
     let head = Head::read(&mut client);
     assert!(head.status() >= 400, "{}", head.0);
-    scene.assert_untouched("a forbidden target by its name");
+    scene.assert_not_contacted("a forbidden target by its name");
 }
 
 /// The response of a name server without any name (RFC 1035, 4.1.1): a response, recursion available, name error, and
@@ -58,13 +58,13 @@ fn no_such_name(query: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_a_bad_gateway() {
+fn nonexistent_name_returns_502() {
     let mut scene = Scene::with(&format!("[dns]\nservers = [\"{}\"]\n", name_server(no_such_name)));
-    fails(&mut scene, "no-such-name.example:80", 502, "dns_error", "name_not_found");
+    assert_failure(&mut scene, "no-such-name.example:80", 502, "dns_error", "name_not_found");
 }
 
 #[test]
-fn a_silent_target_is_a_gateway_timeout() {
+fn silent_target_returns_504() {
     let mut scene = Scene::with("[timeouts]\nconnect = \"300ms\"\n");
     // A listener with a full queue accepts no further connection.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -72,17 +72,17 @@ fn a_silent_target_is_a_gateway_timeout() {
     full.listen(0).unwrap();
     let address = full.local_addr().unwrap().as_socket().unwrap();
     let _first = connect(address);
-    fails(&mut scene, &address.to_string(), 504, "connection_timeout", "timed_out");
+    assert_failure(&mut scene, &address.to_string(), 504, "connection_timeout", "timed_out");
 }
 
 /// A browser has opened the relay's own address.
 #[test]
-fn the_relay_is_no_server_and_says_so() {
+fn requests_for_the_relay_itself_return_400_with_an_explanation() {
     let mut scene = Scene::new();
     for line in ["GET / HTTP/1.1", "GET /favicon.ico HTTP/1.0", "OPTIONS * HTTP/1.1"] {
         let mut client = scene.client();
-        say(&mut client, format!("{line}\r\nHost: {}\r\n\r\n", scene.relay.address()));
-        let (_, page) = refused(&mut client, 400, line);
+        send(&mut client, format!("{line}\r\nHost: {}\r\n\r\n", scene.relay.address()));
+        let (_, page) = expect_refusal(&mut client, 400, line);
         assert!(page.contains("ekiden") && page.contains("proxy"), "{page:?} does not help");
         drop(client);
         assert_eq!(scene.relay.closed()["end"], "bad_handshake");
@@ -90,38 +90,38 @@ fn the_relay_is_no_server_and_says_so() {
 }
 
 #[test]
-fn https_wants_connect() {
+fn https_url_without_connect_returns_501() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/").replacen("http://", "https://", 1));
-    let (_, page) = refused(&mut client, 501, "https");
+    send(&mut client, scene.get("/").replacen("http://", "https://", 1));
+    let (_, page) = expect_refusal(&mut client, 501, "https");
     assert!(page.contains("CONNECT"), "{page:?} does not help");
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "bad_handshake");
-    scene.assert_untouched("https");
+    scene.assert_not_contacted("https");
 }
 
 /// The response to HEAD has no content, even when it is the relay's own (RFC 9110, 9.3.2).
 #[test]
-fn a_head_request_gets_its_error_without_a_page() {
+fn error_response_to_head_has_no_body() {
     let scene = Scene::new();
     let nobody = nobody();
     let mut client = scene.client();
-    say(&mut client, format!("HEAD http://{nobody}/ HTTP/1.1\r\nHost: {nobody}\r\n\r\n"));
+    send(&mut client, format!("HEAD http://{nobody}/ HTTP/1.1\r\nHost: {nobody}\r\n\r\n"));
     assert_eq!(Head::read(&mut client).status(), 502);
     assert_eq!(String::from_utf8(read_all(&mut client)).unwrap(), "");
 }
 
 /// A proxy challenge of the origin server must not reach the client: the client would send its password for the relay.
 #[test]
-fn a_server_cannot_ask_for_the_proxy_s_password() {
+fn proxy_challenge_of_a_server_returns_502() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
-    let (head, _) = refused(&mut client, 502, "407 of a server");
+    send(&mut server, "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
+    let (head, _) = expect_refusal(&mut client, 502, "407 of a server");
     assert_eq!(head.get("Proxy-Authenticate"), None);
     assert_closed(&mut server);
     assert_eq!(scene.request()["status"], 502);

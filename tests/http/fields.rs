@@ -4,11 +4,11 @@ use crate::harness::*;
 use crate::talk::*;
 
 #[test]
-fn fields_of_one_connection_do_not_reach_the_server() {
+fn hop_by_hop_fields_do_not_reach_the_server() {
     let scene = Scene::new();
     let host = scene.server;
     let mut client = scene.client();
-    say(
+    send(
         &mut client,
         format!(
             "GET http://{host}/a?b=c%20d;e HTTP/1.1\r\nAccept: */*\r\nHost: {host}\r\n\
@@ -27,19 +27,19 @@ fn fields_of_one_connection_do_not_reach_the_server() {
 }
 
 #[test]
-fn fields_of_one_connection_do_not_reach_the_client() {
+fn hop_by_hop_fields_do_not_reach_the_client() {
     let scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(
+    send(
         &mut server,
         "HTTP/1.1 404 Not There\r\nServer: test\r\nConnection: keep-alive, X-Mine\r\nKeep-Alive: timeout=5\r\nX-Mine: 1\r\n\
          Proxy-Connection: keep-alive\r\nProxy-Authenticate: Basic\r\nProxy-Authentication-Info: x\r\nUpgrade: h2c\r\n\
          Set-Cookie: a=b\r\nSet-Cookie: c=d\r\nVia: 1.0 other\r\nContent-Length: 2\r\nWWW-Authenticate: Basic\r\n\r\nok",
     );
-    let (head, body) = answer(&mut client);
+    let (head, body) = read_response(&mut client);
     let expected = "HTTP/1.1 404 Not There\r\nServer: test\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\
                     Via: 1.0 other, 1.1 ekiden\r\nContent-Length: 2\r\nWWW-Authenticate: Basic\r\n\r\n";
     assert_eq!((head.0.as_str(), body.as_slice()), (expected, b"ok".as_slice()));
@@ -48,12 +48,12 @@ fn fields_of_one_connection_do_not_reach_the_client() {
 /// `Connection` may not name fields that the server needs: the server would see another request than the relay has
 /// checked.
 #[test]
-fn connection_cannot_take_away_what_the_server_needs() {
+fn connection_field_cannot_remove_end_to_end_fields() {
     let scene = Scene::new();
     let mut client = scene.client();
     let named = "Connection: Host, Content-Length, Cookie, Authorization, Via, X-Forwarded-For\r\n";
     let fields = format!("{named}Content-Length: 5\r\nCookie: a\r\nAuthorization: b\r\nX-Forwarded-For: c\r\n");
-    say(&mut client, scene.post(&fields) + "hello");
+    send(&mut client, scene.post(&fields) + "hello");
     let mut server = scene.accept();
     let head = Head::read(&mut server);
     for name in ["Host", "Content-Length", "Cookie", "Authorization", "X-Forwarded-For", "Via"] {
@@ -64,7 +64,7 @@ fn connection_cannot_take_away_what_the_server_needs() {
 
 /// In absolute form only the URI defines the host (RFC 9112, 3.2.2).
 #[test]
-fn the_host_is_the_uri_s() {
+fn host_field_is_taken_from_the_uri() {
     let scene = Scene::new();
     let port = scene.server.port();
     for (uri, line, host) in [
@@ -72,59 +72,59 @@ fn the_host_is_the_uri_s() {
         (format!("HTTP://localhost:{port}?q=1"), "GET /?q=1 HTTP/1.1", format!("localhost:{port}")),
     ] {
         let mut client = scene.client();
-        say(&mut client, format!("GET {uri} HTTP/1.1\r\nHost: other.example\r\nVia: 1.0 first\r\n\r\n"));
+        send(&mut client, format!("GET {uri} HTTP/1.1\r\nHost: other.example\r\nVia: 1.0 first\r\n\r\n"));
         let mut server = scene.accept();
         let head = Head::read(&mut server);
         assert_eq!((head.line(), head.all("Host")), (line, vec![host.as_str()]));
         assert_eq!(head.all("Via"), ["1.0 first, 1.1 ekiden"]);
-        say(&mut server, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
-        answered_ok(&mut client);
+        send(&mut server, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        expect_ok(&mut client);
     }
 }
 
 #[test]
-fn options_may_ask_for_the_whole_server() {
+fn options_without_a_path_uses_the_asterisk_form() {
     let scene = Scene::new();
     let host = scene.server;
     let mut client = scene.client();
-    say(&mut client, format!("OPTIONS http://{host} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    send(&mut client, format!("OPTIONS http://{host} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     let mut server = scene.accept();
     assert_eq!(Head::read(&mut server).line(), "OPTIONS * HTTP/1.1");
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
 }
 
 /// `Via` has the version of each received message, and the first line is always HTTP/1.1 (RFC 9110, 2.5 and 7.6.3).
 #[test]
-fn versions_are_the_relay_s_own() {
+fn version_is_1_1_and_via_has_the_received_version() {
     let scene = Scene::new();
     let host = scene.server;
     let mut client = scene.client();
-    say(&mut client, format!("GET http://{host}/ HTTP/1.0\r\n\r\n"));
+    send(&mut client, format!("GET http://{host}/ HTTP/1.0\r\n\r\n"));
     let mut server = scene.accept();
     let head = Head::read(&mut server);
     assert_eq!((head.line(), head.get("Via")), ("GET / HTTP/1.1", Some("1.0 ekiden")));
-    say(&mut server, "HTTP/1.0 200\r\nContent-Length: 2\r\n\r\nok");
-    let (head, _) = answer(&mut client);
+    send(&mut server, "HTTP/1.0 200\r\nContent-Length: 2\r\n\r\nok");
+    let (head, _) = read_response(&mut client);
     assert_eq!((head.line().trim_end(), head.get("Via")), ("HTTP/1.1 200", Some("1.0 ekiden")));
 }
 
 /// `Max-Forwards` (RFC 9110, 7.6.2): each hop decrements it, and the request ends at 0.
 #[test]
-fn max_forwards_counts_this_stop() {
+fn max_forwards_is_decremented_and_ends_at_zero() {
     let scene = Scene::new();
     let host = scene.server;
     let mut client = scene.client();
-    say(&mut client, format!("OPTIONS http://{host}/ HTTP/1.1\r\nMax-Forwards: 2\r\n\r\n"));
+    send(&mut client, format!("OPTIONS http://{host}/ HTTP/1.1\r\nMax-Forwards: 2\r\n\r\n"));
     let mut server = scene.accept();
     assert_eq!(Head::read(&mut server).get("Max-Forwards"), Some("1"));
-    say(&mut server, "HTTP/1.1 204 No Content\r\n\r\n");
+    send(&mut server, "HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(Head::read(&mut client).status(), 204);
 
     for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
         let mut client = scene.client();
-        say(&mut client, format!("{method} http://{host}/ HTTP/1.1\r\nMax-Forwards: 0\r\n\r\n"));
+        send(&mut client, format!("{method} http://{host}/ HTTP/1.1\r\nMax-Forwards: 0\r\n\r\n"));
         assert_eq!(Head::read(&mut client).status(), status);
     }
-    scene.assert_untouched("requests with no forwards left");
+    scene.assert_not_contacted("requests with no forwards left");
 }

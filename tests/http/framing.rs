@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use crate::harness::*;
 use crate::talk::*;
 
-/// Field lines that make the end of a message ambiguous, or that hide a field. Responses may not have them either.
+/// Field lines that make the end of a message ambiguous, or that hide a field. Requests and responses may not have them.
 pub const TRICKS: &[&str] = &[
     "Content-Length: 5\r\nTransfer-Encoding: chunked",
     "Transfer-Encoding: chunked\r\nContent-Length: 5",
@@ -44,27 +44,27 @@ pub const TRICKS: &[&str] = &[
     "no colon",
 ];
 
-/// Bytes that a server would take for a second request, if it found the wrong end of the first.
+/// Bytes that a server would parse as a second request after the wrong end of the first request.
 fn smuggled(scene: &Scene) -> String {
     format!("0\r\n\r\n{}", scene.get("/smuggled"))
 }
 
-/// The relay's only response is `status`, it closes, and no server receives a byte.
+/// Asserts that the relay responds only with `status` and closes, and that no server receives a byte.
 fn assert_refused(scene: &mut Scene, request: &str, status: u16) {
     let mut client = scene.client();
-    say(&mut client, request);
+    send(&mut client, request);
     let shown: String = request.chars().take(200).collect();
-    let (_, page) = refused(&mut client, status, &shown);
-    assert!(!page.contains("HTTP/1.1"), "{shown:?} has two answers: {page}");
+    let (_, page) = expect_refusal(&mut client, status, &shown);
+    assert!(!page.contains("HTTP/1.1"), "two responses to {shown:?}: {page}");
     drop(client);
     let closed = scene.relay.closed();
     assert_eq!(closed["end"], "bad_handshake", "{shown:?}");
     assert!(closed["detail"].is_string(), "{shown:?}");
-    scene.assert_untouched(&shown);
+    scene.assert_not_contacted(&shown);
 }
 
 #[test]
-fn no_trick_reaches_a_server() {
+fn ambiguous_framing_in_requests_is_refused() {
     let mut scene = Scene::new();
     for trick in TRICKS {
         let request = scene.post(&format!("{trick}\r\n")) + &smuggled(&scene);
@@ -74,24 +74,24 @@ fn no_trick_reaches_a_server() {
 
 /// The second request of a connection is checked as strictly as the first.
 #[test]
-fn no_trick_reaches_a_server_behind_a_good_request() {
+fn ambiguous_framing_in_a_later_request_is_refused() {
     let mut scene = Scene::new();
     for trick in TRICKS.iter().step_by(5) {
         let mut client = scene.client();
-        say(&mut client, scene.get("/good") + &scene.post(&format!("{trick}\r\n")) + &smuggled(&scene));
+        send(&mut client, scene.get("/good") + &scene.post(&format!("{trick}\r\n")) + &smuggled(&scene));
         let mut server = scene.accept();
         Head::read(&mut server);
-        say(&mut server, OK);
-        answered_ok(&mut client);
-        refused(&mut client, 400, trick);
+        send(&mut server, OK);
+        expect_ok(&mut client);
+        expect_refusal(&mut client, 400, trick);
         drop(client);
         assert_eq!(scene.relay.closed()["end"], "bad_handshake", "{trick:?}");
-        scene.assert_untouched(trick);
+        scene.assert_not_contacted(trick);
     }
 }
 
 #[test]
-fn what_is_no_request_for_a_proxy_is_refused() {
+fn invalid_proxy_requests_are_refused() {
     let mut scene = Scene::new();
     let server = scene.server;
     let many = "X: y\r\n".repeat(101);
@@ -138,7 +138,7 @@ fn heads_that_are_too_long_are_refused() {
 /// A POST whose chunks the server parses itself.
 fn post_chunks(scene: &Scene, body: &str) -> (TcpStream, TcpStream) {
     let mut client = scene.client();
-    say(&mut client, scene.post("Transfer-Encoding: chunked\r\n") + body);
+    send(&mut client, scene.post("Transfer-Encoding: chunked\r\n") + body);
     let mut server = scene.accept();
     assert_eq!(Head::read(&mut server).get("Transfer-Encoding"), Some("chunked"));
     (client, server)
@@ -170,35 +170,35 @@ pub const BAD_CHUNKS: &[&str] = &[
 ];
 
 #[test]
-fn a_body_of_bad_chunks_never_ends_well() {
+fn invalid_chunks_in_a_request_are_refused() {
     let mut scene = Scene::new();
     for bad in BAD_CHUNKS {
         let (mut client, mut server) = post_chunks(&scene, &(format!("3\r\nabc\r\n{bad}") + &smuggled(&scene)));
-        let (heard, _) = hear_out(&mut server);
-        let heard = String::from_utf8_lossy(&heard);
-        assert!(!heard.contains("0\r\n\r\n"), "{bad:?}: the server heard a whole body: {heard:?}");
-        assert!(!heard.contains("smuggled"), "{bad:?}: {heard:?}");
-        let (told, _) = hear_out(&mut client);
-        let told = String::from_utf8_lossy(&told);
-        assert!(told.is_empty() || told.starts_with("HTTP/1.1 400 "), "{bad:?}: {told}");
+        let (received, _) = hear_out(&mut server);
+        let received = String::from_utf8_lossy(&received);
+        assert!(!received.contains("0\r\n\r\n"), "{bad:?}: the server received a complete body: {received:?}");
+        assert!(!received.contains("smuggled"), "{bad:?}: {received:?}");
+        let (response, _) = hear_out(&mut client);
+        let response = String::from_utf8_lossy(&response);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 400 "), "{bad:?}: {response}");
         drop(client);
         let closed = scene.relay.closed();
         assert_eq!(closed["end"], "bad_handshake", "{bad:?}");
         assert_eq!(closed["detail"], "a chunked body that is none", "{bad:?}");
-        scene.assert_untouched(bad);
+        scene.assert_not_contacted(bad);
     }
 }
 
 #[test]
-fn chunks_lose_their_extensions_and_trailers_what_must_come_first() {
+fn request_chunk_extensions_and_forbidden_trailers_are_dropped() {
     let scene = Scene::new();
     let body = "5;a=b;c=\"d;e\"\r\nhello\r\n00006 ; x\r\n world\r\n0;last\r\n\
                 X-Sum: 1\r\nContent-Length: 3\r\nhost: other\r\nTransfer-Encoding: gzip\r\nAuthorization: x\r\n\r\n";
     let (mut client, mut server) = post_chunks(&scene, body);
     let expected = "5\r\nhello\r\n6\r\n world\r\n0\r\nX-Sum: 1\r\n\r\n";
     assert_eq!(String::from_utf8(read_exactly(&mut server, expected.len())).unwrap(), expected);
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
     // No byte is left over: the next request follows directly.
     scene.exchange(&mut client, &mut server, "/next");
 }

@@ -12,14 +12,14 @@ use super::talk::*;
 const HURRIED: &str = "[timeouts]\nhandshake = \"1s\"\n";
 
 #[test]
-fn heads_may_come_byte_by_byte() {
+fn byte_by_byte_messages_are_parsed() {
     let scene = Scene::new();
     let mut client = scene.client();
     client.set_nodelay(true).unwrap();
     let request = scene.post("Transfer-Encoding: chunked\r\n") + "5\r\nhello\r\n0\r\n\r\n";
     let writer = {
         let mut client = client.try_clone().unwrap();
-        std::thread::spawn(move || request.as_bytes().chunks(1).for_each(|byte| say(&mut client, byte)))
+        std::thread::spawn(move || request.as_bytes().chunks(1).for_each(|byte| send(&mut client, byte)))
     };
     let mut server = scene.accept();
     server.set_nodelay(true).unwrap();
@@ -27,18 +27,18 @@ fn heads_may_come_byte_by_byte() {
     assert_eq!(chunks(&mut server).0, b"hello");
     join(writer);
     let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
-    let writer = std::thread::spawn(move || answer.as_bytes().chunks(1).for_each(|byte| say(&mut server, byte)));
+    let writer = std::thread::spawn(move || answer.as_bytes().chunks(1).for_each(|byte| send(&mut server, byte)));
     let head = Head::read(&mut client);
     assert_eq!((head.status(), chunks(&mut client).0.as_slice()), (200, b"ok".as_slice()));
     join(writer);
 }
 
 /// Writes a byte every 50 ms, and reads for that time, until there is a response.
-fn drip(client: &mut TcpStream, bytes: &[u8]) -> Duration {
+fn write_slowly(client: &mut TcpStream, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     for byte in bytes {
-        say(client, [*byte]);
+        send(client, [*byte]);
         match client.peek(&mut [0]) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             answered => {
@@ -48,33 +48,33 @@ fn drip(client: &mut TcpStream, bytes: &[u8]) -> Duration {
             }
         }
     }
-    panic!("a slow head was waited for");
+    panic!("the relay waited for a slow head");
 }
 
 /// One deadline covers all bytes together: otherwise single bytes at intervals would hold a session for ever.
 #[test]
-fn slow_heads_are_told_so() {
+fn slow_heads_return_408() {
     let mut scene = Scene::with(HURRIED);
     let head = scene.get("/slow").repeat(4);
     let mut client = scene.client();
-    let span = drip(&mut client, &head.as_bytes()[..40]);
+    let span = write_slowly(&mut client, &head.as_bytes()[..40]);
     assert!(span >= Duration::from_millis(900), "{span:?}");
-    refused(&mut client, 408, "a slow head");
+    expect_refusal(&mut client, 408, "a slow head");
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "handshake_timeout");
-    scene.assert_untouched("a slow head");
+    scene.assert_not_contacted("a slow head");
 
-    let (mut client, _server) = scene.acquainted();
-    drip(&mut client, &head.as_bytes()[..40]);
-    refused(&mut client, 408, "a slow second head");
+    let (mut client, _server) = scene.keep_alive_pair();
+    write_slowly(&mut client, &head.as_bytes()[..40]);
+    expect_refusal(&mut client, 408, "a slow second head");
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "handshake_timeout");
-    scene.assert_untouched("a slow second head");
+    scene.assert_not_contacted("a slow second head");
 }
 
 /// A client that sends nothing may not speak HTTP, and gets no response.
 #[test]
-fn silence_is_answered_with_silence() {
+fn silent_client_is_closed_without_a_response() {
     let mut scene = Scene::with(HURRIED);
     let mut client = scene.client();
     assert_closed(&mut client);
@@ -86,7 +86,8 @@ fn silence_is_answered_with_silence() {
 /// Bytes that cannot become a request are refused on arrival, and not at the handshake deadline of 10 s.
 #[test]
 fn garbage_is_refused_at_once() {
-    let mut scene = Scene::listening("", "kind = \"auto\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n");
+    let mut scene =
+        Scene::with_listener("", "kind = \"auto\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n");
     for garbage in [
         b"\x16\x04\x01\x02\x00\x01\x00\x01\xfc".as_slice(),
         b"\x00",
@@ -102,8 +103,8 @@ fn garbage_is_refused_at_once() {
     ] {
         for listener in 0..2 {
             let mut client = connect(scene.relay.address_of(listener));
-            say(&mut client, garbage);
-            refused(&mut client, 400, &String::from_utf8_lossy(garbage));
+            send(&mut client, garbage);
+            expect_refusal(&mut client, 400, &String::from_utf8_lossy(garbage));
             drop(client);
             let closed = scene.relay.closed();
             assert_eq!(closed["end"], "bad_handshake", "{garbage:?}");
@@ -111,32 +112,32 @@ fn garbage_is_refused_at_once() {
         }
     }
     let mut socks = connect(scene.relay.address_of(1));
-    say(&mut socks, [5, 1, 0]);
-    refused(&mut socks, 400, "SOCKS on an HTTP listener");
+    send(&mut socks, [5, 1, 0]);
+    expect_refusal(&mut socks, 400, "SOCKS on an HTTP listener");
 }
 
 /// While the relay waited for a refused client to close, the handshake deadline kept running, ended that wait, and the
 /// event reported a timeout.
 #[test]
-fn a_refusal_stays_one_however_long_the_client_holds_on() {
+fn refused_client_that_stays_open_is_not_logged_as_timeout() {
     let mut scene = Scene::with(HURRIED);
     let mut client = scene.client();
-    say(&mut client, "GET / HTTP/7\r\n\r\n");
-    refused(&mut client, 400, "a bad head");
+    send(&mut client, "GET / HTTP/7\r\n\r\n");
+    expect_refusal(&mut client, 400, "a bad head");
     let closed = scene.relay.closed();
     assert_eq!(closed["end"], "bad_handshake", "{closed}");
     drop(client);
 }
 
 #[test]
-fn a_client_that_leaves_within_a_head_is_let_go() {
+fn half_close_within_a_head_ends_the_session() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, &scene.get("/")[..20]);
+    send(&mut client, &scene.get("/")[..20]);
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
     assert_eq!(scene.relay.closed()["end"], "left_early");
-    scene.assert_untouched("half a head");
+    scene.assert_not_contacted("half a head");
 }
 
 /// A fatal alert, handshake_failure (RFC 8446, 6.2), in a record of TLS 1.0, which every version reads.
@@ -149,37 +150,37 @@ const WHY: &str = "the client speaks TLS, and this listener does not: the proxy'
                    socks5://, not https://";
 
 #[test]
-fn a_client_hello_is_answered_by_an_alert_and_named_in_the_log() {
+fn client_hello_gets_a_tls_alert_and_is_logged() {
     for kind in ["auto", "http", "socks"] {
         let mut relay = Relay::listen(&[&format!("{kind}://127.0.0.1:0")]);
         let mut client = relay.connect();
-        say(&mut client, CLIENT_HELLO);
+        send(&mut client, CLIENT_HELLO);
         assert_eq!(read_all(&mut client), ALERT, "{kind}");
         drop(client);
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["detail"]), (&"bad_handshake".into(), &WHY.into()), "{kind}");
-        assert!(closed["seconds"].as_f64().unwrap() < 8.0, "the handshake deadline was waited for: {closed}");
+        assert!(closed["seconds"].as_f64().unwrap() < 8.0, "the relay waited for the handshake deadline: {closed}");
     }
 }
 
 /// One byte is not enough to recognise TLS.
 #[test]
-fn a_client_hello_in_pieces_is_recognised_and_other_bytes_are_not() {
+fn split_client_hello_is_recognised_and_similar_bytes_are_not() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let mut client = relay.connect();
-    say(&mut client, &CLIENT_HELLO[..1]);
-    say(&mut client, &CLIENT_HELLO[1..]);
+    send(&mut client, &CLIENT_HELLO[..1]);
+    send(&mut client, &CLIENT_HELLO[1..]);
     assert_eq!(read_all(&mut client), ALERT);
     assert_eq!(relay.closed()["detail"], WHY);
     let mut client = relay.connect();
-    say(&mut client, b"\x16\x04rest\r\n\r\n");
-    refused(&mut client, 400, "no TLS record");
+    send(&mut client, b"\x16\x04rest\r\n\r\n");
+    expect_refusal(&mut client, 400, "no TLS record");
     assert_eq!(relay.closed()["detail"], "control byte");
 }
 
 /// The URL of the proxy begins with https:// instead of http://, so curl speaks TLS to the proxy.
 #[test]
-fn curl_is_told_that_the_handshake_failed() {
+fn curl_reports_a_failed_tls_handshake() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let proxy = format!("https://{}", relay.address());
     let output = Command::new("curl").args(["-q", "-sS", "-x", &proxy, "http://192.0.2.1/"]).output().unwrap();

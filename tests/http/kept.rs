@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::harness::*;
 use crate::talk::*;
 
-/// With a pool for each thread, a request found a kept connection with a chance of one in the number of threads.
+/// All threads share one pool: with a pool for each thread, most requests did not find the kept connection.
 #[test]
 fn clients_of_all_threads_share_a_kept_connection() {
     const REQUESTS: usize = 24;
     let mut scene = Scene::with("threads = 4\n");
-    let (client, mut server) = scene.acquainted();
+    let (client, mut server) = scene.keep_alive_pair();
     drop(client);
     scene.relay.closed();
     for number in 1..REQUESTS {
@@ -21,36 +21,36 @@ fn clients_of_all_threads_share_a_kept_connection() {
         drop(client);
         let up = &scene.relay.closed()["up"];
         assert_eq!((&up["start"], &up["earlier_sessions"]), (&"reused".into(), &number.into()));
-        assert!(up["segments_out"].as_u64().unwrap() < 10, "those of one request: {up}");
+        assert!(up["segments_out"].as_u64().unwrap() < 10, "segments of one request: {up}");
     }
-    scene.assert_untouched("a request on a second connection");
+    scene.assert_not_contacted("a request on a second connection");
     let reused: Vec<_> = (0..REQUESTS).map(|_| scene.request()["reused"] == true).collect();
     assert_eq!(reused, [vec![false], vec![true; REQUESTS - 1]].concat());
     let lookups = ["hit", "miss", "stale"].map(|result| scene.lookups(result));
     assert_eq!(lookups, [REQUESTS - 1, 1, 0]);
 }
 
-/// Each connection is in use by one session at a time, whichever threads ask for it.
+/// Each connection is in use by one session at a time, also when all threads need a connection.
 #[test]
-fn clients_of_all_threads_ask_at_once() {
+fn kept_connection_serves_a_single_client_at_a_time() {
     const CLIENTS: usize = 8;
     let mut scene = Scene::with("threads = 4\n");
     for round in 0..4 {
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| scene.client()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
-            say(client, scene.get(&format!("/{round}/{number}")));
+            send(client, scene.get(&format!("/{round}/{number}")));
         }
         if round == 0 {
-            // None is free before all clients have one.
+            // No connection is free before each client has its own.
             let servers: Vec<_> = (0..CLIENTS).map(|_| scene.accept()).collect();
             servers.into_iter().for_each(|server| drop(std::thread::spawn(move || echo_paths(server))));
         }
         for (number, client) in clients.iter_mut().enumerate() {
-            assert_eq!(answer(client).1, format!("/{round}/{number}").as_bytes());
+            assert_eq!(read_response(client).1, format!("/{round}/{number}").as_bytes());
         }
         (0..CLIENTS).for_each(|_| drop(scene.request()));
     }
-    scene.assert_untouched("a request on another connection");
+    scene.assert_not_contacted("a request on another connection");
 }
 
 /// Answers each request with its path, until the relay closes.
@@ -62,23 +62,23 @@ fn echo_paths(mut server: TcpStream) {
             continue;
         }
         let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap().to_owned();
-        say(&mut server, format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}", path.len()));
+        send(&mut server, format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}", path.len()));
         head.clear();
     }
 }
 
 /// The server closes between two requests: the relay checks the connection before it writes.
 #[test]
-fn a_connection_the_server_closed_is_not_tried() {
+fn kept_connection_closed_by_the_server_is_not_used() {
     let mut scene = Scene::new();
     for close in [drop::<TcpStream>, reset] {
-        let (mut client, server) = scene.acquainted();
+        let (mut client, server) = scene.keep_alive_pair();
         close(server);
-        say(&mut client, scene.get("/second"));
+        send(&mut client, scene.get("/second"));
         let mut server = scene.accept();
         assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
-        say(&mut server, OK);
-        answered_ok(&mut client);
+        send(&mut server, OK);
+        expect_ok(&mut client);
         let requests = [scene.request(), scene.request()].map(|request| request["reused"].clone());
         assert_eq!(requests, [false, false]);
         drop(client);
@@ -86,20 +86,20 @@ fn a_connection_the_server_closed_is_not_tried() {
     }
 }
 
-/// The server closes at the arrival of the request, which the check cannot see.
+/// The server closes at the arrival of the request, after the check of the connection.
 #[test]
-fn a_request_without_effect_is_repeated_on_a_fresh_connection() {
+fn safe_request_is_retried_on_a_fresh_connection() {
     let mut scene = Scene::new();
     for close in [drop::<TcpStream>, reset] {
-        let (mut client, mut server) = scene.acquainted();
+        let (mut client, mut server) = scene.keep_alive_pair();
         scene.request();
-        say(&mut client, scene.get("/second"));
+        send(&mut client, scene.get("/second"));
         assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
         close(server);
         let mut server = scene.accept();
         assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
-        say(&mut server, OK);
-        answered_ok(&mut client);
+        send(&mut server, OK);
+        expect_ok(&mut client);
         let request = scene.request();
         assert_eq!((&request["status"], &request["reused"]), (&200.into(), &false.into()));
         drop(client);
@@ -109,34 +109,34 @@ fn a_request_without_effect_is_repeated_on_a_fresh_connection() {
 
 /// A partial response proves that the server has taken the request: the relay does not repeat it.
 #[test]
-fn a_request_is_not_repeated_once_the_answer_has_begun() {
+fn request_is_not_retried_after_the_response_has_begun() {
     let mut scene = Scene::new();
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     scene.request();
-    say(&mut client, scene.get("/second"));
+    send(&mut client, scene.get("/second"));
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 2");
+    send(&mut server, "HTTP/1.1 2");
     drop(server);
-    refused(&mut client, 502, "half a head");
+    expect_refusal(&mut client, 502, "half a head");
     drop(client);
     assert_eq!(scene.request()["status"], 502);
     assert_eq!(scene.relay.closed()["end"], "reset");
-    scene.assert_untouched("a repeated request");
+    scene.assert_not_contacted("a repeated request");
 }
 
 #[test]
-fn a_request_with_an_effect_never_goes_on_a_kept_connection() {
+fn unsafe_requests_do_not_use_kept_connections() {
     let mut scene = Scene::new();
-    let (mut client, mut kept) = scene.acquainted();
+    let (mut client, mut kept) = scene.keep_alive_pair();
     scene.request();
     for method in ["POST", "PUT", "DELETE", "PATCH"] {
         let request = scene.post("Content-Length: 5\r\n").replacen("POST", method, 1);
-        say(&mut client, request + "hello");
+        send(&mut client, request + "hello");
         let mut fresh = scene.accept();
         assert_eq!(Head::read(&mut fresh).line(), format!("{method} /form HTTP/1.1"));
         assert_eq!(read_exactly(&mut fresh, 5), b"hello");
-        say(&mut fresh, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
-        answered_ok(&mut client);
+        send(&mut fresh, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        expect_ok(&mut client);
         let request = scene.request();
         assert_eq!((&request["method"], &request["reused"]), (&method.into(), &false.into()));
     }
@@ -147,83 +147,83 @@ fn a_request_with_an_effect_never_goes_on_a_kept_connection() {
 
 /// A request that fails on a fresh connection is not repeated, because the server may have processed it.
 #[test]
-fn nothing_is_repeated_after_a_fresh_connection() {
+fn failed_request_on_a_fresh_connection_is_not_retried() {
     let mut scene = Scene::new();
     for request in [scene.get("/"), scene.post("Content-Length: 0\r\n")] {
         let mut client = scene.client();
-        say(&mut client, request);
+        send(&mut client, request);
         let mut server = scene.accept();
         Head::read(&mut server);
         drop(server);
-        refused(&mut client, 502, "no answer");
+        expect_refusal(&mut client, 502, "no answer");
         drop(client);
         assert_eq!(scene.relay.closed()["end"], "reset");
-        scene.assert_untouched("a repeated request");
+        scene.assert_not_contacted("a repeated request");
     }
 }
 
 #[test]
 fn kept_connections_expire() {
     let scene = Scene::with("[timeouts]\nkept_idle = \"100ms\"\n");
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     assert_closed(&mut server);
-    say(&mut client, scene.get("/second"));
+    send(&mut client, scene.get("/second"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
 }
 
-/// The limit is one of the process: each of the threads kept as many.
+/// The limit applies to the process; a limit for each thread would keep four times as many connections.
 #[test]
-fn no_more_are_kept_than_configured() {
+fn number_of_kept_connections_is_limited() {
     let mut scene = Scene::with("threads = 4\n[limits]\nkept_connections = 1\n");
     let mut pairs = Vec::new();
     for _ in 0..8 {
         let mut client = scene.client();
-        say(&mut client, scene.get("/"));
+        send(&mut client, scene.get("/"));
         let mut server = scene.accept();
         Head::read(&mut server);
         pairs.push((client, server));
     }
     for (client, server) in &mut pairs {
-        say(server, OK);
-        answered_ok(client);
+        send(server, OK);
+        expect_ok(client);
         scene.request();
     }
     pairs[1..].iter_mut().for_each(|(_, server)| assert_closed(server));
     pairs[0].1.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    let still_there = pairs[0].1.peek(&mut [0]).map_err(|error| error.kind());
-    assert_eq!(still_there, Err(std::io::ErrorKind::WouldBlock));
+    let peeked = pairs[0].1.peek(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(peeked, Err(std::io::ErrorKind::WouldBlock));
 
     let scene = Scene::with("[limits]\nkept_connections = 0\n");
-    let (_client, mut server) = scene.acquainted();
+    let (_client, mut server) = scene.keep_alive_pair();
     assert_closed(&mut server);
 }
 
 #[test]
-fn an_idle_client_is_let_go() {
+fn idle_client_is_closed_after_keep_alive() {
     let mut scene = Scene::with("[timeouts]\nkeep_alive = \"300ms\"\n");
-    let (mut client, _server) = scene.acquainted();
+    let (mut client, _server) = scene.keep_alive_pair();
     assert_closed(&mut client);
     assert_eq!(scene.relay.closed()["end"], "idle");
 }
 
 /// A listener that denies a server must not use a connection to it that another listener has dialled.
 #[test]
-fn a_kept_connection_is_no_way_around_a_ban() {
+fn kept_connection_does_not_bypass_a_deny_rule() {
     let banned = "kind = \"http\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\"]\n";
-    let mut scene = Scene::listening("threads = 4\n", banned);
-    let (_client, mut server) = scene.acquainted();
+    let mut scene = Scene::with_listener("threads = 4\n", banned);
+    let (_client, mut server) = scene.keep_alive_pair();
     scene.request();
     let mut banned = connect(scene.relay.address_of(1));
-    say(&mut banned, scene.get("/secret"));
-    let said =
+    send(&mut banned, scene.get("/secret"));
+    let reached =
         eventually("an answer", || is_readable(&banned).then_some("no").or(is_readable(&server).then_some("yes")));
-    assert_eq!(said, "no", "the forbidden server was asked");
+    assert_eq!(reached, "no", "the forbidden server got the request");
     banned.set_nonblocking(false).unwrap();
     server.set_nonblocking(false).unwrap();
-    let (head, _) = refused(&mut banned, 403, "a forbidden server");
+    let (head, _) = expect_refusal(&mut banned, 403, "a forbidden server");
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=destination_ip_prohibited"));
     drop(banned);
     assert_eq!(scene.relay.closed()["end"], "denied");
@@ -235,7 +235,7 @@ fn a_kept_connection_is_no_way_around_a_ban() {
 /// NTLM and Negotiate (RFC 4559) authenticate the connection, not the request: the next client on the connection would
 /// act as the authenticated user.
 #[test]
-fn a_connection_with_a_name_on_it_is_not_shared() {
+fn connection_with_ntlm_or_negotiate_is_not_shared() {
     for (asked, answered) in [
         ("Authorization: Negotiate YII=\r\n", ""),
         ("Authorization: NTLM TlRM\r\n", ""),
@@ -244,23 +244,23 @@ fn a_connection_with_a_name_on_it_is_not_shared() {
     ] {
         let mut scene = Scene::with("threads = 4\n");
         let mut client = scene.client();
-        say(&mut client, scene.get("/mine").replace("\r\n\r\n", &format!("\r\n{asked}\r\n")));
+        send(&mut client, scene.get("/mine").replace("\r\n\r\n", &format!("\r\n{asked}\r\n")));
         let mut server = scene.accept();
         Head::read(&mut server);
-        say(&mut server, OK.replace("\r\n\r\n", &format!("\r\n{answered}\r\n")));
-        answered_ok(&mut client);
+        send(&mut server, OK.replace("\r\n\r\n", &format!("\r\n{answered}\r\n")));
+        expect_ok(&mut client);
         scene.request();
         let mut other = scene.client();
-        say(&mut other, scene.get("/theirs"));
+        send(&mut other, scene.get("/theirs"));
         let mut own = eventually("the other client's request", || {
-            assert!(!is_readable(&server), "{asked}{answered}: the other client is on the first one's connection");
+            assert!(!is_readable(&server), "{asked}{answered}: the other client uses the first client's connection");
             scene.listener.accept().ok()
         })
         .0;
         own.set_nonblocking(false).unwrap();
         assert_eq!(Head::read(&mut own).line(), "GET /theirs HTTP/1.1");
-        say(&mut own, OK);
-        answered_ok(&mut other);
+        send(&mut own, OK);
+        expect_ok(&mut other);
     }
 }
 

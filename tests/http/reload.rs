@@ -1,5 +1,5 @@
-//! Reload and drain of keep-alive connections: requests use the new configuration, connections of the old one close,
-//! and SIGTERM closes idle sessions at once and busy ones after their response.
+//! Reload and drain of keep-alive connections: requests use the new configuration, the relay closes connections of the old
+//! configuration, and SIGTERM closes idle sessions at once and busy sessions after their response.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -7,14 +7,14 @@ use super::harness::*;
 use super::talk::*;
 
 /// A relay whose configuration file changes, and a server (or an HTTP hop) of the test.
-struct Changing {
+struct ReloadScene {
     relay: Relay,
     listener: TcpListener,
     address: SocketAddr,
     folder: Folder,
 }
 
-impl Changing {
+impl ReloadScene {
     /// `settings` returns top-level keys and tables for the address of the server.
     fn with(settings: impl Fn(SocketAddr) -> String) -> Self {
         let (folder, (listener, address)) = (Folder::new(), server());
@@ -40,43 +40,43 @@ impl Changing {
     }
 
     /// Sends a request for which the relay must dial. Returns the head of the request and the dialled connection.
-    fn asks_anew(&mut self, client: &mut TcpStream) -> (Head, TcpStream) {
-        say(client, get(self.address, "/"));
+    fn request_on_new_connection(&mut self, client: &mut TcpStream) -> (Head, TcpStream) {
+        send(client, get(self.address, "/"));
         let mut server = accept(&self.listener);
         let head = Head::read(&mut server);
-        say(&mut server, OK);
-        answered_ok(client);
+        send(&mut server, OK);
+        expect_ok(client);
         // The event shows that other threads can take the connection.
         self.relay.next(|event| event["event"] == "request");
         (head, server)
     }
 }
 
-/// Checks that a reload which changes a property of a kept connection replaces it: new clients, and those that stay, get a new
-/// connection, and the old one is closed.
+/// Checks that a reload which changes a property of a kept connection replaces the connection: new and connected clients get
+/// a new connection, and the old connection is closed.
 fn check_replaced(
-    what: &str,
+    case: &str,
     settings: impl Fn(SocketAddr, bool) -> String,
-    differs: impl Fn(&Head, &TcpStream) -> String,
+    property: impl Fn(&Head, &TcpStream) -> String,
 ) {
-    let mut scene = Changing::with(|address| settings(address, false));
-    let mut stays = scene.relay.connect();
-    let (head, mut before) = scene.asks_anew(&mut stays);
-    let then = differs(&head, &before);
+    let mut scene = ReloadScene::with(|address| settings(address, false));
+    let mut connected = scene.relay.connect();
+    let (head, mut before) = scene.request_on_new_connection(&mut connected);
+    let old_property = property(&head, &before);
     scene.reload(|address| settings(address, true));
     assert_closed(&mut before);
-    let (head, mut now) = scene.asks_anew(&mut stays);
-    assert_ne!(differs(&head, &now), then, "{what}: the client that stays goes by the old configuration");
+    let (head, mut now) = scene.request_on_new_connection(&mut connected);
+    assert_ne!(property(&head, &now), old_property, "{case}: the connected client uses the old configuration");
     // The connection of the new configuration is kept for other clients.
     let mut other = scene.relay.connect();
-    say(&mut other, get(scene.address, "/other"));
-    assert_eq!(Head::read(&mut now).line().split(' ').nth(1).unwrap().rsplit('/').next(), Some("other"), "{what}");
-    say(&mut now, OK);
-    answered_ok(&mut other);
+    send(&mut other, get(scene.address, "/other"));
+    assert_eq!(Head::read(&mut now).line().split(' ').nth(1).unwrap().rsplit('/').next(), Some("other"), "{case}");
+    send(&mut now, OK);
+    expect_ok(&mut other);
 }
 
 #[test]
-fn other_credentials_for_a_hop_need_another_connection() {
+fn changed_hop_credentials_replace_kept_connections() {
     check_replaced(
         "credentials",
         |hop, changed| format!("forward = [\"http://me:{}@{hop}\"]\n", if changed { "new" } else { "old" }),
@@ -85,7 +85,7 @@ fn other_credentials_for_a_hop_need_another_connection() {
 }
 
 #[test]
-fn another_profile_of_a_hop_needs_another_connection() {
+fn changed_hop_profile_replaces_kept_connections() {
     check_replaced(
         "profile of a hop",
         |hop, changed| {
@@ -97,7 +97,7 @@ fn another_profile_of_a_hop_needs_another_connection() {
 }
 
 #[test]
-fn another_profile_of_targets_needs_another_connection() {
+fn changed_target_profile_replaces_kept_connections() {
     check_replaced(
         "profile of targets",
         |_, changed| {
@@ -108,72 +108,72 @@ fn another_profile_of_targets_needs_another_connection() {
     );
 }
 
-/// No session can ask for a connection by a hop that the configuration has no more, so it is closed at the reload.
+/// No session can use a connection of a removed hop, so the reload closes the connection.
 #[test]
-fn a_hop_that_is_gone_takes_its_connections_along() {
-    let mut scene = Changing::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
+fn connections_of_a_removed_hop_are_closed() {
+    let mut scene = ReloadScene::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
     let mut client = scene.relay.connect();
-    let (_, mut kept) = scene.asks_anew(&mut client);
+    let (_, mut kept) = scene.request_on_new_connection(&mut client);
     scene.reload(|_| String::new());
     assert_closed(&mut kept);
 }
 
-/// A session that began under the old configuration does not bring a connection back that this reload has ruled out.
+/// A session that began under the old configuration does not return a connection of the removed hop to the pool.
 #[test]
-fn a_request_across_a_reload_leaves_no_connection_of_a_hop_that_is_gone() {
-    let mut scene = Changing::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
+fn request_during_a_reload_keeps_no_connection_of_a_removed_hop() {
+    let mut scene = ReloadScene::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
     let mut client = scene.relay.connect();
-    say(&mut client, get(scene.address, "/"));
+    send(&mut client, get(scene.address, "/"));
     let mut server = accept(&scene.listener);
     Head::read(&mut server);
     scene.reload(|_| String::new());
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
     assert_closed(&mut server);
 }
 
-/// A reload that does not change the profile keeps the connection.
+/// A reload that does not change the profile of a connection keeps the connection.
 #[test]
-fn a_reload_that_changes_nothing_closes_nothing() {
-    let mut scene = Changing::with(|_| "[profile.other]\nbind = \"127.0.0.2\"\n".to_owned());
+fn unrelated_reload_keeps_connections() {
+    let mut scene = ReloadScene::with(|_| "[profile.other]\nbind = \"127.0.0.2\"\n".to_owned());
     let mut client = scene.relay.connect();
-    let (_, mut server) = scene.asks_anew(&mut client);
+    let (_, mut server) = scene.request_on_new_connection(&mut client);
     scene.reload(|_| "[profile.other]\nbind = \"127.0.0.3\"\n".to_owned());
-    say(&mut client, get(scene.address, "/again"));
+    send(&mut client, get(scene.address, "/again"));
     assert_eq!(Head::read(&mut server).line(), "GET /again HTTP/1.1");
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
 }
 
 /// A target that a reload denies is denied to connected clients as well.
 #[test]
-fn a_client_that_stays_is_judged_by_the_new_rules() {
-    let mut scene = Changing::with(|_| String::new());
+fn new_rules_apply_to_connected_clients() {
+    let mut scene = ReloadScene::with(|_| String::new());
     let mut client = scene.relay.connect();
-    let (_, _server) = scene.asks_anew(&mut client);
-    scene.reload_text(Changing::text("") + "deny = [\"127.0.0.0/8\"]\n");
-    say(&mut client, get(scene.address, "/forbidden"));
-    refused(&mut client, 403, "a target that is forbidden now");
+    let (_, _server) = scene.request_on_new_connection(&mut client);
+    scene.reload_text(ReloadScene::text("") + "deny = [\"127.0.0.0/8\"]\n");
+    send(&mut client, get(scene.address, "/forbidden"));
+    expect_refusal(&mut client, 403, "a target that is forbidden now");
 }
 
 /// The reload removes the listener of the client.
 #[test]
-fn a_client_of_a_listener_that_is_gone_is_turned_away() {
-    let mut scene = Changing::with(|_| String::new());
+fn client_of_a_removed_listener_gets_503() {
+    let mut scene = ReloadScene::with(|_| String::new());
     let mut client = scene.relay.connect();
-    let (_, _server) = scene.asks_anew(&mut client);
-    scene.reload_text(Changing::text("").replace("door", "gate"));
-    say(&mut client, get(scene.address, "/again"));
-    refused(&mut client, 503, "its listener is gone");
+    let (_, _server) = scene.request_on_new_connection(&mut client);
+    scene.reload_text(ReloadScene::text("").replace("door", "gate"));
+    send(&mut client, get(scene.address, "/again"));
+    expect_refusal(&mut client, 503, "its listener is gone");
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "finished");
 }
 
 /// The drain deadline is 30 seconds, longer than any test waits.
 #[test]
-fn an_idle_session_ends_at_once() {
+fn sigterm_ends_an_idle_session_at_once() {
     let mut scene = Scene::new();
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     scene.relay.signal("TERM");
     assert_closed(&mut client);
     assert_closed(&mut server);
@@ -183,19 +183,19 @@ fn an_idle_session_ends_at_once() {
 }
 
 #[test]
-fn a_session_in_the_middle_of_an_answer_finishes_it() {
+fn sigterm_lets_a_running_response_finish() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegin");
+    send(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegin");
     Head::read(&mut client);
     scene.relay.signal("TERM");
     let draining = scene.relay.next(|event| event["event"] == "draining");
     assert_eq!(draining["open"], 1);
     let body = pattern(999_995);
-    say(&mut server, &body);
+    send(&mut server, &body);
     assert_eq!(read_exactly(&mut client, 5), b"begin");
     assert!(read_exactly(&mut client, body.len()) == body);
     assert_closed(&mut client);
@@ -206,30 +206,30 @@ fn a_session_in_the_middle_of_an_answer_finishes_it() {
 
 /// The relay has sent the request to the server, and waits for the response.
 #[test]
-fn a_session_that_waits_for_its_answer_gets_it() {
+fn sigterm_lets_a_pending_response_arrive() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
     scene.relay.signal("TERM");
     scene.relay.next(|event| event["event"] == "draining");
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
     assert_closed(&mut client);
     assert_eq!(scene.relay.exit_code(), Some(0));
     assert_eq!(scene.relay.closed()["end"], "finished");
 }
 
-/// At the deadline unfinished responses are cut off, in a way that does not look like their end.
+/// At the deadline the relay resets unfinished responses, so that no client treats them as complete.
 #[test]
-fn the_deadline_cuts_off() {
+fn drain_deadline_resets_unfinished_responses() {
     let mut scene = Scene::with("[timeouts]\ndrain = \"300ms\"\n");
     let mut client = scene.client();
-    say(&mut client, scene.get("/"));
+    send(&mut client, scene.get("/"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.1 200 OK\r\n\r\nbegin");
+    send(&mut server, "HTTP/1.1 200 OK\r\n\r\nbegin");
     Head::read(&mut client);
     assert_eq!(read_exactly(&mut client, 5), b"begin");
     scene.relay.signal("TERM");

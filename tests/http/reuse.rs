@@ -6,7 +6,7 @@ use crate::harness::*;
 use crate::talk::*;
 
 #[test]
-fn one_client_connection_leads_to_many_servers() {
+fn one_client_connection_reaches_several_servers() {
     let mut scene = Scene::new();
     let (other_listener, other) = server();
     let first = scene.server;
@@ -17,13 +17,13 @@ fn one_client_connection_leads_to_many_servers() {
         for (address, listener, stream) in
             [(first, &scene.listener, &mut at_first), (other, &other_listener, &mut at_other)]
         {
-            say(&mut client, get(address, &format!("/{round}?secret=1")));
+            send(&mut client, get(address, &format!("/{round}?secret=1")));
             let stream = stream.get_or_insert_with(|| accept(listener));
             let head = Head::read(stream);
             assert_eq!(head.line(), format!("GET /{round}?secret=1 HTTP/1.1"));
             assert_eq!(head.all("Host"), [address.to_string()]);
-            say(stream, OK);
-            answered_ok(&mut client);
+            send(stream, OK);
+            expect_ok(&mut client);
             let request = scene.relay.next(|event| event["event"] == "request");
             assert_eq!(request["url"], format!("http://{address}/{round}"), "the query is not logged");
             assert_eq!((&request["method"], &request["status"]), (&"GET".into(), &200.into()));
@@ -34,7 +34,7 @@ fn one_client_connection_leads_to_many_servers() {
     let closed = scene.relay.closed();
     assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &other.to_string().into()));
     assert_eq!(closed["up"]["start"], "cold", "the first request's connection");
-    assert!(closed["up"]["segments_out"].as_u64().unwrap() >= 6, "those of all requests: {}", closed["up"]);
+    assert!(closed["up"]["segments_out"].as_u64().unwrap() >= 6, "segments of all requests: {}", closed["up"]);
 }
 
 #[test]
@@ -43,60 +43,60 @@ fn pipelined_requests_are_answered_in_order() {
     let (other_listener, other) = server();
     let mut client = scene.client();
     let posted = scene.post("Content-Length: 5\r\n") + "hello";
-    say(&mut client, scene.get("/1") + &get(other, "/2") + &posted + &get(other, "/4"));
+    send(&mut client, scene.get("/1") + &get(other, "/2") + &posted + &get(other, "/4"));
 
     let mut first = scene.accept();
     assert_eq!(Head::read(&mut first).line(), "GET /1 HTTP/1.1");
-    assert!(!is_waiting(&other_listener), "the second request went before the first was answered");
-    say(&mut first, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1");
+    assert!(!is_waiting(&other_listener), "the second request was sent before the response to the first");
+    send(&mut first, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1");
     let mut second = accept(&other_listener);
     assert_eq!(Head::read(&mut second).line(), "GET /2 HTTP/1.1");
-    say(&mut second, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n");
+    send(&mut second, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n");
     let mut third = scene.accept();
     assert_eq!(Head::read(&mut third).line(), "POST /form HTTP/1.1");
     assert_eq!(read_exactly(&mut third, 5), b"hello");
-    say(&mut third, "HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n3");
+    send(&mut third, "HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n3");
     assert_eq!(Head::read(&mut second).line(), "GET /4 HTTP/1.1");
-    say(&mut second, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n4");
+    send(&mut second, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n4");
     drop(second);
 
-    let answers: Vec<_> = (0..4).map(|_| answer(&mut client)).collect();
+    let answers: Vec<_> = (0..4).map(|_| read_response(&mut client)).collect();
     assert_eq!(answers.iter().map(|(head, _)| head.status()).collect::<Vec<_>>(), [200, 200, 404, 200]);
     assert_eq!(answers.into_iter().flat_map(|(_, body)| body).collect::<Vec<_>>(), b"1234");
     assert_closed(&mut client);
 }
 
 /// Sends two requests; between them the server makes its connection unusable.
-fn assert_not_reused(what: &str, last_answer: &str, closes: bool) {
+fn assert_not_reused(case: &str, last_answer: &str, closes: bool) {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/first"));
+    send(&mut client, scene.get("/first"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, last_answer);
+    send(&mut server, last_answer);
     if closes {
         server.shutdown(std::net::Shutdown::Write).unwrap();
     }
-    let (head, body) = answer(&mut client);
-    assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{what}");
+    let (head, body) = read_response(&mut client);
+    assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{case}");
     if head.get("Connection") == Some("close") {
         assert_closed(&mut client);
         client = scene.client();
     }
-    say(&mut client, scene.get("/second"));
+    send(&mut client, scene.get("/second"));
     let mut second = scene.accept();
-    assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1", "{what}");
-    say(&mut second, OK);
-    answered_ok(&mut client);
+    assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1", "{case}");
+    send(&mut second, OK);
+    expect_ok(&mut client);
     assert_closed(&mut server);
     for _ in 0..2 {
         let request = scene.request();
-        assert_eq!((&request["status"], &request["reused"]), (&200.into(), &false.into()), "{what}");
+        assert_eq!((&request["status"], &request["reused"]), (&200.into(), &false.into()), "{case}");
     }
 }
 
 #[test]
-fn connections_that_end_with_their_answer_are_not_used_again() {
+fn connections_that_end_with_the_response_are_not_reused() {
     assert_not_reused(
         "Connection: close",
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
@@ -112,9 +112,9 @@ fn connections_that_end_with_their_answer_are_not_used_again() {
     assert_not_reused("closed afterwards", OK, true);
 }
 
-/// Bytes without a request would be taken for the response to the next request, perhaps of another client.
+/// Bytes without a request would become the response to the next request, perhaps of another client.
 #[test]
-fn connections_with_unexpected_bytes_are_not_used_again() {
+fn connections_with_unexpected_bytes_are_not_reused() {
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     assert_not_reused("bytes behind a length", &format!("{OK}{evil}"), false);
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
@@ -122,45 +122,45 @@ fn connections_with_unexpected_bytes_are_not_used_again() {
 }
 
 #[test]
-fn bytes_behind_an_answer_without_a_body_spoil_its_connection() {
+fn connection_with_bytes_after_a_head_response_is_not_reused() {
     let scene = Scene::new();
-    let (mut client, mut server) = scene.acquainted();
+    let (mut client, mut server) = scene.keep_alive_pair();
     let host = scene.server;
-    say(&mut client, format!("HEAD http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    send(&mut client, format!("HEAD http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     Head::read(&mut server);
-    say(&mut server, OK);
+    send(&mut server, OK);
     assert_eq!(Head::read(&mut client).get("Content-Length"), Some("2"));
-    say(&mut client, scene.get("/second"));
+    send(&mut client, scene.get("/second"));
     let mut second = scene.accept();
     assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1");
-    say(&mut second, OK);
-    answered_ok(&mut client);
+    send(&mut second, OK);
+    expect_ok(&mut client);
     assert_closed(&mut server);
 }
 
 #[test]
-fn an_http_1_0_server_that_stays_is_asked_again() {
+fn http_1_0_keep_alive_connection_is_reused() {
     let scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, scene.get("/first"));
+    send(&mut client, scene.get("/first"));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok");
-    answered_ok(&mut client);
+    send(&mut server, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok");
+    expect_ok(&mut client);
     scene.exchange(&mut client, &mut server, "/second");
 }
 
 #[test]
-fn a_client_that_says_close_is_closed_and_the_server_stays() {
+fn connection_close_of_the_client_keeps_the_server_connection() {
     let mut scene = Scene::with("threads = 4\n");
     for fields in ["Connection: close", "Proxy-Connection: close"] {
         let mut client = scene.client();
-        say(&mut client, scene.get("/last").replace("\r\n\r\n", &format!("\r\n{fields}\r\n\r\n")));
+        send(&mut client, scene.get("/last").replace("\r\n\r\n", &format!("\r\n{fields}\r\n\r\n")));
         let mut server = scene.accept();
         let head = Head::read(&mut server);
         assert_eq!((head.all("Connection").len(), head.all("Proxy-Connection").len()), (0, 0), "{}", head.0);
-        say(&mut server, OK);
-        let (head, body) = answer(&mut client);
+        send(&mut server, OK);
+        let (head, body) = read_response(&mut client);
         assert_eq!((head.get("Connection"), body.as_slice()), (Some("close"), b"ok".as_slice()));
         assert_closed(&mut client);
         drop(client);

@@ -28,11 +28,11 @@ impl Scene {
 
     /// `settings` are lines of the configuration file: top-level keys first, then tables.
     pub fn with(settings: &str) -> Self {
-        Self::listening(settings, "kind = \"auto\"\n")
+        Self::with_listener(settings, "kind = \"auto\"\n")
     }
 
     /// `entrance` has further lines of the `[[listener]]`.
-    pub fn listening(settings: &str, entrance: &str) -> Self {
+    pub fn with_listener(settings: &str, entrance: &str) -> Self {
         let folder = Folder::new();
         let text = format!("version = 1\n{settings}\n[[listener]]\nbind = \"127.0.0.1:0\"\n{entrance}");
         let listeners = text.matches("[[listener]]").count();
@@ -63,22 +63,22 @@ impl Scene {
 
     /// Sends a request; the server reads the head and responds.
     pub fn exchange(&self, client: &mut TcpStream, server: &mut TcpStream, path: &str) -> Head {
-        say(client, self.get(path));
-        let asked = Head::read(server);
-        assert_eq!(asked.line(), format!("GET {path} HTTP/1.1"));
-        say(server, OK);
-        answered_ok(client);
-        asked
+        send(client, self.get(path));
+        let request = Head::read(server);
+        assert_eq!(request.line(), format!("GET {path} HTTP/1.1"));
+        send(server, OK);
+        expect_ok(client);
+        request
     }
 
     /// A client and a server after one exchange, over connections that both stay open.
-    pub fn acquainted(&self) -> (TcpStream, TcpStream) {
+    pub fn keep_alive_pair(&self) -> (TcpStream, TcpStream) {
         let mut client = self.client();
-        say(&mut client, self.get("/first"));
+        send(&mut client, self.get("/first"));
         let mut server = self.accept();
         Head::read(&mut server);
-        say(&mut server, OK);
-        answered_ok(&mut client);
+        send(&mut server, OK);
+        expect_ok(&mut client);
         (client, server)
     }
 
@@ -95,7 +95,7 @@ impl Scene {
     }
 
     /// Asserts that the relay has not connected to the server.
-    pub fn assert_untouched(&self, why: &str) {
+    pub fn assert_not_contacted(&self, why: &str) {
         assert!(!is_waiting(&self.listener), "{why:?} reached the server");
     }
 }
@@ -111,11 +111,11 @@ pub fn is_waiting(listener: &TcpListener) -> bool {
     listener.accept().is_ok()
 }
 
-pub fn say(stream: &mut TcpStream, words: impl AsRef<[u8]>) {
-    stream.write_all(words.as_ref()).unwrap();
+pub fn send(stream: &mut TcpStream, bytes: impl AsRef<[u8]>) {
+    stream.write_all(bytes.as_ref()).unwrap();
 }
 
-/// The head of a request or an answer.
+/// The head of a request or a response.
 pub struct Head(pub String);
 
 impl Head {
@@ -142,7 +142,7 @@ impl Head {
 }
 
 /// Reads a response and its body, which ends by length, by chunks or with the connection.
-pub fn answer(stream: &mut TcpStream) -> (Head, Vec<u8>) {
+pub fn read_response(stream: &mut TcpStream) -> (Head, Vec<u8>) {
     let head = Head::read(stream);
     let body = match (head.get("Content-Length"), head.get("Transfer-Encoding")) {
         (Some(length), None) => read_exactly(stream, length.parse().unwrap()),
@@ -154,8 +154,8 @@ pub fn answer(stream: &mut TcpStream) -> (Head, Vec<u8>) {
 }
 
 /// Asserts that the client got [`OK`].
-pub fn answered_ok(client: &mut TcpStream) {
-    let (head, body) = answer(client);
+pub fn expect_ok(client: &mut TcpStream) {
+    let (head, body) = read_response(client);
     assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{}", head.0);
 }
 
@@ -197,7 +197,7 @@ pub fn assert_closed(stream: &mut TcpStream) {
 }
 
 /// Asserts a refusal with a page, after which the relay closes.
-pub fn refused(client: &mut TcpStream, status: u16, why: &str) -> (Head, String) {
+pub fn expect_refusal(client: &mut TcpStream, status: u16, why: &str) -> (Head, String) {
     let head = Head::read(client);
     let page = String::from_utf8(read_all(client)).unwrap();
     assert_eq!(head.status(), status, "{why:?}: {}", head.0);

@@ -1,4 +1,4 @@
-//! Connections that end too soon, on either side: no receiver may take a part for the whole.
+//! Connections that end too soon, on either side: no receiver may treat a partial message as complete.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -12,24 +12,24 @@ const BETWEEN_CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\
 const BEFORE_TRAILERS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n0\r\n";
 const UNTIL_CLOSE: &str = "HTTP/1.1 200 OK\r\n\r\nbegin";
 
-fn asked(scene: &Scene, request: &str) -> (TcpStream, TcpStream) {
+fn start_request(scene: &Scene, request: &str) -> (TcpStream, TcpStream) {
     let mut client = scene.client();
-    say(&mut client, request);
+    send(&mut client, request);
     let mut server = scene.accept();
     Head::read(&mut server);
     (client, server)
 }
 
 #[test]
-fn half_an_answer_does_not_look_whole() {
+fn truncated_response_resets_the_client() {
     let mut scene = Scene::new();
     let host = scene.server;
     let old = format!("GET http://{host}/ HTTP/1.0\r\n\r\n");
     for ask in [scene.get("/"), old] {
         for begun in [LENGTH, CHUNKED, BETWEEN_CHUNKS, BEFORE_TRAILERS] {
             for (close, end) in [(drop::<TcpStream> as fn(TcpStream), "server_lost"), (reset, "reset_by_server")] {
-                let (mut client, mut server) = asked(&scene, &ask);
-                say(&mut server, begun);
+                let (mut client, mut server) = start_request(&scene, &ask);
+                send(&mut server, begun);
                 Head::read(&mut client);
                 close(server);
                 let (heard, ending) = hear_out(&mut client);
@@ -46,7 +46,7 @@ fn half_an_answer_does_not_look_whole() {
 /// An HTTP/1.0 client detects the end of a body only by the end of the connection. Chunks that were passed on without
 /// their framing ended in an orderly way when the relay was killed, and half of a body looked complete.
 #[test]
-fn half_an_answer_of_a_relay_that_is_killed_does_not_look_whole() {
+fn killed_relay_resets_a_truncated_response() {
     for (version, begun) in [
         ("1.1", UNTIL_CLOSE),
         ("1.0", UNTIL_CLOSE),
@@ -57,8 +57,8 @@ fn half_an_answer_of_a_relay_that_is_killed_does_not_look_whole() {
         let scene = Scene::new();
         let host = scene.server;
         let ask = format!("GET http://{host}/ HTTP/{version}\r\nHost: {host}\r\n\r\n");
-        let (mut client, mut server) = asked(&scene, &ask);
-        say(&mut server, begun);
+        let (mut client, mut server) = start_request(&scene, &ask);
+        send(&mut server, begun);
         Head::read(&mut client);
         assert_eq!(read_exactly(&mut client, 5), b"begin");
         scene.relay.signal("KILL");
@@ -68,11 +68,11 @@ fn half_an_answer_of_a_relay_that_is_killed_does_not_look_whole() {
 
 /// A head without its body is an incomplete response.
 #[test]
-fn a_head_alone_does_not_look_like_an_empty_answer() {
+fn killed_relay_resets_the_client_after_a_head_alone() {
     for head in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
         let scene = Scene::new();
-        let (mut client, mut server) = asked(&scene, &format!("GET http://{}/ HTTP/1.0\r\n\r\n", scene.server));
-        say(&mut server, head);
+        let (mut client, mut server) = start_request(&scene, &format!("GET http://{}/ HTTP/1.0\r\n\r\n", scene.server));
+        send(&mut server, head);
         Head::read(&mut client);
         scene.relay.signal("KILL");
         assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset), "{head:?}");
@@ -81,10 +81,10 @@ fn a_head_alone_does_not_look_like_an_empty_answer() {
 
 /// A reset is no valid end of a body.
 #[test]
-fn a_body_until_the_end_that_is_reset_does_not_look_whole() {
+fn server_reset_of_a_close_delimited_body_resets_the_client() {
     let mut scene = Scene::new();
-    let (mut client, mut server) = asked(&scene, &scene.get("/"));
-    say(&mut server, UNTIL_CLOSE);
+    let (mut client, mut server) = start_request(&scene, &scene.get("/"));
+    send(&mut server, UNTIL_CLOSE);
     Head::read(&mut client);
     reset(server);
     assert_eq!(hear_out(&mut client).1, Ending::Reset);
@@ -94,15 +94,15 @@ fn a_body_until_the_end_that_is_reset_does_not_look_whole() {
 /// The kernel reports a reset once. When the upload got the error first, the response's body saw a plain end of stream
 /// after it (tcp(7): the error is pending, then cleared) and counted as complete. Either direction may get the error.
 #[test]
-fn a_reset_that_the_upload_heard_of_ends_the_answer_too() {
+fn server_reset_during_an_upload_also_ends_the_response() {
     let mut scene = Scene::new();
     for round in 0..16 {
-        let (mut client, mut server) = asked(&scene, &scene.post("Content-Length: 1000000000\r\n"));
+        let (mut client, mut server) = start_request(&scene, &scene.post("Content-Length: 1000000000\r\n"));
         let writer = {
             let mut client = client.try_clone().unwrap();
             std::thread::spawn(move || while client.write_all(&[0; 65_536]).is_ok() {})
         };
-        say(&mut server, UNTIL_CLOSE);
+        send(&mut server, UNTIL_CLOSE);
         Head::read(&mut client);
         read_exactly(&mut client, 5);
         read_exactly(&mut server, 200_000);
@@ -115,11 +115,11 @@ fn a_reset_that_the_upload_heard_of_ends_the_answer_too() {
 
 /// The server stops in the middle of its response: the relay's error page must not become part of the response's body.
 #[test]
-fn a_stalled_answer_gets_no_error_page_into_its_body() {
+fn stalled_response_body_gets_no_error_page() {
     let mut scene = Scene::with("[timeouts]\nidle = \"1500ms\"\n");
     for begun in [LENGTH, CHUNKED, UNTIL_CLOSE] {
-        let (mut client, mut server) = asked(&scene, &scene.get("/"));
-        say(&mut server, begun);
+        let (mut client, mut server) = start_request(&scene, &scene.get("/"));
+        send(&mut server, begun);
         Head::read(&mut client);
         let (heard, ending) = hear_out(&mut client);
         let heard = String::from_utf8_lossy(&heard);
@@ -133,20 +133,20 @@ fn a_stalled_answer_gets_no_error_page_into_its_body() {
 }
 
 #[test]
-fn a_server_without_an_answer_is_told_of() {
+fn missing_response_returns_502_or_504() {
     let mut scene = Scene::new();
     for close in [drop::<TcpStream>, reset] {
-        let (mut client, server) = asked(&scene, &scene.get("/"));
+        let (mut client, server) = start_request(&scene, &scene.get("/"));
         close(server);
-        let (head, _) = refused(&mut client, 502, "no answer");
+        let (head, _) = expect_refusal(&mut client, 502, "no answer");
         assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=connection_terminated"));
         drop(client);
         assert_eq!(scene.request()["status"], 502);
         assert_eq!(scene.relay.closed()["end"], "reset");
     }
     let mut scene = Scene::with("[timeouts]\nidle = \"300ms\"\n");
-    let (mut client, mut server) = asked(&scene, &scene.get("/"));
-    let (head, _) = refused(&mut client, 504, "a silent server");
+    let (mut client, mut server) = start_request(&scene, &scene.get("/"));
+    let (head, _) = expect_refusal(&mut client, 504, "a silent server");
     assert!(head.get("Proxy-Status").is_some_and(|status| status.starts_with("ekiden; error=connection_")));
     assert_closed(&mut server);
     drop(client);
@@ -155,7 +155,7 @@ fn a_server_without_an_answer_is_told_of() {
 }
 
 #[test]
-fn half_a_request_does_not_look_whole() {
+fn truncated_request_closes_the_server_connection() {
     let mut scene = Scene::new();
     for (framing, begun) in [
         ("Content-Length: 100", "begin"),
@@ -163,8 +163,8 @@ fn half_a_request_does_not_look_whole() {
         ("Transfer-Encoding: chunked", "5\r\nbegin\r\n"),
     ] {
         for by_reset in [false, true] {
-            let (mut client, mut server) = asked(&scene, &scene.post(&format!("{framing}\r\n")));
-            say(&mut client, begun);
+            let (mut client, mut server) = start_request(&scene, &scene.post(&format!("{framing}\r\n")));
+            send(&mut client, begun);
             assert_eq!(read_exactly(&mut server, begun.len()), begun.as_bytes());
             if by_reset {
                 reset(client);
@@ -181,10 +181,10 @@ fn half_a_request_does_not_look_whole() {
 }
 
 #[test]
-fn a_client_that_resets_while_it_is_sent_to_ends_the_server_s_section() {
+fn client_reset_during_a_response_ends_the_server_connection() {
     let mut scene = Scene::new();
-    let (mut client, mut server) = asked(&scene, &scene.get("/"));
-    say(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    let (mut client, mut server) = start_request(&scene, &scene.get("/"));
+    send(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     let writer = std::thread::spawn(move || while server.write_all(&[0; 65_536]).is_ok() {});
     read_exactly(&mut client, 300_000);
     reset(client);
@@ -196,11 +196,11 @@ fn a_client_that_resets_while_it_is_sent_to_ends_the_server_s_section() {
 /// The relay does not read from a client whose request is complete, and has nothing to write while the server is
 /// silent: the client's reset went unseen for the idle timeout of 1 h.
 #[test]
-fn a_client_that_resets_while_the_server_thinks_ends_the_server_s_section() {
+fn client_reset_before_the_response_end_closes_the_server() {
     let mut scene = Scene::new();
     for begun in ["", LENGTH, CHUNKED, UNTIL_CLOSE] {
-        let (mut client, mut server) = asked(&scene, &scene.get("/"));
-        say(&mut server, begun);
+        let (mut client, mut server) = start_request(&scene, &scene.get("/"));
+        send(&mut server, begun);
         if !begun.is_empty() {
             Head::read(&mut client);
         }
@@ -212,12 +212,12 @@ fn a_client_that_resets_while_the_server_thinks_ends_the_server_s_section() {
 
 /// The half-close only means that the client sends no further request.
 #[test]
-fn a_client_that_closes_its_direction_still_gets_its_answer() {
+fn half_closed_client_still_gets_its_response() {
     let mut scene = Scene::new();
-    let (mut client, mut server) = asked(&scene, &scene.get("/"));
+    let (mut client, mut server) = start_request(&scene, &scene.get("/"));
     client.shutdown(Shutdown::Write).unwrap();
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
     assert_closed(&mut client);
     assert_eq!(scene.relay.closed()["end"], "finished");
 }

@@ -9,27 +9,27 @@ use crate::talk::*;
 
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-fn wish(scene: &Scene) -> String {
+fn upgrade_request(scene: &Scene) -> String {
     let fields = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\n";
     scene.get("/chat").replace("\r\n\r\n", &format!("\r\n{fields}\r\n"))
 }
 
 #[test]
-fn both_speak_another_protocol_afterwards() {
+fn upgraded_connection_carries_the_new_protocol() {
     let mut scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, wish(&scene));
+    send(&mut client, upgrade_request(&scene));
     let mut server = scene.accept();
     let head = Head::read(&mut server);
     assert_eq!((head.all("Connection"), head.all("Upgrade")), (vec!["upgrade"], vec!["websocket"]));
     assert_eq!(head.get("Sec-WebSocket-Key"), Some("abc"));
-    say(&mut server, SWITCH);
+    send(&mut server, SWITCH);
     let head = Head::read(&mut client);
     assert_eq!((head.status(), head.get("Connection"), head.get("Upgrade")), (101, Some("upgrade"), Some("websocket")));
     for round in 0..10_u8 {
-        say(&mut client, [round; 3]);
+        send(&mut client, [round; 3]);
         assert_eq!(read_exactly(&mut server, 3), [round; 3]);
-        say(&mut server, [!round; 2]);
+        send(&mut server, [!round; 2]);
         assert_eq!(read_exactly(&mut client, 2), [!round; 2]);
     }
     let request = scene.request();
@@ -38,13 +38,13 @@ fn both_speak_another_protocol_afterwards() {
     let large = pattern(5_000_000);
     let writer = {
         let (mut server, large) = (server.try_clone().unwrap(), large.clone());
-        std::thread::spawn(move || say(&mut server, large))
+        std::thread::spawn(move || send(&mut server, large))
     };
     assert!(read_exactly(&mut client, large.len()) == large);
     join(writer);
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"");
-    say(&mut server, "last words");
+    send(&mut server, "last words");
     drop(server);
     assert_eq!(read_all(&mut client), b"last words");
     drop(client);
@@ -59,10 +59,10 @@ fn bytes_behind_the_heads_are_not_lost() {
     let scene = Scene::new();
     let mut client = scene.client();
     let (up, down) = (pattern(20_000), pattern(30_000));
-    say(&mut client, [wish(&scene).as_bytes(), &up].concat());
+    send(&mut client, [upgrade_request(&scene).as_bytes(), &up].concat());
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, [SWITCH.as_bytes(), &down].concat());
+    send(&mut server, [SWITCH.as_bytes(), &down].concat());
     assert!(read_exactly(&mut server, up.len()) == up);
     Head::read(&mut client);
     assert!(read_exactly(&mut client, down.len()) == down);
@@ -71,20 +71,20 @@ fn bytes_behind_the_heads_are_not_lost() {
 }
 
 #[test]
-fn a_server_may_decline() {
+fn declined_upgrade_continues_as_http() {
     let scene = Scene::new();
     let mut client = scene.client();
-    say(&mut client, wish(&scene));
+    send(&mut client, upgrade_request(&scene));
     let mut server = scene.accept();
     Head::read(&mut server);
-    say(&mut server, OK);
-    answered_ok(&mut client);
+    send(&mut server, OK);
+    expect_ok(&mut client);
     scene.exchange(&mut client, &mut server, "/next");
 }
 
 /// Checks that the client gets 502 and no byte that the server has sent behind its 101, and that both connections end.
 fn check_not_switched(scene: &mut Scene, mut client: TcpStream, mut server: TcpStream, why: &str) {
-    let (head, page) = refused(&mut client, 502, why);
+    let (head, page) = expect_refusal(&mut client, 502, why);
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
     assert!(!page.contains("evil"), "{why}");
     assert_closed(&mut server);
@@ -93,7 +93,7 @@ fn check_not_switched(scene: &mut Scene, mut client: TcpStream, mut server: TcpS
 }
 
 #[test]
-fn nobody_is_switched_without_having_asked() {
+fn unrequested_101_returns_502() {
     let mut scene = Scene::new();
     let host = scene.server;
     for (fields, why) in [
@@ -103,27 +103,27 @@ fn nobody_is_switched_without_having_asked() {
         ("Connection: upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n", "h2c"),
     ] {
         let mut client = scene.client();
-        say(&mut client, format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
+        send(&mut client, format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
         let mut server = scene.accept();
         let head = Head::read(&mut server);
         let hop_by_hop = ["Upgrade", "Connection", "HTTP2-Settings"].map(|name| head.all(name).len());
         assert_eq!(hop_by_hop, [0; 3], "{why}: {}", head.0);
-        say(&mut server, format!("{SWITCH}evil"));
+        send(&mut server, format!("{SWITCH}evil"));
         check_not_switched(&mut scene, client, server, why);
         scene.relay.closed();
     }
     let mut client = scene.client();
-    say(&mut client, format!("GET http://{host}/ HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"));
+    send(&mut client, format!("GET http://{host}/ HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"));
     let mut server = scene.accept();
     assert_eq!(Head::read(&mut server).get("Upgrade"), None, "HTTP/1.0 has no upgrades");
-    say(&mut server, SWITCH);
-    refused(&mut client, 502, "HTTP/1.0");
+    send(&mut server, SWITCH);
+    expect_refusal(&mut client, 502, "HTTP/1.0");
 }
 
-/// "A server MUST NOT switch to a protocol that was not indicated by the client" (RFC 9110, 7.8), and has to name the one
-/// that it switches to. The relay discards the bytes of that protocol.
+/// "A server MUST NOT switch to a protocol that was not indicated by the client" (RFC 9110, 7.8), and has to name the new
+/// protocol. The relay discards the bytes of an unrequested protocol.
 #[test]
-fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
+fn switch_to_an_unrequested_protocol_returns_502() {
     let mut scene = Scene::new();
     for (answered, why) in [
         ("Connection: upgrade\r\nUpgrade: h2c\r\n", "another protocol"),
@@ -133,10 +133,10 @@ fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
         ("Connection: upgrade\r\n", "no protocol at all"),
     ] {
         let mut client = scene.client();
-        say(&mut client, wish(&scene));
+        send(&mut client, upgrade_request(&scene));
         let mut server = scene.accept();
         Head::read(&mut server);
-        say(&mut server, format!("HTTP/1.1 101 Switching Protocols\r\n{answered}\r\nevil"));
+        send(&mut server, format!("HTTP/1.1 101 Switching Protocols\r\n{answered}\r\nevil"));
         check_not_switched(&mut scene, client, server, why);
         assert_eq!(scene.relay.closed()["end"], "bad_answer", "{why}");
     }
@@ -144,21 +144,21 @@ fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
 
 /// Names of protocols are compared case-insensitively, and a server selects one of several.
 #[test]
-fn a_server_takes_one_of_the_protocols_that_were_asked_for() {
+fn server_selects_one_of_the_requested_protocols() {
     for (asked, answered) in
         [("websocket", "WebSocket"), ("example/2, websocket", "websocket"), ("a/1, b/2", "b/2, A/1")]
     {
         let scene = Scene::new();
         let mut client = scene.client();
-        say(&mut client, wish(&scene).replace("Upgrade: websocket", &format!("Upgrade: {asked}")));
+        send(&mut client, upgrade_request(&scene).replace("Upgrade: websocket", &format!("Upgrade: {asked}")));
         let mut server = scene.accept();
         assert_eq!(Head::read(&mut server).all("Upgrade"), [asked]);
-        say(&mut server, SWITCH.replace("websocket", answered));
+        send(&mut server, SWITCH.replace("websocket", answered));
         let head = Head::read(&mut client);
         assert_eq!((head.status(), head.get("Upgrade")), (101, Some(answered)));
-        say(&mut client, "ping");
+        send(&mut client, "ping");
         assert_eq!(read_exactly(&mut server, 4), b"ping");
-        say(&mut server, "pong");
+        send(&mut server, "pong");
         assert_eq!(read_exactly(&mut client, 4), b"pong");
     }
 }
@@ -166,12 +166,12 @@ fn a_server_takes_one_of_the_protocols_that_were_asked_for() {
 /// Bytes of the request's body were in transit when the server switched its protocol, and were lost. (A server may not
 /// switch before it has the complete request, so the relay may also report a fault of the server.)
 #[test]
-fn no_byte_of_a_body_is_lost_to_a_change_of_protocol() {
+fn upgrade_loses_no_byte_of_the_request_body() {
     let scene = Scene::new();
     let body = pattern(30_000_000);
     let mut client = scene.client();
     let fields = format!("Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: {}\r\n", body.len());
-    say(&mut client, scene.post(&fields));
+    send(&mut client, scene.post(&fields));
     let writer = {
         let (mut client, body) = (client.try_clone().unwrap(), body.clone());
         std::thread::spawn(move || client.write_all(&body))
@@ -184,7 +184,7 @@ fn no_byte_of_a_body_is_lost_to_a_change_of_protocol() {
         std::thread::park_timeout(Duration::from_millis(50));
         (moved > 0 && std::mem::replace(&mut before, moved) == moved).then_some(())
     });
-    say(&mut server, SWITCH);
+    send(&mut server, SWITCH);
     if Head::read(&mut client).status() == 101 {
         let mut arrived = vec![0; body.len()];
         let mut count = 0;

@@ -21,7 +21,7 @@ const HEADERS: u64 = 66;
 /// full.
 const PAYLOAD: u64 = 700;
 
-fn wire(to: SocketAddr) -> (SocketAddr, Counts) {
+fn counting_proxy(to: SocketAddr) -> (SocketAddr, Counts) {
     let counts = Counts::default();
     let all = Arc::clone(&counts);
     let address = serve(move |down| {
@@ -30,13 +30,13 @@ fn wire(to: SocketAddr) -> (SocketAddr, Counts) {
         let Ok(up) = TcpStream::connect(to) else { return };
         let (from, into) = (down.try_clone().unwrap(), up.try_clone().unwrap());
         let counting = Arc::clone(&count);
-        thread::spawn(move || pass(&from, &into, &counting));
-        pass(&up, &down, &count);
+        thread::spawn(move || copy_counted(&from, &into, &counting));
+        copy_counted(&up, &down, &count);
     });
     (address, counts)
 }
 
-fn pass(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
+fn copy_counted(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
     let mut bytes = vec![0; 65_536];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         count.fetch_add(read as u64, Ordering::Relaxed);
@@ -47,19 +47,19 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A far relay that behaves as a version without reports: a connection whose first record after the hello has the
-/// length of an OPEN for reports is cut off, as such a version does at an OPEN with an unknown flag.
-pub fn without_reports(far: &Site) -> SocketAddr {
+/// A proxy before the far relay that imitates a version without reports: if the first record after the hello has the
+/// length of an OPEN for reports, the proxy closes the connection, as such a version does at an unknown flag.
+pub fn proxy_without_reports(far: &Site) -> SocketAddr {
     let to = far.address;
     serve(move |down| {
         let Ok(up) = TcpStream::connect(to) else { return };
         let (mut from, mut into) = (down.try_clone().unwrap(), up.try_clone().unwrap());
-        let answers = thread::spawn(move || pass(&up, &down, &AtomicU64::new(0)));
-        let mut heard = Vec::new();
+        let answers = thread::spawn(move || copy_counted(&up, &down, &AtomicU64::new(0)));
+        let mut received = Vec::new();
         let mut bytes = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut bytes) {
-            heard.extend(&bytes[..read]);
-            if is_report(&heard) || into.write_all(&bytes[..read]).is_err() {
+            received.extend(&bytes[..read]);
+            if is_report(&received) || into.write_all(&bytes[..read]).is_err() {
                 break;
             }
         }
@@ -71,12 +71,12 @@ pub fn without_reports(far: &Site) -> SocketAddr {
 
 /// Whether the first record is an OPEN for reports. The contents are encrypted, so the length decides. An OPEN with a
 /// name or with further relays is longer.
-fn is_report(heard: &[u8]) -> bool {
-    let length = |at: usize| heard.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+fn is_report(received: &[u8]) -> bool {
+    let length = |at: usize| received.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
     let Some(hello) = length(8) else { return false };
     let open = 10 + hello;
     let Some(rest) = length(open) else { return false };
-    heard.len() >= open + 2 + rest && rest == REPORT
+    received.len() >= open + 2 + rest && rest == REPORT
 }
 
 /// Length of an OPEN for reports: flags, hops, trace, client, no relays, no target; and the tag.
@@ -86,12 +86,12 @@ const REPORT: usize = 1 + 1 + 16 + 7 + 1 + 7 + 16;
 const SPAN: Duration = Duration::from_secs(34);
 
 #[test]
-fn an_idle_section_is_looked_at_within_the_budget() {
+fn idle_section_probes_stay_within_the_budget() {
     let (far, _target) = (Site::new(), nobody());
     let far_relay = far.relay("", "allow_open = true\n");
-    let (address, counts) = wire(far.address);
-    let home = Chooser::calling(&far, address, nobody());
-    learns(&home.relay, &far.key.public, None, |_| true);
+    let (address, counts) = counting_proxy(far.address);
+    let home = MeasuringRelay::with_address(&far, address, nobody());
+    wait_for_entry(&home.relay, &far.key.public, None, |_| true);
     let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
     // A span with a probe at its start and at its end would count one probe too many.
     let (before, begun) = (total(), Instant::now());
@@ -101,31 +101,31 @@ fn an_idle_section_is_looked_at_within_the_budget() {
     let bits = (bytes + packets * HEADERS) * 8;
     let rate = bits as f64 / begun.elapsed().as_secs_f64();
     println!("an idle section costs {rate:.0} bit/s, of these {bytes} bytes of payload in {SPAN:?}");
-    assert!(bytes > 2 * 2 * 16_000, "nobody has looked twice: {bytes} bytes");
+    assert!(bytes > 2 * 2 * 16_000, "fewer than two probes: {bytes} bytes");
     // Only one of the two relays probes here: it may use half of the 64 kbit/s for a section.
     assert!(rate <= 32_000.0, "{rate} bit/s");
     drop(far_relay);
 }
 
 #[test]
-fn nobody_looks_at_a_section_that_sessions_use() {
+fn section_in_use_is_not_probed() {
     let far = Site::new();
     let _far_relay = far.relay("", "allow_open = true\n");
     let (listener, target) = server();
-    let (address, counts) = wire(far.address);
-    let home = Chooser::calling(&far, address, target);
+    let (address, counts) = counting_proxy(far.address);
+    let home = MeasuringRelay::with_address(&far, address, target);
     let mut client = socks5(home.relay.address(), target).unwrap();
     let mut server = accept(&listener);
     let mut flow = |until: &dyn Fn() -> bool| {
         let mut sent = 0;
         while !until() {
-            crate::trouble::passes(&mut server, &mut client, 20_000);
+            crate::trouble::transfer(&mut server, &mut client, 20_000);
             sent += 20_000_u64;
             pause_until(Instant::now() + Duration::from_millis(100));
         }
         sent
     };
-    let is_busy = || known(&home.relay, &far.key.public, None).is_some_and(|entry| entry["busy"] == true);
+    let is_busy = || find_entry(&home.relay, &far.key.public, None).is_some_and(|entry| entry["busy"] == true);
     flow(&is_busy);
     let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
     let (before, begun) = (total(), Instant::now());

@@ -10,7 +10,7 @@ use crate::known::*;
 use crate::relays::*;
 
 /// The configuration of a relay that chooses paths and stores its measurements in `file`.
-fn kept_in(site: &Site, file: &Path) -> std::path::PathBuf {
+fn config_with_history(site: &Site, file: &Path) -> std::path::PathBuf {
     let far = Site::new();
     site.write_home(&format!("{}[history]\nfile = {file:?}\n", settings(&far, far.address, nobody())), AUTO)
 }
@@ -29,73 +29,73 @@ fn warnings(relay: &mut Relay) -> Vec<String> {
 }
 
 #[test]
-fn what_was_measured_is_kept_from_run_to_run() {
-    let (site, target) = (Site::new(), generous(500_000));
+fn measurements_stay_in_the_file_across_restarts() {
+    let (site, target) = (Site::new(), byte_server(500_000));
     let file = site.folder.0.join("history.db");
-    let configuration = kept_in(&site, &file);
+    let configuration = config_with_history(&site, &file);
     let mut relay = start(&configuration);
-    take_all(&relay, target);
-    learns(&relay, HERE, None, |_| true);
+    download(&relay, target);
+    wait_for_entry(&relay, LOOPBACK_NET, None, |_| true);
     assert_eq!(warnings(&mut relay), Vec::<String>::new());
-    assert!(text_of(&file).starts_with("SQLite format 3\0") && text_of(&file).contains(HERE));
+    assert!(text_of(&file).starts_with("SQLite format 3\0") && text_of(&file).contains(LOOPBACK_NET));
 
     let mut again = start(&configuration);
     assert_eq!(warnings(&mut again), Vec::<String>::new());
-    assert!(text_of(&file).contains(HERE), "it is there still");
+    assert!(text_of(&file).contains(LOOPBACK_NET), "the earlier measurements are missing");
 }
 
-/// A relay that cannot store its history warns once, and carries sessions.
-fn says_so_once_and_runs_on(mut relay: Relay, wanted: &str) {
-    let target = generous(500_000);
+/// Asserts that a relay that cannot store its history logs one warning and carries sessions.
+fn assert_one_warning_and_service(mut relay: Relay, wanted: &str) {
+    let target = byte_server(500_000);
     let warning = relay.next(|event| event["event"] == "warning");
     let message = warning["message"].as_str().unwrap();
     assert!(message.contains("no history is kept in") && message.contains(wanted), "{message}");
-    assert_eq!(take_all(&relay, target), 500_000);
-    learns(&relay, HERE, None, |_| true);
-    assert_eq!(warnings(&mut relay), Vec::<String>::new(), "said again");
+    assert_eq!(download(&relay, target), 500_000);
+    wait_for_entry(&relay, LOOPBACK_NET, None, |_| true);
+    assert_eq!(warnings(&mut relay), Vec::<String>::new(), "logged again");
 }
 
 #[test]
-fn a_broken_file_is_said_once_and_left_alone() {
+fn corrupt_file_is_logged_once_and_left_unchanged() {
     let site = Site::new();
     let file = site.folder.write_with_mode("history.db", pattern(10_000), 0o600);
-    says_so_once_and_runs_on(start(&kept_in(&site, &file)), "not a database");
+    assert_one_warning_and_service(start(&config_with_history(&site, &file)), "not a database");
     assert!(std::fs::read(&file).unwrap() == pattern(10_000), "the file was changed");
 }
 
 #[test]
-fn a_file_that_is_out_of_the_way_is_begun_anew() {
-    let (site, target) = (Site::new(), generous(500_000));
+fn removed_corrupt_file_is_created_anew() {
+    let (site, target) = (Site::new(), byte_server(500_000));
     let file = site.folder.write_with_mode("history.db", pattern(10_000), 0o600);
-    let mut relay = start(&kept_in(&site, &file));
+    let mut relay = start(&config_with_history(&site, &file));
     relay.next(|event| event["event"] == "warning");
     std::fs::remove_file(&file).unwrap();
-    take_all(&relay, target);
-    learns(&relay, HERE, None, |_| true);
+    download(&relay, target);
+    wait_for_entry(&relay, LOOPBACK_NET, None, |_| true);
     assert_eq!(warnings(&mut relay), Vec::<String>::new());
-    assert!(text_of(&file).contains(HERE));
+    assert!(text_of(&file).contains(LOOPBACK_NET));
 }
 
 #[test]
-fn a_reload_moves_the_history() {
-    let (site, target) = (Site::new(), generous(500_000));
+fn reload_switches_the_history_file() {
+    let (site, target) = (Site::new(), byte_server(500_000));
     let [before, after] = ["before.db", "after.db"].map(|name| site.folder.0.join(name));
-    let mut relay = start(&kept_in(&site, &before));
-    kept_in(&site, &after);
+    let mut relay = start(&config_with_history(&site, &before));
+    config_with_history(&site, &after);
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    take_all(&relay, target);
-    learns(&relay, HERE, None, |_| true);
+    download(&relay, target);
+    wait_for_entry(&relay, LOOPBACK_NET, None, |_| true);
     assert_eq!(warnings(&mut relay), Vec::<String>::new());
-    assert!(text_of(&after).contains(HERE) && !text_of(&before).contains(HERE));
+    assert!(text_of(&after).contains(LOOPBACK_NET) && !text_of(&before).contains(LOOPBACK_NET));
 }
 
 /// A relay whose history is on a separate file system, in a mount namespace that ends with the relay.
-fn with_file_system(options: &str) -> Option<(Relay, Site)> {
+fn start_on_file_system(options: &str) -> Option<(Relay, Site)> {
     let site = Site::new();
     let folder = site.folder.0.join("small");
     std::fs::create_dir(&folder).unwrap();
-    let configuration = kept_in(&site, &folder.join("history.db"));
+    let configuration = config_with_history(&site, &folder.join("history.db"));
     let mount = format!("mount -t tmpfs -o {options} none {}", folder.display());
     let unshared = |script: &str| {
         let mut command = Command::new("unshare");
@@ -116,13 +116,13 @@ fn with_file_system(options: &str) -> Option<(Relay, Site)> {
 }
 
 #[test]
-fn a_full_disk_is_said_once() {
-    let Some((relay, _site)) = with_file_system("size=8k") else { return };
-    says_so_once_and_runs_on(relay, "full");
+fn full_disk_is_logged_once() {
+    let Some((relay, _site)) = start_on_file_system("size=8k") else { return };
+    assert_one_warning_and_service(relay, "full");
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_to_is_said_once() {
-    let Some((relay, _site)) = with_file_system("ro") else { return };
-    says_so_once_and_runs_on(relay, "unable to open");
+fn read_only_disk_is_logged_once() {
+    let Some((relay, _site)) = start_on_file_system("ro") else { return };
+    assert_one_warning_and_service(relay, "unable to open");
 }

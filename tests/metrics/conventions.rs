@@ -7,7 +7,7 @@ use crate::scene::*;
 /// Base units. A name that ends with another unit is refused, and so is a name that has its unit in the middle.
 const UNITS: [&str; 5] = ["bits_per_second", "bytes_per_second", "seconds", "bytes", "ratio"];
 
-/// Words that are no base unit, and those that are one only with their `per_second`.
+/// Words that are not base units, or that are base units only with `per_second`.
 const NO_UNITS: [&str; 16] = [
     "ms",
     "us",
@@ -64,7 +64,7 @@ const GAUGES: [&str; 31] = [
 ];
 
 /// The REST of each `# WORD NAME REST` line, by name.
-fn said<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
+fn metadata<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
     let begin = format!("# {word} ");
     let lines = scrape.0.lines().filter_map(|line| line.strip_prefix(begin.as_str())?.split_once(' '));
     lines.collect()
@@ -73,8 +73,8 @@ fn said<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
 /// The rules that a name breaks.
 fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
-    let mut expect = |is_so: bool, rule: &str| {
-        if !is_so {
+    let mut expect = |holds: bool, rule: &str| {
+        if !holds {
             found.push(format!("{name} ({kind}): {rule}"));
         }
     };
@@ -112,10 +112,10 @@ fn every_name_follows_the_conventions() {
     until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
     let mut found = Vec::new();
     for scrape in [&scene.home, &scene.far, &scene.proxy].map(Scrape::of) {
-        let (kinds, units, helps) = (said(&scrape, "TYPE"), said(&scrape, "UNIT"), said(&scrape, "HELP"));
+        let (kinds, units, helps) = (metadata(&scrape, "TYPE"), metadata(&scrape, "UNIT"), metadata(&scrape, "HELP"));
         for (name, kind) in &kinds {
             found.extend(mistakes(name, kind, units.get(name).copied()));
-            assert!(helps.contains_key(name), "{name} says not what it is");
+            assert!(helps.contains_key(name), "{name} has no HELP line");
         }
         for series in scrape.names() {
             let total = series.strip_suffix("_total");
@@ -131,7 +131,7 @@ fn every_name_follows_the_conventions() {
 
 /// Tests of `mistakes` itself.
 #[test]
-fn a_name_against_the_conventions_is_noticed() {
+fn names_that_break_the_conventions_are_detected() {
     for (name, kind, unit) in [
         ("ekiden_pipe_fallbacks", "gauge", None),
         ("ekiden_share_rate_bits", "gauge", None),

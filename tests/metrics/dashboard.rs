@@ -58,7 +58,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_number_that_the_dashboard_asks_for_is_there() {
+fn queried_metrics_exist_and_are_documented() {
     let scene = Scene::busy();
     until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
     let scrapes = [&scene.home, &scene.far, &scene.proxy].map(Scrape::of);
@@ -70,7 +70,7 @@ fn every_number_that_the_dashboard_asks_for_is_there() {
     assert!(asked.len() > 40, "{asked:?}");
     let elsewhere = |name: &String| ELSEWHERE.iter().any(|begin| name.starts_with(begin));
     let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str()) && !elsewhere(name)).collect();
-    assert!(unknown.is_empty(), "nowhere: {unknown:?}");
+    assert!(unknown.is_empty(), "in no scrape: {unknown:?}");
 
     let written = names(PAGE);
     let base = |name: &str| {
@@ -124,7 +124,7 @@ fn the_dashboard_can_be_imported() {
         assert_eq!(panel["datasource"]["uid"], "${DS_PROMETHEUS}", "{title}");
         assert!(
             panel["description"].as_str().is_some_and(|text| text.len() > 10),
-            "{title} does not say what it shows"
+            "{title} has no description or a short one"
         );
         let targets = panel["targets"].as_array().unwrap();
         let refs: BTreeSet<&str> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
@@ -143,14 +143,14 @@ fn the_dashboard_can_be_imported() {
             overlaps("x", "w") && overlaps("y", "h")
         };
         let other = panels[..at].iter().find(covered);
-        assert!(other.is_none(), "{} lies on {}", panel["title"], other.unwrap()["title"]);
+        assert!(other.is_none(), "{} overlaps {}", panel["title"], other.unwrap()["title"]);
     }
 }
 
 /// Checks the queries with promtool, where it is installed; ignored by default, because the dashboard changes seldom.
 #[test]
 #[ignore = "takes promtool of Debian's package prometheus: make check-dashboard"]
-fn prometheus_understands_every_query() {
+fn promtool_accepts_every_query() {
     let rule = |(number, query): (usize, &String)| {
         let query = query.replace("$__rate_interval", "5m").replace("$__range", "1h");
         let query = query.replace("$instance", ".*").replace("$listener", ".*");

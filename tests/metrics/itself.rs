@@ -11,7 +11,7 @@ use crate::relays::*;
 use crate::scene::*;
 
 #[test]
-fn the_process_is_shown_as_the_kernel_has_it() {
+fn process_metrics_match_the_kernel() {
     let (before, relay) = (now(), Relay::listen(&["auto://127.0.0.1:0"]));
     let scrape = Scrape::of(&relay);
     let value = |name: &str| scrape.sum(name, &[]);
@@ -26,16 +26,16 @@ fn the_process_is_shown_as_the_kernel_has_it() {
     assert!(value("process_virtual_memory_bytes") > shown && value("process_threads") >= 4.0);
     assert!(value("process_cpu_seconds_total") > 0.0);
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
-    assert!(is(scrape.sum("ekiden_build_info", &[&version]), 1), "{}", scrape.0);
+    assert!(equals(scrape.sum("ekiden_build_info", &[&version]), 1), "{}", scrape.0);
 }
 
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// The workers account for most of the CPU time of the process, and add little latency.
+/// The busy time of all workers is at most the CPU time of the process, and event loop lag is sampled.
 #[test]
-fn each_worker_tells_how_busy_it_is_and_what_it_adds() {
+fn workers_report_busy_time_and_event_loop_lag() {
     let site = Site::new();
     let home = site.home("", AUTO);
     let (client, server) = pair(&home);
@@ -55,9 +55,9 @@ fn each_worker_tells_how_busy_it_is_and_what_it_adds() {
     join(sending);
 }
 
-/// Two threads, and one session that keeps one of them busy: on its processor runs another program too.
+/// One session keeps one of two threads busy, and another program runs on the processor of that thread.
 #[test]
-fn a_busy_worker_hands_new_connections_to_one_with_less_to_do() {
+fn busy_worker_hands_new_connections_to_an_idle_worker() {
     let folder = Folder::new();
     let text = "version = 1\nthreads = 2\n[[listener]]\nkind = \"auto\"\nbind = \"127.0.0.1:0\"\n";
     let relay = Relay::run(&["-c", folder.write("relay.toml", text).to_str().unwrap()], 1);
@@ -77,14 +77,14 @@ fn a_busy_worker_hands_new_connections_to_one_with_less_to_do() {
         (value("ekiden_worker_handed_over_total", busy) > 0.0).then_some(())
     });
     let other = workers.iter().find(|worker| *worker != busy).unwrap();
-    assert!(is(value("ekiden_worker_handed_over_total", other), 0), "a worker without work hands nothing over");
+    assert!(equals(value("ekiden_worker_handed_over_total", other), 0), "an idle worker hands over no connections");
     client.shutdown(std::net::Shutdown::Both).unwrap();
     join(draining);
     drop(client);
     join(sending);
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when the value is dropped.
 struct Spinning(Child);
 
 impl Drop for Spinning {
@@ -109,19 +109,19 @@ fn spin_beside(relay: &Relay, thread: &str) -> Spinning {
 }
 
 #[test]
-fn reloads_are_counted_by_what_became_of_them() {
+fn reloads_are_counted_by_result() {
     let site = Site::new();
     let mut home = site.home("", AUTO);
     let count = |home: &Relay, result: &str| Scrape::of(home).sum("ekiden_reloads_total", &[result]);
-    assert!(is(count(&home, "rejected"), 0) && is(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
+    assert!(equals(count(&home, "rejected"), 0) && equals(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
     site.write_home("nonsense = 1\n", AUTO);
     home.signal("HUP");
     home.next(|event| event["event"] == "reload_rejected");
-    assert!(is(count(&home, "rejected"), 1) && is(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 0));
+    assert!(equals(count(&home, "rejected"), 1) && equals(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 0));
     site.write_home("", AUTO);
     home.signal("HUP");
     home.next(|event| event["event"] == "reloaded");
-    assert!(is(count(&home, "taken"), 1));
-    until(&home, "ekiden_reload_seconds_count", &[], |count| is(count, 2));
-    assert!(is(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
+    assert!(equals(count(&home, "taken"), 1));
+    until(&home, "ekiden_reload_seconds_count", &[], |count| equals(count, 2));
+    assert!(equals(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
 }

@@ -1,7 +1,7 @@
 //! Metrics of relays with traffic: their values are correct, the page and the dashboard list no others, and their
 //! number is bounded.
 //!
-//! `scene` has relays with all kinds of traffic, and reads their metrics; every other module has one subject.
+//! `scene` has relays with all kinds of traffic, and reads their metrics; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -48,9 +48,9 @@ impl Scene {
             scene.download(file);
             (Scrape::of(&scene.home).sum("ekiden_section_rwnd_limited_ratio_count", &[]) > 0.0).then_some(())
         });
-        scene.ask_for_pages();
+        scene.send_requests();
         assert_eq!(socks5(scene.home.address(), nobody()).map(drop), Err(5));
-        scene.fill_all_places();
+        scene.exhaust_session_limit();
         scene.home.signal("HUP");
         scene.home.next(|event| event["event"] == "reloaded");
         scene
@@ -65,7 +65,7 @@ impl Scene {
     }
 
     /// Two requests through the forward proxy, on one connection.
-    fn ask_for_pages(&self) {
+    fn send_requests(&self) {
         let origin = serve(|mut stream| {
             while stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
                 read_head(&mut stream);
@@ -80,7 +80,7 @@ impl Scene {
         }
     }
 
-    fn fill_all_places(&mut self) {
+    fn exhaust_session_limit(&mut self) {
         let clients: Vec<TcpStream> = (0..=PLACES).map(|_| self.home.connect()).collect();
         self.home.next(|event| event["event"] == "accept_paused");
         drop(clients);
@@ -135,7 +135,7 @@ pub fn until(relay: &Relay, name: &str, labels: &[&str], wanted: impl Fn(f64) ->
 }
 
 /// Whether a value equals a count.
-pub fn is(value: f64, count: u32) -> bool {
+pub fn equals(value: f64, count: u32) -> bool {
     (value - f64::from(count)).abs() < 0.5
 }
 

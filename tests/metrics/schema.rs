@@ -20,14 +20,14 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
     let row = |row: &str| {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        assert!(cells.len() == 5 && !cells[3].is_empty(), "a field, its type, its unit and what it is: {row}");
+        assert!(cells.len() == 5 && !cells[3].is_empty(), "no field, type, unit or description: {row}");
         (cells[0].trim_end_matches('`').to_owned(), cells[1].split(" or ").map(str::to_owned).collect())
     };
     rows.map(row).collect()
 }
 
-/// Notes each field of an answer below `path`, and the types it has there.
-fn note(path: &str, value: &Value, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+/// Records each field of an answer below `path`, and its types.
+fn record_fields(path: &str, value: &Value, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
     let kind = match value {
         Value::Null => "null",
         Value::Bool(_) => "flag",
@@ -45,11 +45,11 @@ fn note(path: &str, value: &Value, found: &mut BTreeMap<String, BTreeSet<&'stati
     };
     match value {
         Value::Array(items) => items.iter().filter(|item| !item.is_string()).for_each(|item| {
-            note(&format!("{path}[]"), item, found);
+            record_fields(&format!("{path}[]"), item, found);
         }),
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
             let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            note(&below, value, found);
+            record_fields(&below, value, found);
         }),
         _ => {}
     }
@@ -88,7 +88,7 @@ fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
 }
 
 #[test]
-fn the_page_has_every_field_and_no_other() {
+fn api_page_lists_exactly_the_fields_of_responses() {
     let mut found = BTreeMap::new();
     let scene = Scene::busy();
     let mut chosen = socks5(scene.home.address(), blob(10_000_000)).expect("a tunnel");
@@ -96,20 +96,20 @@ fn the_page_has_every_field_and_no_other() {
     let (home, far, _sites) = pair_of_relays();
     let (client, server) = session(&home);
     let sending = flood(server);
-    let mut look = |relay: &Relay| {
+    let mut record_answer = |relay: &Relay| {
         let answer = answer(relay);
-        note("", &answer, &mut found);
+        record_fields("", &answer, &mut found);
         answer
     };
     eventually("a session on a path that was chosen", || {
-        look(&scene.home)["sessions"][0]["chosen"].is_object().then_some(())
+        record_answer(&scene.home)["sessions"][0]["chosen"].is_object().then_some(())
     });
     eventually("a session that its client holds back, on a section that is tuned", || {
-        let session = look(&home)["sessions"][0].clone();
+        let session = record_answer(&home)["sessions"][0].clone();
         (session["limits"]["down"].is_object() && session["up"]["tuning"].is_object()).then_some(())
     });
-    assert_eq!(look(&home)["sessions"][0]["user"], "runner");
-    assert_eq!(look(&far)["sessions"][0]["peer"], "home");
+    assert_eq!(record_answer(&home)["sessions"][0]["user"], "runner");
+    assert_eq!(record_answer(&far)["sessions"][0]["peer"], "home");
     drop((client, chosen));
     join(sending);
 
@@ -126,5 +126,5 @@ fn the_page_has_every_field_and_no_other() {
     }
     let elsewhere = |path: &&String| ELSEWHERE.iter().any(|begin| path.starts_with(begin));
     let absent: Vec<_> = documented.keys().filter(|path| !found.contains_key(*path) && !elsewhere(path)).collect();
-    assert!(absent.is_empty(), "docs/api.md has what no answer has: {absent:?}");
+    assert!(absent.is_empty(), "docs/api.md has fields that no answer has: {absent:?}");
 }

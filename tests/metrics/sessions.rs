@@ -18,12 +18,12 @@ fn home() -> (Site, Relay) {
 }
 
 #[test]
-fn a_session_is_counted_from_its_beginning_to_its_end() {
+fn session_is_counted_while_open_and_after_close() {
     let (_site, mut home) = home();
     let (mut client, mut server) = pair(&home);
     client.write_all(b"question").unwrap();
     read_exactly(&mut server, 8);
-    until(&home, "ekiden_sessions_open", &[DOOR], |open| is(open, 1));
+    until(&home, "ekiden_sessions_open", &[DOOR], |open| equals(open, 1));
     server.write_all(&pattern(1000)).unwrap();
     read_exactly(&mut client, 1000);
     drop((client, server));
@@ -40,7 +40,7 @@ fn a_session_is_counted_from_its_beginning_to_its_end() {
         ("ekiden_section_rtt_seconds_count", ["section=\"down\"", "at=\"end\""], 1),
         ("ekiden_section_rtt_seconds_count", ["section=\"up\"", "at=\"end\""], 1),
     ] {
-        assert!(is(scrape.sum(name, &labels), count), "{name} {labels:?} is not {count} in\n{}", scrape.0);
+        assert!(equals(scrape.sum(name, &labels), count), "{name} {labels:?} is not {count} in\n{}", scrape.0);
     }
     // The values in the log agree.
     let seconds = |key: &str| closed[key].as_f64().unwrap_or_else(|| panic!("no {key} in {closed}"));
@@ -51,7 +51,7 @@ fn a_session_is_counted_from_its_beginning_to_its_end() {
 
 /// The client sends a request, and does not read for a while.
 #[test]
-fn what_waits_for_a_slow_client_is_seen_while_it_waits_and_counted_after() {
+fn queued_bytes_and_stalls_of_a_slow_client_are_reported() {
     let (_site, mut home) = home();
     let (mut client, server) = pair(&home);
     let queued = |direction: &str, wanted: fn(f64) -> bool| {
@@ -59,7 +59,7 @@ fn what_waits_for_a_slow_client_is_seen_while_it_waits_and_counted_after() {
     };
     let sending = flood(server);
     let waits = queued("down", |bytes| bytes > 100_000.0);
-    assert!(is(queued("up", |_| true), 0), "nobody sends that way");
+    assert!(equals(queued("up", |_| true), 0), "the client sends no bytes");
     let stalled = |home: &Relay| Scrape::of(home).sum("ekiden_stalled_seconds_total", &["direction=\"down\""]);
     assert!(stalled(&home) < 10.0 && waits < 1e9);
 
@@ -72,11 +72,11 @@ fn what_waits_for_a_slow_client_is_seen_while_it_waits_and_counted_after() {
     drop(client);
     assert!(join(sending) >= 20 << 20);
     session_closed(&mut home);
-    assert!(is(Scrape::of(&home).sum("ekiden_queued_bytes", &[]), 0), "it waits for nobody");
+    assert!(equals(Scrape::of(&home).sum("ekiden_queued_bytes", &[]), 0), "bytes remain queued");
 }
 
 #[test]
-fn running_sections_are_looked_at_now_and_then() {
+fn running_sections_are_sampled() {
     let (_site, home) = home();
     let (client, server) = pair(&home);
     let sending = flood(server);
@@ -99,7 +99,7 @@ fn running_sections_are_looked_at_now_and_then() {
             ["sum", "count"].map(|part| scrape.sum(&format!("ekiden_section_busy_ratio_{part}"), &labels));
         sum / count
     };
-    assert!(busy("down") > busy("up"), "all bytes go down: {} and {}", busy("down"), busy("up"));
+    assert!(busy("down") > busy("up"), "all bytes flow downstream: {} and {}", busy("down"), busy("up"));
     client.shutdown(std::net::Shutdown::Both).unwrap();
     join(draining);
     drop(client);
@@ -125,7 +125,7 @@ fn session(home: SocketAddr, from: Ipv4Addr, to: SocketAddr) {
 }
 
 #[test]
-fn a_thousand_clients_and_targets_add_no_line() {
+fn series_count_does_not_grow_with_clients_or_targets() {
     let site = Site::new();
     let home = site.home("", AUTO);
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
@@ -137,24 +137,24 @@ fn a_thousand_clients_and_targets_add_no_line() {
             }
         }
     });
-    let one = |number: u16| {
+    let run_session = |number: u16| {
         let [high, low] = number.to_be_bytes();
         session(home.address(), Ipv4Addr::new(127, 3, high, low), (Ipv4Addr::new(127, 4, high, low), port).into());
     };
     let ended = |count: u32| {
-        until(&home, "ekiden_sessions_closed_total", &["reason=\"finished\""], move |ended| is(ended, count));
+        until(&home, "ekiden_sessions_closed_total", &["reason=\"finished\""], move |ended| equals(ended, count));
         Scrape::of(&home)
     };
-    one(1);
+    run_session(1);
     let before = ended(1).lines().len();
-    (2..=MANY).for_each(one);
+    (2..=MANY).for_each(run_session);
     let after = ended(u32::from(MANY));
     // Metrics of sections may appear for the first time; a line for each client would add a thousand.
     assert!(after.lines().len() < before + 200, "{} lines, and {before} before", after.lines().len());
     assert!(after.lines().len() < 1000, "{}", after.0);
     // Labels only: the digits of a port may occur by chance in a sum of seconds.
-    let telling = ["127.".to_owned(), format!(":{port}"), format!("\"{port}\"")];
-    let told: Vec<&str> =
-        after.lines().into_keys().filter(|series| telling.iter().any(|s| series.contains(s))).collect();
-    assert_eq!(told, [""; 0]);
+    let forbidden = ["127.".to_owned(), format!(":{port}"), format!("\"{port}\"")];
+    let leaked: Vec<&str> =
+        after.lines().into_keys().filter(|series| forbidden.iter().any(|s| series.contains(s))).collect();
+    assert_eq!(leaked, [""; 0]);
 }

@@ -9,7 +9,7 @@ const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 const MUCH: u64 = 1 << 20;
 
 #[test]
-fn the_first_session_races_and_says_so() {
+fn first_session_races_unmeasured_paths() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
     let closed = scene.pull(10_000);
     assert!(["a", "direct"].contains(&path(&closed).as_str()), "{closed}");
@@ -20,15 +20,15 @@ fn the_first_session_races_and_says_so() {
     );
 }
 
-/// The direct path, `a` and `c` are slow, and home must find this out. Paths by `b` and a further relay are as good as
-/// `b`.
+/// The direct path and the paths by `a` and `c` are slow. A path by `b` and a further relay is as good as the path by
+/// `b` alone.
 #[test]
-fn the_best_is_found_and_kept() {
+fn fastest_path_is_found_and_kept() {
     let Some(mut scene) = Scene::with(AUTO, true, |_| String::new()) else { return };
     for (host, mbit) in [("server", 8), ("a", 12), ("c", 12)] {
         scene.slow(host, mbit);
     }
-    scene.settles_on('b', MUCH);
+    scene.run_until_settled_on('b', MUCH);
     let kept = scene.paths(10, MUCH);
     assert!(kept.iter().filter(|path| path.starts_with('b')).count() >= 8, "{kept:?}");
     let status: serde_json::Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
@@ -42,18 +42,18 @@ fn the_best_is_found_and_kept() {
 }
 
 #[test]
-fn a_reload_begins_and_ends_the_choice() {
+fn reload_enables_and_disables_path_selection() {
     let fixed = "[[path]]\nname = \"fixed\"\nrelays = [\"c\"]\n[[route]]\npath = [\"fixed\"]\n";
     let Some(mut scene) = Scene::new(fixed) else { return };
     let closed = scene.pull(1000);
     assert!(path(&closed) == "fixed" && closed["chosen"].is_null(), "{closed}");
     scene.reload(AUTO);
-    follows(&mut scene, |closed| closed["chosen"]["reason"].is_string());
+    wait_for_session(&mut scene, |closed| closed["chosen"]["reason"].is_string());
     scene.reload(fixed);
-    follows(&mut scene, |closed| path(closed) == "fixed" && closed["chosen"].is_null());
+    wait_for_session(&mut scene, |closed| path(closed) == "fixed" && closed["chosen"].is_null());
 }
 
-/// Waits for a session under the new configuration: a connection that was accepted at the same time has the old one.
-fn follows(scene: &mut Scene, is_so: impl Fn(&serde_json::Value) -> bool) {
-    eventually("a session that goes the new way", || is_so(&scene.pull(1000)).then_some(()));
+/// Repeats sessions until one satisfies `wanted`: a worker may accept a connection before it has the new configuration.
+fn wait_for_session(scene: &mut Scene, wanted: impl Fn(&serde_json::Value) -> bool) {
+    eventually("a session that goes the new way", || wanted(&scene.pull(1000)).then_some(()));
 }

@@ -1,7 +1,7 @@
 //! `path = "auto"`: a relay that chooses, three relays as candidates, and a server with a link to each of them, in a
 //! network built for each test.
 //!
-//! `scene` builds it; every other module has one subject.
+//! `scene` builds the network; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "these tests use their own parts of it")]

@@ -49,8 +49,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Starts the scene, where namespaces are permitted; `way` has the routes of home's file. The relays know no
-    /// further relays.
+    /// Starts the scene, where namespaces are permitted; `way` has the routes of home's file. The relays have no relays
+    /// in their files.
     pub fn new(way: &str) -> Option<Self> {
         Self::with(way, false, |_| String::new())
     }
@@ -78,7 +78,7 @@ impl Scene {
 
     /// Limits the traffic from this host toward home to `mbit` Mbit/s.
     pub fn slow(&self, host: &str, mbit: u32) {
-        let (_, interface) = TOWARD_HOME.iter().find(|(name, _)| *name == host).expect("a host with a way home");
+        let (_, interface) = TOWARD_HOME.iter().find(|(name, _)| *name == host).expect("an interface toward home");
         let rate = format!("{mbit}mbit");
         let rest = ["rate", &rate, "burst", "32k", "latency", "50ms"];
         let command = ["qdisc", "replace", "dev", interface, "root", "tbf"];
@@ -99,7 +99,7 @@ impl Scene {
     /// A connection of a client to the server.
     pub fn open(&self) -> TcpStream {
         let target = self.target;
-        self.row["home"].inside(|| socks5(HOME.parse().unwrap(), target)).expect("a way to the server")
+        self.row["home"].inside(|| socks5(HOME.parse().unwrap(), target)).expect("a connection to the server")
     }
 
     /// Address and port of the server.
@@ -114,12 +114,12 @@ impl Scene {
     }
 
     /// Runs sessions until four in a row use a path that begins with `relay`. Returns the paths.
-    pub fn settles_on(&mut self, relay: char, bytes: u64) -> Vec<String> {
+    pub fn run_until_settled_on(&mut self, relay: char, bytes: u64) -> Vec<String> {
         const ROW: usize = 4;
         let mut paths: Vec<String> = Vec::new();
         while paths.len() < ROW || !paths[paths.len() - ROW..].iter().all(|path| path.starts_with(relay)) {
             paths.push(path(&self.pull(bytes)));
-            assert!(paths.len() < 80, "not on {relay}: {paths:?}");
+            assert!(paths.len() < 80, "no four sessions in a row by {relay}: {paths:?}");
         }
         paths
     }
@@ -139,7 +139,7 @@ pub fn path(closed: &Value) -> String {
 /// Requests `bytes` bytes from the server, and reads them all.
 pub fn take(stream: &mut TcpStream, bytes: u64) {
     stream.write_all(&bytes.to_be_bytes()).unwrap();
-    let count = std::io::copy(stream, &mut std::io::sink()).expect("the stream goes on to its end");
+    let count = std::io::copy(stream, &mut std::io::sink()).expect("the complete stream");
     assert_eq!(count, bytes);
 }
 

@@ -31,7 +31,7 @@ fn counts(events: &[Value], of: impl Fn(&Value) -> String) -> BTreeMap<String, u
     counts
 }
 
-fn word(value: &Value) -> String {
+fn text_of(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
 }
 
@@ -46,13 +46,13 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
     closed.extend(until(&mut scene, 2, |path| !path.starts_with('b')));
 
     let metrics = scene.home.relay.ask("/metrics");
-    let counted = |line: &str| assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
-    for (reason, count) in counts(&closed, |event| word(&event["chosen"]["reason"])) {
-        counted(&format!("ekiden_path_choices_total{{reason=\"{reason}\"}} {count}"));
+    let assert_line = |line: &str| assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
+    for (reason, count) in counts(&closed, |event| text_of(&event["chosen"]["reason"])) {
+        assert_line(&format!("ekiden_path_choices_total{{reason=\"{reason}\"}} {count}"));
     }
     for (via, count) in counts(&closed, path) {
         let relays = usize::from(via != "direct");
-        counted(&format!("ekiden_paths_chosen_total{{via=\"{via}\",relays=\"{relays}\"}} {count}"));
+        assert_line(&format!("ekiden_paths_chosen_total{{via=\"{via}\",relays=\"{relays}\"}} {count}"));
     }
     for sum in ["predicted", "took"] {
         let begin = format!("ekiden_path_{sum}_seconds_total{{via=\"b\",relays=\"1\"}} ");
@@ -63,27 +63,27 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
     scene.home.relay.signal("TERM");
     let changes: Vec<Value> =
         scene.home.relay.rest().into_iter().filter(|event| event["event"] == "path_changed").collect();
-    counted(&format!("ekiden_path_changes_total {}", changes.len()));
+    assert_line(&format!("ekiden_path_changes_total {}", changes.len()));
     let left = changes.iter().find(|change| change["from"] == "b").unwrap_or_else(|| panic!("{changes:#?}"));
     assert_eq!((&left["prefix"], &left["likely_direction"]), (&"10.9.0.0/24".into(), &"down".into()), "{left}");
     assert!(left["likely_bytes"].as_u64() >= Some(MUCH / 2), "{left}");
-    let why = word(&left["why"]);
-    assert!(left["to"] != "b" && why.starts_with(&word(&left["to"])) && why.contains(" predicted for "), "{left}");
+    let why = text_of(&left["why"]);
+    assert!(left["to"] != "b" && why.starts_with(&text_of(&left["to"])) && why.contains(" predicted for "), "{left}");
 }
 
-/// No session has gone there through a relay, and home's own connection was refused: the relays are asked to probe the
-/// target.
+/// No session has reached the target through a relay, and home's own connection was refused: home asks the relays to
+/// probe the target.
 #[test]
-fn relays_look_at_targets_where_they_have_not_been() {
+fn relays_probe_targets_that_lack_measurements() {
     let Some(scene) = Scene::new(AUTO) else { return };
     let target = SocketAddr::new(scene.target().ip(), NOBODY);
     let refused = scene.row["home"].inside(|| socks5(HOME.parse().unwrap(), target));
     assert_eq!(refused.map(|_| ()), Err(5));
     for key in &scene.keys[1..] {
-        let told = eventually("word of a relay that has looked", || {
+        let entry = eventually("word of a relay that has looked", || {
             let known: Vec<Value> = serde_json::from_str(&scene.home.relay.ask("/api/paths")).unwrap();
             known.into_iter().find(|entry| entry["to"] == "10.9.0.0/24" && entry["told_by"] == *key.public)
         });
-        assert!(told["receiving"]["rtt_seconds"].as_f64().is_some_and(|rtt| rtt > 0.0 && rtt < 5.0), "{told}");
+        assert!(entry["receiving"]["rtt_seconds"].as_f64().is_some_and(|rtt| rtt > 0.0 && rtt < 5.0), "{entry}");
     }
 }

@@ -16,7 +16,7 @@ const MUCH: u64 = 1 << 20;
 const SMALL: usize = 30_000;
 
 #[test]
-fn clients_of_every_kind_have_their_path_chosen() {
+fn path_is_chosen_for_connect_http_and_tcp_clients() {
     let Some(mut scene) = Scene::new("[[route]]\npath = \"auto\"\ndefault = \"b\"\n") else { return };
     scene.cut("home");
     let target = scene.target();
@@ -66,9 +66,9 @@ fn origin(scene: &Scene, body: Vec<u8>) -> SocketAddr {
 }
 
 /// A client may use one connection for many servers. The outcome of a small response is recorded before the path to the next
-/// server is used: of paths that come out slower than predicted, the relay retreats.
+/// server is used: the relay retreats from paths that are slower than predicted.
 #[test]
-fn each_server_of_a_connection_tells_of_its_path() {
+fn outcome_is_recorded_for_each_server_of_a_connection() {
     let Some(scene) = Scene::new("[[route]]\npath = \"auto\"\n") else { return };
     for (host, mbit) in [("server", 2), ("a", 4), ("b", 8), ("c", 2)] {
         scene.slow(host, mbit);
@@ -83,7 +83,7 @@ fn each_server_of_a_connection_tells_of_its_path() {
         let sessions: Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
         sessions["sessions"][0]["chosen"]["reason"].as_str().unwrap().to_owned()
     });
-    assert!(reasons.any(|reason| reason == "retreats"), "no outcome has been compared with its prediction");
+    assert!(reasons.any(|reason| reason == "retreats"), "no outcome was compared with its prediction");
 }
 
 /// A listener at home for clients on the host `c`, whose own relay is stopped in this test.
@@ -93,7 +93,7 @@ const CAUGHT: &str = "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind =
 /// The client's first packet waits until the path is connected, whether direct or by relays: the client sees the
 /// server's own answer.
 #[test]
-fn a_caught_client_waits_for_the_chosen_path() {
+fn intercepted_client_waits_for_the_chosen_path() {
     let Some(mut scene) = Scene::new(&format!("[[route]]\npath = \"auto\"\ndefault = \"b\"\n{CAUGHT}")) else { return };
     drop(scene.relays[2].take().unwrap().kill());
     scene.row["c"].ip(&format!("route replace {SERVER}/32 via 10.1.3.1\n"));
@@ -103,10 +103,10 @@ fn a_caught_client_waits_for_the_chosen_path() {
     let target = scene.target();
     let refused = |scene: &mut Scene| {
         let closed = SocketAddr::new(target.ip(), NOBODY);
-        let error = scene.row["c"].try_connect(closed).expect_err("nobody listens there");
+        let error = scene.row["c"].try_connect(closed).expect_err("no listener on this port");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        let told = scene.home.relay.next(|event| event["event"] == "closed" && event["end"] == "refused");
-        assert!(told["chosen"]["reason"].is_string() && told["target"] == closed.to_string(), "{told}");
+        let event = scene.home.relay.next(|event| event["event"] == "closed" && event["end"] == "refused");
+        assert!(event["chosen"]["reason"].is_string() && event["target"] == closed.to_string(), "{event}");
     };
     let pull = |scene: &mut Scene| {
         take(&mut scene.row["c"].connect(target), MUCH);
@@ -116,7 +116,7 @@ fn a_caught_client_waits_for_the_chosen_path() {
     refused(&mut scene);
     assert_eq!(pull(&mut scene)["chosen"]["reason"], "unmeasured");
     let is_settled = |closed: &Value| path(closed) == "b" && closed["chosen"]["predicted_seconds"].is_number();
-    assert!((0..40).any(|_| is_settled(&pull(&mut scene))), "never on b as predicted");
+    assert!((0..40).any(|_| is_settled(&pull(&mut scene))), "no session used b with a prediction");
     refused(&mut scene);
     scene.cut("b");
     for _ in 0..3 {
@@ -127,7 +127,7 @@ fn a_caught_client_waits_for_the_chosen_path() {
 
 /// With `connect = "early"` the client sends its bytes before a path is connected: only one path may carry them.
 #[test]
-fn the_bytes_of_an_early_client_go_one_way() {
+fn early_bytes_are_sent_on_one_path_only() {
     let early = "[[listener]]\nname = \"early\"\nbind = \"127.0.0.1:2000\"\nconnect = \"early\"\n";
     let Some(mut scene) = Scene::new(&format!("[[route]]\npath = \"auto\"\ndefault = \"b\"\n{early}")) else { return };
     let (listener, port) = scene.row["server"].listen();
@@ -138,10 +138,10 @@ fn the_bytes_of_an_early_client_go_one_way() {
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     scene.row["server"].nft("delete table inet silence");
-    let came = [accept(&listener), accept(&listener)];
-    let mut heard = came.map(|mut stream| hear_out(&mut stream).0);
+    let accepted = [accept(&listener), accept(&listener)];
+    let mut heard = accepted.map(|mut stream| hear_out(&mut stream).0);
     heard.sort();
-    assert_eq!(heard, [b"".to_vec(), b"question".to_vec()], "direct and the default race");
+    assert_eq!(heard, [b"".to_vec(), b"question".to_vec()], "the direct path and the default race");
     drop(client);
     let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "early");
     assert_eq!((&closed["chosen"]["reason"], &closed["bytes_up"]), (&"unmeasured".into(), &8.into()), "{closed}");

@@ -20,7 +20,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
     let relays = table("near", other.address(), &other_key.public)
         + &encrypted
         + "[[path]]\nname = \"both\"\nrelays = [\"near\", \"sealed\"]\n[[route]]\npath = [\"both\", \"direct\"]\n";
-    let file = caller(&folder, &own, &relays);
+    let file = caller_config(&folder, &own, &relays);
     let address = serve(fast);
     let output = probe(&[&format!("http://{address}/file"), "-c", &file, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -43,7 +43,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
 
 /// The server is slow at its IPv6 address, and the relay may use only the IPv4 address.
 #[test]
-fn a_relay_that_is_faster_is_praised() {
+fn faster_relay_is_named_in_the_verdict() {
     let port = free_port();
     let Ok(slow) = TcpListener::bind((Ipv6Addr::LOCALHOST, port)) else {
         skipped("no IPv6 on loopback");
@@ -62,7 +62,7 @@ fn a_relay_that_is_faster_is_praised() {
     });
     let (own, folder) = (Key::new(), Folder::new());
     let (near, key) = relay(&own, "allow_private = true\ndeny = [\"::1\"]\n");
-    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
     let url = format!("http://localhost:{port}/file");
     let output = probe(&[&url, "-c", &file]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -75,14 +75,14 @@ fn a_relay_that_is_faster_is_praised() {
 }
 
 /// Early hints before the response, and a file without a length; for small files the report makes no claim about larger
-/// ones.
+/// files.
 #[test]
-fn small_files_of_every_form_are_taken_whole() {
+fn small_files_are_downloaded_completely() {
     for head in
         ["HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"]
     {
         let address = serve(move |mut stream| {
-            if asks(&stream) {
+            if has_request(&stream) {
                 read_head(&mut stream);
                 // The probe closes when it has enough bytes.
                 let _ = stream.write_all(&[head.as_bytes(), &[b'x'; 300_000]].concat());
@@ -90,13 +90,13 @@ fn small_files_of_every_form_are_taken_whole() {
         });
         let report = json(&probe(&[&format!("http://{address}/file"), "--json"]));
         let direct = candidate(&report, "direct");
-        assert_eq!((&direct["error"], &direct["bytes"]), (&Value::Null, &600_000.into()), "twice: {direct:#}");
+        assert_eq!((&direct["error"], &direct["bytes"]), (&Value::Null, &600_000.into()), "two downloads: {direct:#}");
         assert!(direct["completion_ms"][1].is_number() && direct["completion_ms"][2].is_null(), "{direct:#}");
     }
 }
 
 #[test]
-fn no_more_is_downloaded_than_was_said() {
+fn byte_limit_bounds_the_download() {
     let address = serve(fast);
     let url = format!("http://{address}/file");
     let output = ekiden().args(["probe", &url, "--json", "--count", "1", "--time", "10s", "--bytes", "1MiB"]).output();
@@ -106,7 +106,7 @@ fn no_more_is_downloaded_than_was_said() {
 
 /// TLS as in a browser: an untrusted certificate is an error, a certificate trusted by the system is accepted.
 #[test]
-fn https_is_fetched_by_tls() {
+fn https_download_verifies_the_certificate() {
     let folder = Folder::new();
     let (certificate, private) = (folder.0.join("cert.pem"), folder.0.join("key.pem"));
     let made = std::process::Command::new("openssl")
@@ -131,21 +131,21 @@ fn https_is_fetched_by_tls() {
         }
     };
     let url = format!("https://localhost:{port}/file");
-    let stranger = probe(&[&url, "--json"]);
-    let error = candidate(&json(&stranger), "direct")["error"].as_str().unwrap_or_default().to_owned();
+    let untrusted = probe(&[&url, "--json"]);
+    let error = candidate(&json(&untrusted), "direct")["error"].as_str().unwrap_or_default().to_owned();
     assert!(error.starts_with("no TLS: "), "{error:?}");
-    assert_eq!(stranger.status.code(), Some(1), "it reached the server, but no byte of the file arrived");
+    assert_eq!(untrusted.status.code(), Some(1), "no byte of the file arrived");
     let own = Key::new();
     let (near, key) = relay(&own, "allow_private = true\n");
-    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
     let arguments = ["probe", &url, "-c", &file, "--json", "--count", "1"];
     let output = ekiden().args(arguments).env("SSL_CERT_FILE", &certificate).output();
     let report = json(&output.unwrap());
     let _ = nginx.kill();
     let _ = nginx.wait();
     let direct = candidate(&report, "direct");
-    assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "twice 1 MiB: {direct:#}");
-    // The server closes first: it would answer an end of TLS with a reset, and the section would be lost.
+    assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "two downloads of 1 MiB: {direct:#}");
+    // The server closes first: nginx would answer close_notify with a reset, and the section would be lost.
     let visits = &candidate(&report, "via near")["visits"];
     assert_eq!((&visits["bytes"], &visits["reuse"]), (&(1 << 20).into(), &true.into()), "{visits}");
 }

@@ -1,6 +1,6 @@
 //! `ekiden probe`, run as a user does: real relays on loopback, a server of the test.
 //!
-//! `scene` has these; every other module has one subject.
+//! `scene` has the relays and the server; each other module has one subject.
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -31,13 +31,13 @@ pub fn candidate<'v>(report: &'v Value, name: &str) -> &'v Value {
 }
 
 /// Whether the client sends a request; a probe also opens connections only to measure the connect time.
-pub fn asks(stream: &TcpStream) -> bool {
+pub fn has_request(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_ok_and(|count| count > 0)
 }
 
 /// Answers one request with a file of `length` bytes, in blocks of `piece` bytes with a `pause` after each.
 pub fn answer(mut stream: TcpStream, length: usize, piece: usize, pause: Duration) {
-    if !asks(&stream) {
+    if !has_request(&stream) {
         return;
     }
     let head = read_head(&mut stream);
@@ -79,7 +79,7 @@ pub fn table(name: &str, address: SocketAddr, key: &str) -> String {
 }
 
 /// The configuration file of a relay that calls other relays.
-pub fn caller(folder: &Folder, key: &Key, relays: &str) -> String {
+pub fn caller_config(folder: &Folder, key: &Key, relays: &str) -> String {
     let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n";
     let text = format!("version = 1\nprivate_key = \"{}\"\n{relays}{door}", key.file.display());
     folder.write("ekiden.toml", text).to_str().expect("text").to_owned()

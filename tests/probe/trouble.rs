@@ -10,7 +10,7 @@ use super::scene::*;
 
 /// Each candidate reports its own error; the other candidates are not affected.
 #[test]
-fn errors_are_told_by_candidate() {
+fn errors_are_reported_per_candidate() {
     let (own, stranger, folder) = (Key::new(), Key::new(), Folder::new());
     let (strict, strict_key) = relay(&own, "deny = [\"127.0.0.0/8\"]\n");
     let (other, _) = relay(&own, "allow_private = true\n");
@@ -21,7 +21,7 @@ fn errors_are_told_by_candidate() {
         table("unfriendly", unfriendly.address(), &unfriendly_key.public),
         table("gone", nobody(), &Key::new().public),
     ];
-    let file = caller(&folder, &own, &relays.concat());
+    let file = caller_config(&folder, &own, &relays.concat());
     let address = serve(fast);
     let output = probe(&[&address.to_string(), "-c", &file, "--json"]);
     assert_eq!(output.status.code(), Some(0), "direct works");
@@ -43,9 +43,9 @@ fn errors_are_told_by_candidate() {
 }
 
 #[test]
-fn an_answer_that_is_no_file_is_told() {
+fn redirect_is_reported_with_its_location() {
     let moved = serve(|mut stream| {
-        if asks(&stream) {
+        if has_request(&stream) {
             read_head(&mut stream);
             let _ =
                 stream.write_all(b"HTTP/1.1 302 Found\r\nLocation: https://b.example/\r\nContent-Length: 0\r\n\r\n");
@@ -58,7 +58,7 @@ fn an_answer_that_is_no_file_is_told() {
 
 /// After SIGINT (Ctrl-C) the probe prints the results so far.
 #[test]
-fn an_interrupted_probe_says_what_it_knows() {
+fn interrupted_probe_prints_partial_results() {
     let (listener, address) = server();
     let mut child = ekiden()
         .args(["probe", &format!("http://{address}/file"), "--count", "1", "--time", "1h"])
@@ -82,7 +82,7 @@ fn an_interrupted_probe_says_what_it_knows() {
 
 /// Without a file there is no download: the rate is the model's, and marked as a prediction.
 #[test]
-fn a_bare_host_is_predicted() {
+fn bare_host_yields_a_predicted_rate() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, key) = relay(&own, "allow_private = true\n");
     let address = serve(fast);
@@ -93,7 +93,7 @@ fn a_bare_host_is_predicted() {
     let said = text(&output.stdout);
     assert!(said.contains("predicted from round trips"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
-    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
     let report = json(&probe(&[&address.to_string(), "-c", &file, "--via", "near", "--json"]));
     let found = candidate(&report, "via near");
     assert_eq!((found["predicted"].as_bool(), found["bytes"].as_u64()), (Some(true), Some(0)), "{found:#}");
@@ -105,7 +105,7 @@ fn a_bare_host_is_predicted() {
 
 /// Proxies of other kinds are used like in a session; an HTTP proxy is asked for the file itself.
 #[test]
-fn proxies_are_tried_too() {
+fn http_and_socks5_proxies_are_candidates() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0?allow_private=true"]);
     let address = serve(fast);
     for scheme in ["http", "socks5"] {

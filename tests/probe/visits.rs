@@ -12,7 +12,7 @@ const VISIT: usize = 1 << 20;
 
 /// A server that sends the part of the file that is asked for, and then closes.
 fn partial(mut stream: TcpStream) {
-    if !asks(&stream) {
+    if !has_request(&stream) {
         return;
     }
     let head = read_head(&mut stream);
@@ -42,7 +42,7 @@ fn the_second_visit_uses_the_section_of_the_first() {
     let relays = table("plain", plain.address(), &plain_key.public)
         + &table("sealed", sealed.address(), &sealed_key.public)
         + "encrypt = true\n[[route]]\npath = [\"direct\"]\n";
-    let file = caller(&folder, &own, &relays);
+    let file = caller_config(&folder, &own, &relays);
     let url = format!("http://{}/file", serve(partial));
     let output = probe(&[&url, "-c", &file, "--json"]);
     let report = json(&output);
@@ -60,12 +60,12 @@ fn the_second_visit_uses_the_section_of_the_first() {
     assert!(!said.contains("no reuse") && said.lines().all(|line| line.chars().count() <= 80), "{said}");
 }
 
-/// A server that ignores the range: a small file ends the session in order, a large one is cut off.
+/// A server that ignores the range: a small file ends the session in order, a large file is cut off.
 #[test]
-fn a_visit_that_is_cut_off_leaves_no_section() {
+fn interrupted_visit_leaves_no_reusable_section() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, key) = relay(&own, "allow_private = true\n");
-    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
     let small = serve(|stream| answer(stream, 200_000, 100_000, std::time::Duration::ZERO));
     let report = json(&probe(&[&format!("http://{small}/file"), "-c", &file, "--json"]));
     let found = visits(&report, "via near");
@@ -85,7 +85,7 @@ fn a_visit_that_is_cut_off_leaves_no_section() {
 fn visits_are_predicted_where_there_is_no_file() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, key) = relay(&own, "allow_private = true\n");
-    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
     let address = serve(fast);
     let report = json(&probe(&[&address.to_string(), "-c", &file, "--json"]));
     let direct = visits(&report, "direct");

@@ -7,9 +7,9 @@ use crate::harness::*;
 use crate::programs::{missing, said, succeeds};
 use crate::scene::*;
 
-/// A user of two listeners has its places on both together, and other users have theirs.
+/// The sessions of a user on two listeners count together, and other users have their own limit.
 #[test]
-fn a_user_has_its_places_on_all_listeners_together() {
+fn user_session_limit_spans_all_listeners() {
     if missing(&["curl"]) {
         return;
     }
@@ -38,7 +38,7 @@ fn a_user_has_its_places_on_all_listeners_together() {
 }
 
 #[test]
-fn a_listener_has_its_places_for_all_users_together() {
+fn listener_session_limit_spans_all_users() {
     if missing(&["curl"]) {
         return;
     }
@@ -50,9 +50,10 @@ fn a_listener_has_its_places_for_all_users_together() {
     assert_eq!(scene.account("listener", "door")["sessions"], 1);
 }
 
-/// The running session is cut off at the last byte of the quota, and the next one is told when the quota begins anew.
+/// The running session is cut off at the last byte of the quota, and the answer to the next session names the time at
+/// which the quota is reset.
 #[test]
-fn over_the_quota_sessions_are_reset_and_new_ones_are_told_why() {
+fn exhausted_quota_resets_sessions_and_explains_rejections() {
     if missing(&["curl"]) {
         return;
     }
@@ -74,8 +75,8 @@ fn over_the_quota_sessions_are_reset_and_new_ones_are_told_why() {
     // The same at the other listener, for a forwarded request and for CONNECT.
     for arguments in [&["--include"][..], &["--include", "--proxytunnel"]] {
         let url = scene.url(1);
-        let told = said(&mut scene.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
-        let text = String::from_utf8(told.out).unwrap();
+        let response = said(&mut scene.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
+        let text = String::from_utf8(response.out).unwrap();
         assert!(text.starts_with("HTTP/1.1 429 Too Many Requests"), "{text}");
         let seconds = text.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap().trim();
         assert!((1..=86_401).contains(&seconds.parse::<u32>().unwrap()), "{text}");
@@ -98,12 +99,12 @@ fn over_the_quota_sessions_are_reset_and_new_ones_are_told_why() {
     ] {
         assert!(metrics.lines().any(|shown| shown == line), "no {line} in {metrics}");
     }
-    assert_eq!(scene.download("bob", 1_000_000).code, 0, "another user");
+    assert_eq!(scene.download("bob", 1_000_000).code, 0, "the quota of one user does not apply to another user");
 }
 
-/// A stream whose last byte is that of the quota is whole, and ends well.
+/// A stream whose last byte is the last byte of the quota is complete, and ends without a reset.
 #[test]
-fn a_stream_that_needs_the_whole_quota_ends_well() {
+fn stream_of_exactly_the_quota_ends_cleanly() {
     let (listener, target) = server();
     let folder = Folder::new();
     let text = format!(
@@ -126,7 +127,7 @@ fn a_stream_that_needs_the_whole_quota_ends_well() {
     assert_eq!(relay.closed()["end"], "over_quota");
 }
 
-/// On a section the end of a stream is a record, or a chunk: it needs no quota.
+/// On a section the end of a stream is a record or a chunk, which does not count toward the quota.
 #[test]
 fn the_end_of_a_framed_stream_needs_no_quota() {
     for encrypt in [true, false] {
@@ -155,9 +156,9 @@ fn the_end_of_a_framed_stream_needs_no_quota() {
     }
 }
 
-/// The sessions of a listener that a reload removes have no limits of their listener any more.
+/// After a reload removes a listener, its running sessions are not subject to the listener's limits.
 #[test]
-fn a_listener_that_is_removed_has_no_limits() {
+fn running_sessions_lose_the_limits_of_a_removed_listener() {
     if missing(&["curl"]) {
         return;
     }
@@ -167,13 +168,13 @@ fn a_listener_that_is_removed_has_no_limits() {
     eventually("a download", || (download.bytes() > 0).then_some(()));
     assert_eq!(scene.account("listener", "door")["rate_bits_per_second"], 1_000_000);
     scene.reload(&format!("{limits}{LISTENER}name = \"gate\"\n"));
-    // A minute at the rate before.
+    // A minute's bytes at the earlier rate.
     eventually("a download without a limit", || (download.bytes() > 7_500_000).then_some(()));
 }
 
-/// The limits of a section listener are those of the relays that call it; the relay before passes the cause on.
+/// The limits of a section listener apply to the relays that call it; the calling relay passes the cause on.
 #[test]
-fn a_relay_is_told_the_limit_of_the_next_one() {
+fn session_limit_of_the_next_relay_is_passed_back() {
     let (key, folder, target) =
         (Key::new(), Folder::new(), serve(|mut stream| while let Ok(1..) = stream.read(&mut [0]) {}));
     let text =
@@ -182,7 +183,7 @@ fn a_relay_is_told_the_limit_of_the_next_one() {
     let mut far = Relay::run(&["-c", file.to_str().unwrap()], 1);
     let hop = format!("section://{}?key={}", far.address(), key.public);
     let mut near = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
-    let first = socks5(near.address(), target).expect("a place");
+    let first = socks5(near.address(), target).expect("a session within the limit");
     assert_eq!(socks5(near.address(), target).map(drop), Err(2), "not allowed (RFC 1928, 6)");
     let closed = [near.closed(), far.closed()];
     assert_eq!(closed.each_ref().map(|closed| closed["end"].clone()), ["session_limit"; 2], "{closed:?}");
@@ -207,7 +208,7 @@ fn datagram_server(payload: &[u8]) -> (UdpSocket, Vec<u8>) {
     (socket, [&[0, 0, 0, 1, 127, 0, 0, 1], &port[..], payload].concat())
 }
 
-/// The turns of the flows are queued far ahead; datagrams do not queue behind them.
+/// The flows have reserved the rate far ahead; datagrams do not wait behind these reservations.
 #[test]
 fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
@@ -229,7 +230,7 @@ fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
     sending.into_iter().for_each(join);
 }
 
-/// Datagrams count, those above the rate are dropped, and over the quota the association ends.
+/// Datagrams count toward the quota, datagrams above the rate are dropped, and an exhausted quota ends the association.
 #[test]
 fn datagrams_have_the_limits_of_their_listener() {
     let folder = Folder::new();
@@ -241,7 +242,7 @@ fn datagrams_have_the_limits_of_their_listener() {
     let (mut tcp, bound) = associate(&relay);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (server, datagram) = datagram_server(&[7; 1000]);
-    // The first one takes a second of the rate, so the second one is dropped.
+    // The first datagram uses the rate of one second, so the second datagram is dropped.
     client.send_to(&datagram, bound).unwrap();
     client.send_to(&datagram, bound).unwrap();
     assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);

@@ -17,12 +17,12 @@ fn text() -> String {
 }
 
 #[test]
-fn a_killed_relay_has_lost_nothing_older_than_ten_seconds() {
+fn killed_relay_loses_at_most_ten_seconds_of_usage() {
     if missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&text());
-    // A session that runs on, and one that ends.
+    // A session that the quota ends, and a session that ends in order.
     let running = scene.start_endless("alice", 0);
     assert!([18, 56].contains(&{ running }.exit_code()), "over the quota");
     scene.relay.closed();
@@ -41,9 +41,9 @@ fn a_killed_relay_has_lost_nothing_older_than_ten_seconds() {
     assert_eq!(scene.kill_and_start(&text()).used(), used);
 }
 
-/// The old process serves its session to the end, and the new one learns of its bytes.
+/// The old process serves its session to the end, and the new process counts the bytes of that session.
 #[test]
-fn two_processes_of_an_upgrade_count_on_one_quota() {
+fn both_processes_of_an_upgrade_share_one_quota() {
     if missing(&["curl"]) {
         return;
     }
@@ -82,7 +82,7 @@ fn tunnel(scene: &Scene, target: std::net::SocketAddr) -> std::net::TcpStream {
 
 /// Each file has its own bytes.
 #[test]
-fn a_reload_may_name_another_usage_file() {
+fn reload_switches_the_usage_file() {
     if missing(&["curl"]) {
         return;
     }
@@ -95,12 +95,12 @@ fn a_reload_may_name_another_usage_file() {
     let other = moved(&scene.relay.closed());
     assert_eq!(scene.used(), other);
     let scene = scene.kill_and_start(&text());
-    assert_eq!(scene.used(), used, "the first file had all bytes when the relay left it");
+    assert_eq!(scene.used(), used, "the first file has all bytes from before the reload");
 }
 
-/// SQLite keeps its journal beside the database; a directory of that name is in the way.
+/// SQLite creates its journal beside the database; a directory of that name makes writes fail.
 #[test]
-fn bytes_that_cannot_be_written_are_written_later() {
+fn failed_usage_writes_are_retried() {
     if missing(&["curl"]) {
         return;
     }
@@ -109,22 +109,22 @@ fn bytes_that_cannot_be_written_are_written_later() {
     std::fs::create_dir(&obstacle).unwrap();
     assert_eq!(scene.download("alice", 100_000).code, 0);
     let used = moved(&scene.relay.closed());
-    let said = |word: &'static str| {
+    let warning_with = |word: &'static str| {
         move |event: &serde_json::Value| {
             event["event"] == "warning" && event["message"].as_str().unwrap().contains(word)
         }
     };
-    let warning = scene.relay.next(said("is not written to"));
+    let warning = scene.relay.next(warning_with("is not written to"));
     assert!(warning["message"].as_str().unwrap().contains("usage.db: "), "{warning}");
     assert_eq!(scene.used(), used);
     std::fs::remove_dir(&obstacle).unwrap();
-    scene.relay.next(said("again"));
+    scene.relay.next(warning_with("again"));
     assert_eq!(scene.kill_and_start(&text()).used(), used);
 }
 
 /// A file that is no database, and a directory that is missing: a start fails, a reload changes nothing.
 #[test]
-fn a_usage_file_that_cannot_be_used_is_an_error() {
+fn unusable_usage_file_is_an_error_at_start_and_reload() {
     let mut scene = Scene::new(&text());
     scene.folder.write_with_mode("damaged.db", vec![7; 8192], 0o600);
     for (name, why) in [("damaged.db", "file is not a database"), ("none/usage.db", "unable to open database file")] {
@@ -135,8 +135,8 @@ fn a_usage_file_that_cannot_be_used_is_an_error() {
             format!("version = 1\n{}", other.replace("USERS", &scene.folder.0.join("users").display().to_string())),
         );
         let output = ekiden().args(["run", "--admin", "off", "-c"]).arg(path).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && told.contains(why) && told.contains(&file), "{told}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && errors.contains(why) && errors.contains(&file), "{errors}");
         let all = text().replace("USAGE", &file).replace("1MiB", "5B");
         scene.folder.write(
             "ekiden.toml",

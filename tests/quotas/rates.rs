@@ -1,4 +1,4 @@
-//! Rates: within 2 % over a minute, and a flow that waits for its turn is a flow like any other.
+//! Rates: within 2 % over a minute. Rate-limited flows end like other flows.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -9,12 +9,12 @@ use crate::harness::*;
 use crate::programs::missing;
 use crate::scene::*;
 
-/// Bits a second.
+/// The configured rate, in bits per second.
 const RATE: f64 = 10e6;
 
 const LIMITED: &str = "[user.alice]\nrate = \"10Mbit/s\"\n";
 
-/// A minute, or less where the test has to wait for it.
+/// A minute in virtual time, and less in real time.
 fn span() -> Duration {
     if is_virtual() { Duration::from_secs(60) } else { Duration::from_secs(10) }
 }
@@ -37,7 +37,7 @@ fn measure(downloads: &[Transfer]) -> u64 {
 
 /// The sessions of a user share one rate over all listeners and threads, and other users do not wait for them.
 #[test]
-fn a_user_has_one_rate_on_all_listeners_and_threads() {
+fn user_rate_is_shared_by_all_listeners_and_threads() {
     if missing(&["curl"]) {
         return;
     }
@@ -56,7 +56,7 @@ fn a_user_has_one_rate_on_all_listeners_and_threads() {
     assert!((0.9..1.1).contains(&(shares[0] / shares[1])), "{shares:?}");
 }
 
-/// The rate is that of each direction, and that of the listener beside that of the user.
+/// The rate applies to each direction, and the rate of the listener applies beside the rate of the user.
 #[test]
 fn both_directions_have_the_rate_of_the_listener() {
     if missing(&["curl"]) {
@@ -92,10 +92,10 @@ fn a_reload_changes_the_rate_of_running_sessions() {
     assert_rate(measure(&download), RATE / 5.0);
 }
 
-/// Bytes of an answer in the test below: they come with the head, so the pump reads none of them.
+/// Bytes of an answer in the test below: they arrive with the head, so the pump reads none of them.
 const SMALL_ANSWER: usize = 3000;
 
-/// Forwarded answers that come whole with their head wait for their turns, and leave turns to a tunnel.
+/// Forwarded answers that arrive with their head are rate-limited, and leave a part of the rate to a tunnel.
 #[test]
 fn small_answers_share_the_rate_with_a_tunnel() {
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
@@ -132,7 +132,7 @@ fn small_answers_share_the_rate_with_a_tunnel() {
 
 /// Early bytes of CONNECT count like those after them.
 #[test]
-fn bytes_that_come_with_a_request_wait_for_their_turn() {
+fn early_bytes_of_connect_are_rate_limited() {
     let (listener, target) = server();
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=8kbit/s"]);
     let begun = Instant::now();
@@ -142,13 +142,13 @@ fn bytes_that_come_with_a_request_wait_for_their_turn() {
         client.write_all(&[head.as_bytes(), &[7; 500]].concat()).unwrap();
         read_exactly(&mut accept(&listener), 500);
     }
-    // The last one waits for the 1500 bytes before, less the burst of 100 ms.
+    // The last request waits for the 1500 bytes before it, less the burst of 100 ms.
     assert!(begun.elapsed() >= Duration::from_millis(1400), "{:?}", begun.elapsed());
 }
 
 /// The bytes of a client that closes its direction arrive at the rate, and its server may still answer.
 #[test]
-fn a_flow_that_waits_ends_like_any_other() {
+fn half_close_of_a_rate_limited_flow_is_clean() {
     let (listener, target) = server();
     let url = format!("tcp://127.0.0.1:0/{target}?rate=1Mbit/s");
     let relay = Relay::listen(&[&url]);
@@ -174,9 +174,9 @@ fn a_flow_that_waits_ends_like_any_other() {
     assert!(heard == answered && ending == Ending::Clean);
 }
 
-/// At 8 kbit/s a turn of 512 bytes takes half a second, and one that follows a large read takes minutes.
+/// At 8 kbit/s a turn of 512 bytes takes half a second, and a turn after a large read takes minutes.
 #[test]
-fn a_reset_ends_a_session_whose_flows_wait() {
+fn reset_ends_a_rate_limited_session_at_once() {
     let (listener, target) = server();
     let url = format!("tcp://127.0.0.1:0/{target}?rate=8kbit/s");
     let mut relay = Relay::listen(&[&url]);

@@ -60,12 +60,12 @@ impl Scene {
         ["--silent".to_owned(), "--show-error".to_owned(), "--proxy".to_owned(), url]
     }
 
-    /// Downloads so many bytes by SOCKS5.
+    /// Downloads this number of bytes by SOCKS5.
     pub fn download(&self, user: &str, bytes: u64) -> Said {
         said(&mut self.curl(user, "socks5h", 0, &[&self.url(bytes)]))
     }
 
-    /// The URL of so many bytes.
+    /// The URL of a file with this number of bytes.
     pub fn url(&self, bytes: u64) -> String {
         format!("http://{}/{bytes}", self.server)
     }
@@ -96,7 +96,7 @@ impl Scene {
         found.cloned().unwrap_or_else(|| panic!("no {scope} {name} in {accounts:?}"))
     }
 
-    /// The bytes of the quota of alice that are used.
+    /// The used bytes of alice's quota.
     pub fn used(&self) -> u64 {
         self.account("user", "alice")["used_bytes"].as_u64().unwrap()
     }
@@ -118,7 +118,7 @@ pub fn moved(closed: &Value) -> u64 {
     closed["bytes_up"].as_u64().unwrap() + closed["bytes_down"].as_u64().unwrap()
 }
 
-/// Answers a request with as many bytes as its path says, or reads an upload to its end.
+/// Answers a request with the number of bytes in its path, or reads an upload to its end.
 fn answer(mut stream: TcpStream) {
     let head = read_head(&mut stream);
     let path = head.split(' ').nth(1).unwrap().trim_start_matches('/');

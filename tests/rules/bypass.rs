@@ -2,7 +2,7 @@
 
 use crate::harness::accept;
 use crate::network::{Network, apply};
-use crate::sockets::{CLIENT, SERVER, address, connect, listen, nobody_comes, talk};
+use crate::sockets::{CLIENT, SERVER, address, connect, listen, receives_no_client, talk};
 
 const KEPT: u32 = 0xe106_0000;
 const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
@@ -21,7 +21,7 @@ fn without_a_listener_packets_are_forwarded_and_counted() {
 }
 
 #[test]
-fn what_began_before_the_rules_goes_on() {
+fn connections_older_than_the_rules_continue() {
     let Some(network) = Network::new() else { return };
     let origin = listen(&network.server, address(SERVER[0], 80), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
@@ -33,7 +33,7 @@ fn what_began_before_the_rules_goes_on() {
 }
 
 #[test]
-fn denied_targets_and_other_clients_go_by() {
+fn denied_targets_and_unlisted_clients_bypass_the_relay() {
     let Some(network) = Network::new() else { return };
     let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     for (key, caught) in [
@@ -48,13 +48,13 @@ fn denied_targets_and_other_clients_go_by() {
         let origin = listen(&network.server, address(SERVER[0], 80), None);
         let mut client = connect(&network.client, address(CLIENT[0], 0), address(SERVER[0], 80), None).unwrap();
         talk(&mut client, &mut accept(if caught { &relay } else { &origin }));
-        assert!(nobody_comes(if caught { &origin } else { &relay }), "{key}");
+        assert!(receives_no_client(if caught { &origin } else { &relay }), "{key}");
         assert_eq!(network.middle.counted("caught_0"), u64::from(caught), "{key}");
     }
 }
 
 #[test]
-fn what_is_for_this_host_goes_by() {
+fn connections_to_the_host_itself_bypass_the_relay() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
     let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
@@ -64,11 +64,11 @@ fn what_is_for_this_host_goes_by() {
     assert_eq!(network.middle.counted("caught_0"), 0);
 }
 
-/// The client's packets come another way: only the answers pass here.
+/// The client's packets use another route: only the answers pass through this host.
 #[test]
-fn answers_to_connections_that_went_another_way_are_counted() {
+fn asymmetric_answers_are_counted() {
     let Some(network) = Network::new() else { return };
-    network.go_round(true);
+    network.route_around_middle(true);
     apply(&network.middle, &[TPROXY]);
     let origin = listen(&network.server, address(SERVER[0], 80), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
@@ -76,9 +76,9 @@ fn answers_to_connections_that_went_another_way_are_counted() {
     assert_eq!((network.middle.counted("caught_0"), network.middle.counted("asymmetric")), (0, 1));
 }
 
-/// The marks of another ekiden on this host are its own.
+/// Each ekiden instance on a host uses its own marks.
 #[test]
-fn two_daemons_do_not_meddle_with_each_other() {
+fn two_instances_do_not_interfere() {
     let Some(network) = Network::new() else { return };
     let config = |instance: u8, port: u16, target: &str| {
         let folder = crate::harness::Folder::new();

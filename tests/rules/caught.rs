@@ -5,15 +5,15 @@ use std::io::ErrorKind;
 
 use super::harness::{accept, eventually};
 use super::network::{Network, apply};
-use super::sockets::{CLIENT, SERVER, address, connect, listen, pour, talk};
+use super::sockets::{CLIENT, SERVER, address, connect, listen, send_bulk, talk};
 
-/// The mark of our own packets.
+/// The mark of the relay's own packets.
 const KEPT: u32 = 0xe106_0000;
 
 const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 
 #[test]
-fn a_first_packet_goes_to_the_listener_and_the_client_keeps_its_address() {
+fn intercepted_connection_keeps_the_client_address() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
     // Rules of another program that use conntrack.
@@ -40,7 +40,7 @@ fn a_first_packet_goes_to_the_listener_and_the_client_keeps_its_address() {
     assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (2, 0));
 }
 
-/// A router behind us says that packets are too big; it says it to the client, whose address they have.
+/// A router behind this host sends "packet too big" to the source address of the packets, which is the client's.
 #[test]
 fn icmp_errors_reach_transparent_sockets() {
     let Some(network) = Network::new() else { return };
@@ -48,18 +48,18 @@ fn icmp_errors_reach_transparent_sockets() {
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
-        // A server that would take larger packets than the link before it.
+        // The server accepts larger packets than the link before it.
         network.server.ip("link set eth0 mtu 1500");
         let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
         let mut up_server = accept(&origin);
-        pour(&mut up, &mut up_server);
+        send_bulk(&mut up, &mut up_server);
         talk(&mut up, &mut up_server);
     }
 }
 
-/// A packet to the port of our listener on another host is that host's.
+/// A packet to the listener's port on another host is for that host.
 #[test]
-fn a_listener_does_not_take_packets_of_other_hosts_to_its_port() {
+fn packets_to_the_listener_port_of_other_hosts_are_forwarded() {
     let Some(network) = Network::new() else { return };
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 7001));
     let origin = listen(&network.server, to, None);
@@ -71,7 +71,7 @@ fn a_listener_does_not_take_packets_of_other_hosts_to_its_port() {
 }
 
 #[test]
-fn a_target_may_have_the_port_of_our_listener() {
+fn target_with_the_listener_port_is_intercepted() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
     let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
@@ -83,22 +83,22 @@ fn a_target_may_have_the_port_of_our_listener() {
     }
 }
 
-/// A client takes the port of a connection that has just ended; our socket of that is in TIME_WAIT.
+/// A client reuses the port of a connection that has just ended, and the socket at this host is in TIME_WAIT.
 #[test]
-fn a_reused_port_is_a_new_connection() {
+fn reused_client_port_opens_a_new_connection() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
     let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(KEPT));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
-        // As soon as the client's kernel has seen the end of the one before.
+        // The port is free as soon as the client's kernel has seen the end of the connection before.
         let mut client = eventually("its port", || match connect(&network.client, from, to, None) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => None,
             connected => Some(connected.unwrap()),
         });
         let mut down = accept(&relay);
         talk(&mut client, &mut down);
-        // The first to close keeps TIME_WAIT.
+        // The end that closes first enters TIME_WAIT.
         down.shutdown(std::net::Shutdown::Both).unwrap();
         assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap(), 0);
         drop(client);
@@ -108,9 +108,9 @@ fn a_reused_port_is_a_new_connection() {
     assert!(network.middle.run("ss", "-tan state time-wait").contains(":4000"));
 }
 
-/// As WireGuard's tools set it: the way back of a packet is looked up with its mark.
+/// With these settings of WireGuard's tools the kernel looks up the reverse path of a packet with the packet's mark.
 #[test]
-fn marks_are_no_part_of_the_way_back() {
+fn marks_do_not_break_reverse_path_checks() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
     for setting in ["conf/all/src_valid_mark", "conf/all/rp_filter", "fwmark_reflect"] {
@@ -133,7 +133,7 @@ fn marks_are_no_part_of_the_way_back() {
 }
 
 #[test]
-fn own_programs_are_redirected_and_others_go_on_where_no_daemon_judges() {
+fn local_programs_are_redirected_and_clients_pass_without_a_daemon() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["redirect://[::]:7002?interfaces=lan0&interfaces=lo"]);
     let relay = listen(&network.middle, address("::", 7002), None);
@@ -154,7 +154,7 @@ fn own_programs_are_redirected_and_others_go_on_where_no_daemon_judges() {
 
 /// Packets of the relay's own sockets are not intercepted again.
 #[test]
-fn our_own_packets_are_not_redirected() {
+fn packets_of_the_relay_are_not_redirected() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["redirect://0.0.0.0:7002?interfaces=lo"]);
     let origin = listen(&network.server, address(SERVER[0], 80), None);
@@ -172,25 +172,25 @@ fn gate(network: &Network, verdict: &str) {
 }
 
 #[test]
-fn passed_refused_and_unreachable_are_what_the_client_sees() {
+fn gate_verdicts_reach_the_client() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://[::]:7001?interfaces=lan0"]);
     let _relay = listen(&network.middle, address("::", 7001), Some(0xe106_0000));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
-        let try_it = || connect(&network.client, from, to, None);
+        let try_connect = || connect(&network.client, from, to, None);
         gate(&network, "0xe1040000");
-        assert_eq!(try_it().unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(try_connect().unwrap_err().kind(), ErrorKind::ConnectionRefused);
         gate(&network, "0xe1050000");
         // The errors of Linux for "address unreachable" in IPv6 and "host unreachable" in IPv4.
-        assert_eq!(try_it().unwrap_err().kind(), ErrorKind::HostUnreachable);
+        assert_eq!(try_connect().unwrap_err().kind(), ErrorKind::HostUnreachable);
         gate(&network, "0xe1030000");
-        talk(&mut try_it().unwrap(), &mut accept(&origin));
+        talk(&mut try_connect().unwrap(), &mut accept(&origin));
     }
     let counted = ["refused", "passed", "unanswered_0", "asymmetric"].map(|name| network.middle.counted(name));
     assert_eq!(counted, [2, 2, 0, 0]);
-    // An ICMP error that comes while connect(2) still sends is only remembered, and the packet sent again.
+    // If an ICMP error arrives during connect(2), the kernel only records the error, and sends the packet again.
     let unreachable = network.middle.counted("unreachable");
     assert!(unreachable >= 2);
     assert_eq!(network.middle.counted("caught_0"), 4 + unreachable);
@@ -198,7 +198,7 @@ fn passed_refused_and_unreachable_are_what_the_client_sees() {
 
 /// The lower half of a mark belongs to other programs.
 #[test]
-fn marks_of_others_are_left_alone() {
+fn lower_mark_bits_are_preserved() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://[::]:7001?interfaces=lan0"]);
     gate(&network, "0xe1030000 | 0x42");

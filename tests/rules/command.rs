@@ -1,4 +1,4 @@
-//! `ekiden rules`: its effects on a host, and failures of the programs it runs, played by scripts.
+//! `ekiden rules`: its effects on a host, and failures of the programs it runs, which scripts imitate.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -13,7 +13,7 @@ fn rules(host: &Host, action: &str) -> Said {
 }
 
 #[test]
-fn applied_rules_are_all_there_and_removed_ones_all_gone() {
+fn apply_installs_all_rules_and_remove_deletes_them() {
     let Some(host) = Host::new() else { return };
     let applied = rules(&host, "apply");
     assert_eq!((applied.code, applied.err.as_str()), (Some(0), ""));
@@ -44,7 +44,7 @@ fn applied_rules_are_all_there_and_removed_ones_all_gone() {
 }
 
 #[test]
-fn what_an_older_configuration_needed_goes() {
+fn apply_removes_rules_of_an_older_configuration() {
     let Some(host) = Host::new() else { return };
     host.succeeds(&[&["rules", "apply"][..], &BOTH].concat());
     host.succeeds(&["rules", "apply", "-L", "socks://127.0.0.1:1080?keep_client_address=true"]);
@@ -55,7 +55,7 @@ fn what_an_older_configuration_needed_goes() {
 }
 
 #[test]
-fn what_only_partly_exists_is_replaced_and_removed() {
+fn partial_rules_are_replaced_and_removed() {
     let Some(host) = Host::new() else { return };
     for damage in ["nft delete table inet ekiden", "ip rule del pref 184", "ip -6 route flush table 57345"] {
         rules(&host, "apply");
@@ -71,10 +71,10 @@ fn what_only_partly_exists_is_replaced_and_removed() {
 
 /// The text is a script with the effect of `apply`.
 #[test]
-fn printed_rules_are_taken_by_the_programs_they_name() {
+fn printed_script_has_the_effect_of_apply() {
     let Some(host) = Host::new() else { return };
     let printed = host.succeeds(&[&["rules", "print"][..], &BOTH].concat());
-    assert_eq!(ours(&host), Vec::<String>::new(), "printing has changed something");
+    assert_eq!(ours(&host), Vec::<String>::new(), "rules print has changed the kernel");
     let (_, table) = printed.split_once("nft -f - <<'END'\n").unwrap();
     let table = table.strip_suffix("END\n").unwrap();
     assert_eq!(host.shell(&format!("nft -c -f - <<'END'\n{table}END\n")).code, Some(0), "{table}");
@@ -87,7 +87,7 @@ fn printed_rules_are_taken_by_the_programs_they_name() {
 }
 
 #[test]
-fn other_instances_are_left_alone() {
+fn rules_of_other_instances_are_unchanged() {
     let Some(host) = Host::new() else { return };
     let folder = Folder::new();
     let file = |instance: u8| {
@@ -106,9 +106,9 @@ fn other_instances_are_left_alone() {
     assert_eq!(host.succeeds(&["rules", "remove", "--instance", "2"]), "nothing was there of instance 2\n");
 }
 
-/// Rules that say they are those of a process that runs: this test.
+/// The comment of the rules names a running process: this test.
 #[test]
-fn rules_of_a_daemon_that_runs_are_its_own() {
+fn apply_refuses_to_replace_rules_of_a_running_daemon() {
     let Some(host) = Host::new() else { return };
     let pid = std::process::id();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -124,7 +124,7 @@ fn rules_of_a_daemon_that_runs_are_its_own() {
 }
 
 #[test]
-fn without_the_right_the_remedy_is_told() {
+fn missing_capability_is_reported_with_a_remedy() {
     let Some(host) = Host::new() else { return };
     for action in ["apply", "remove"] {
         let binary = ekiden().get_program().to_owned();
@@ -138,9 +138,9 @@ fn without_the_right_the_remedy_is_told() {
 }
 
 #[test]
-fn a_program_that_is_missing_is_named_with_its_package() {
+fn missing_program_is_reported_with_its_package() {
     let Some(host) = Host::new() else { return };
-    // An empty file system in the place of every program.
+    // Empty file systems hide the programs.
     let script = "mount -t tmpfs none /usr/sbin && mount -t tmpfs none /sbin; exec \"$@\"";
     let mut unshared = host.command("unshare");
     unshared.args(["--mount", "sh", "-c", script, "sh"]).arg(ekiden().get_program()).args(["rules", "apply"]);
@@ -165,13 +165,13 @@ fn rules_are_applied_and_removed_without_etc_protocols() {
     let there = ours(&host);
     assert!(there.iter().any(|line| line.contains("tproxy to :7001")), "{there:#?}");
     assert_eq!(rules(&host, "apply").code, Some(0));
-    assert_eq!(ours(&host), there, "the rules are others where there are names of protocols");
+    assert_eq!(ours(&host), there, "the rules depend on /etc/protocols");
     assert_eq!(without_protocols("remove").out, "removed: the rules of instance 1\n");
     assert_eq!(ours(&host), Vec::<String>::new());
 }
 
 #[test]
-fn mistakes_in_the_configuration_are_told_and_nothing_is_changed() {
+fn invalid_configuration_is_reported_and_changes_nothing() {
     let Some(host) = Host::new() else { return };
     let wrong = host.ekiden(&["rules", "apply", "-L", "tproxy://0.0.0.0:7001"]);
     assert_eq!(wrong.code, Some(2), "{}", wrong.err);
@@ -185,7 +185,7 @@ fn mistakes_in_the_configuration_are_told_and_nothing_is_changed() {
 const OLD: &str = "tproxy://[::]:7001?interfaces=lan0";
 const NEW: &str = "tproxy://[::]:7003?interfaces=lan0";
 
-/// Applies the rules of [`NEW`] with `script` in the place of `program`, which it finds as `$real`.
+/// Applies the rules of [`NEW`] with `script` in place of `program`. In the script, `$real` is the real program.
 fn apply_with(host: &Host, program: &str, script: &str) -> Said {
     apply_listener_with(host, program, script, NEW)
 }
@@ -205,21 +205,21 @@ const NFT_FAILS: &str = "if [ \"$1\" = -f ]; then echo 'Error: no luck today' >&
 const NFT_ENDS: &str = "if [ \"$1\" = -c ]; then echo 'Error: no luck today' >&2; exit 1; fi\nexec $real \"$@\"";
 
 #[test]
-fn what_was_done_before_a_failure_is_undone() {
+fn failed_apply_is_rolled_back() {
     let Some(host) = Host::new() else { return };
-    for (program, script, says) in [
+    for (program, script, message) in [
         ("ip", IP_FAILS, "ekiden: ip: RTNETLINK answers: No buffer space\n"),
         ("nft", NFT_FAILS, "ekiden: nft: Error: no luck today\n"),
     ] {
         let failed = apply_with(&host, program, script);
-        assert_eq!((failed.code, failed.err.as_str()), (Some(1), says));
+        assert_eq!((failed.code, failed.err.as_str()), (Some(1), message));
         assert_eq!(ours(&host), Vec::<String>::new(), "{program}");
     }
 }
 
-/// More than a pipe holds: the write to its standard input fails.
+/// The rules are larger than the buffer of a pipe, so the write to the program's standard input fails.
 #[test]
-fn a_program_that_ends_before_it_has_read_all_rules_says_why() {
+fn error_of_a_program_that_exits_early_is_reported() {
     let Some(host) = Host::new() else { return };
     let networks: Vec<String> = (0..6000).map(|n| format!("10.{}.{}.0/24", n / 128, n % 128 * 2)).collect();
     let listener = format!("tun://ekiden9?net={}&answer_only=true", networks.join(","));
@@ -227,9 +227,9 @@ fn a_program_that_ends_before_it_has_read_all_rules_says_why() {
     assert_eq!((failed.code, failed.err.as_str()), (Some(1), "ekiden: nft: Error: no luck today\n"));
 }
 
-/// After the change of the rules, the print of its result panicked.
+/// Regression: `ekiden rules` changed the rules, and then panicked when it printed the result.
 #[test]
-fn a_closed_standard_output_ends_a_command_that_has_done_its_work() {
+fn closed_stdout_ends_a_command_after_the_rules_change() {
     let Some(host) = Host::new() else { return };
     for (action, is_there) in [("apply", true), ("remove", false)] {
         let output = host.start(ekiden()).args(["rules", action]).args(BOTH).stdout(broken_pipe()).output().unwrap();
@@ -239,7 +239,7 @@ fn a_closed_standard_output_ends_a_command_that_has_done_its_work() {
 }
 
 #[test]
-fn rules_that_were_there_stay_when_new_ones_fail() {
+fn failed_apply_keeps_the_earlier_rules() {
     let Some(host) = Host::new() else { return };
     apply(&host, &[OLD]);
     let before = ours(&host);
@@ -250,9 +250,9 @@ fn rules_that_were_there_stay_when_new_ones_fail() {
 }
 
 #[test]
-fn without_any_queue_the_rules_work_and_that_is_told() {
+fn missing_queue_is_reported_and_the_rules_work() {
     let Some(host) = Host::new() else { return };
-    // Neither has the kernel a queue for nftables, nor is there one of iptables.
+    // The kernel has a queue neither for nftables nor for iptables.
     let no_queue = "for name in iptables-save ip6tables-save; do printf '#!/bin/sh\\necho no such table >&2; exit 3\\n' \
         > ${0%/*}/$name; chmod 755 ${0%/*}/$name; done\n\
         if [ \"$1\" = -c ]; then input=$(cat); case $input in *ekiden-probe*) exit 1;; esac\n\
@@ -264,9 +264,9 @@ fn without_any_queue_the_rules_work_and_that_is_told() {
     assert!(host.run("nft", "list table inet ekiden").contains("tproxy to :7003"));
 }
 
-/// In the form in which nft says it of `queue` on a kernel without.
+/// The error has the form that nft prints for `queue` on a kernel without this feature.
 #[test]
-fn what_a_kernel_lacks_is_named() {
+fn missing_kernel_feature_is_named() {
     let Some(host) = Host::new() else { return };
     let lacking = "if [ \"$1\" = -c ]; then cat > /dev/null\n\
         echo '/dev/stdin:33:75-90: Error: Could not process rule: No such file or directory' >&2\n\

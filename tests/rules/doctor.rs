@@ -15,7 +15,7 @@ fn about(report: &str, subject: &str) -> Option<String> {
 }
 
 #[test]
-fn what_transparent_listeners_need_is_tried_and_nothing_is_changed() {
+fn doctor_tries_transparent_rules_without_changes() {
     let Some(host) = Host::new() else { return };
     let before = host.shell("nft list ruleset; ip rule; ip -6 rule").out;
     let report = host.ekiden(&["doctor"]).out;
@@ -26,7 +26,7 @@ fn what_transparent_listeners_need_is_tried_and_nothing_is_changed() {
 }
 
 #[test]
-fn live_rules_are_shown_with_what_they_have_counted() {
+fn doctor_shows_live_rules_with_their_counters() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0&name=door"]);
     let origin = listen(&network.server, address(SERVER[0], 80), None);
@@ -46,7 +46,7 @@ fn live_rules_are_shown_with_what_they_have_counted() {
 }
 
 #[test]
-fn rules_that_a_crash_left_are_found_and_removed() {
+fn stale_rules_are_found_and_removed() {
     let Some(host) = Host::new() else { return };
     apply(&host, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
     let mut gone = Command::new("true").spawn().unwrap();

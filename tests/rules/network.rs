@@ -20,13 +20,13 @@ pub struct Said {
 }
 
 impl Host {
-    /// One without links; where that is not allowed, says so.
+    /// A host without links. Where namespaces are not permitted, `None` with a message.
     pub fn new() -> Option<Self> {
         match netns::new_network_namespace() {
             Ok(namespace) => {
                 let host = Self(Arc::new(namespace));
                 host.ip("link set lo up");
-                // No other host can have an IPv6 address of ours.
+                // No other host can have this host's IPv6 addresses.
                 host.set("ipv6/conf/default/accept_dad", "0");
                 Some(host)
             }
@@ -42,7 +42,7 @@ impl Host {
         self.start(Command::new(program))
     }
 
-    /// Makes a command start here.
+    /// Makes a command start in this host.
     pub fn start(&self, mut command: Command) -> Command {
         netns::start_in_network_namespace(&mut command, Arc::clone(&self.0));
         command
@@ -60,7 +60,7 @@ impl Host {
         said.out
     }
 
-    /// Gives nft a text, which it has to take.
+    /// Gives nft a text, which nft has to accept.
     pub fn nft(&self, text: &str) {
         let said = self.shell(&format!("nft -f - <<'END'\n{text}\nEND\n"));
         assert_eq!(said.code, Some(0), "{text}: {}", said.err);
@@ -82,7 +82,7 @@ impl Host {
         said.out
     }
 
-    /// Does something in this host, in a thread of its own.
+    /// Runs a closure in this host, in a separate thread.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             netns::enter_network_namespace(self.0.as_fd()).expect("our own namespace");
@@ -104,7 +104,7 @@ impl Host {
         self.ip(&format!("link add {name} type veth peer name {there} netns {path}"));
         self.ip(&format!("link set {name} up"));
         other.ip(&format!("link set {there} up"));
-        // Until the kernel has seen to it, packets are dropped.
+        // The kernel drops packets until the link is up.
         for (host, name) in [(self, name), (other, there)] {
             eventually("a link", || host.ip(&format!("link show {name}")).contains("state UP").then_some(()));
         }
@@ -113,8 +113,8 @@ impl Host {
     fn address(&self, network: u8, host: u8, name: &str) {
         self.ip(&format!("address add 10.{network}.0.{host}/24 dev {name}"));
         self.ip(&format!("address add fd0{network}::{host}/64 dev {name}"));
-        // The kernel joins the group by which neighbours ask for the address (RFC 4861, 7.2.1) a moment later; a question
-        // before that is not answered, and the packet behind it waits for a second.
+        // The kernel joins the solicited-node group of the address (RFC 4861, 7.2.1) a moment later; a solicitation
+        // before that is not answered, and the packet that caused the solicitation waits for a second.
         let tentative = || self.ip("-6 -o address show tentative");
         eventually("an IPv6 address", || tentative().is_empty().then_some(()));
     }
@@ -124,7 +124,7 @@ impl Host {
         self.ip(&format!("-6 route add default via fd0{network}::1"));
     }
 
-    fn forwards(&self) {
+    fn enable_forwarding(&self) {
         self.set("ipv4/ip_forward", "1");
         self.set("ipv6/conf/all/forwarding", "1");
     }
@@ -141,7 +141,7 @@ pub fn said(output: &mut Output) -> Said {
 }
 
 /// client (10.1.0.2, fd01::2) - lan0 box wan0 - (10.2.0.2) router (10.3.0.1) - server (10.3.0.2, fd03::2). The last link
-/// takes packets of 1400 bytes at most.
+/// carries packets of 1400 bytes at most.
 pub struct Network {
     pub client: Host,
     pub middle: Host,
@@ -165,7 +165,7 @@ impl Network {
         ] {
             host.address(network, number, name);
         }
-        [&middle, &router].into_iter().for_each(Host::forwards);
+        [&middle, &router].into_iter().for_each(Host::enable_forwarding);
         router.ip("link set far mtu 1400");
         server.ip("link set eth0 mtu 1400");
         client.gateway(1);
@@ -176,18 +176,18 @@ impl Network {
         Some(Self { client, middle, server, router })
     }
 
-    /// The server answers the client by a way that does not lead through the box; and the other way round when
-    /// `client_goes_round`.
-    pub fn go_round(&self, client_goes_round: bool) {
+    /// The server's answers to the client use a route around the middle; with `client_bypasses`, the client's packets
+    /// use this route instead.
+    pub fn route_around_middle(&self, client_bypasses: bool) {
         self.client.link("round", &self.router, "round");
         self.client.address(4, 2, "round");
         self.router.address(4, 1, "round");
-        if client_goes_round {
+        if client_bypasses {
             self.client.ip("route add 10.3.0.0/24 via 10.4.0.1 src 10.1.0.2");
         } else {
             self.router.ip("route add 10.1.0.0/24 via 10.4.0.2");
         }
-        // Strict or loose, a reverse path filter would have an opinion.
+        // A reverse path filter, strict or loose, could drop the packets.
         for host in [&self.client, &self.router] {
             host.set("ipv4/conf/all/rp_filter", "0");
             host.set("ipv4/conf/round/rp_filter", "0");
@@ -201,7 +201,7 @@ pub fn apply(host: &Host, urls: &[&str]) {
     host.succeeds(&arguments.collect::<Vec<_>>());
 }
 
-/// Everything in a host that could be ours.
+/// All rules and routes of a host, including those of ekiden.
 pub fn everything(host: &Host) -> String {
     let script = "nft list ruleset; iptables-save -t raw; ip6tables-save -t raw; ip rule; ip -6 rule; \
         ip route show table all; ip -6 route show table all";

@@ -21,7 +21,7 @@ fn server(network: &Network, ip: &str, port: u16) -> UdpSocket {
     socket
 }
 
-/// A datagram there and one back.
+/// Asserts that a datagram and its answer arrive.
 fn assert_passes(client: &UdpSocket, server: &UdpSocket) {
     let mut bytes = [0; 5];
     client.send(b"hello").unwrap();
@@ -31,7 +31,7 @@ fn assert_passes(client: &UdpSocket, server: &UdpSocket) {
     assert_eq!(&bytes, b"there");
 }
 
-/// The read would end with the timeout if the packet were dropped without an answer.
+/// Asserts that a datagram is refused. If the packet were dropped without an answer, the read would time out.
 fn assert_refused(client: &UdpSocket) {
     let _ = client.send(b"hello");
     assert_eq!(client.recv(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -63,7 +63,7 @@ fn datagrams_are_refused_at_once_and_counted() {
     for (client, ip) in CLIENT.into_iter().zip(SERVER) {
         let server_at_443 = server(&network, ip, 443);
         assert_refused(&dial(&network.client, client, ip, 443));
-        // Other ports, and datagrams that come in elsewhere, pass.
+        // Datagrams to other ports, and datagrams from other interfaces, pass.
         assert_passes(&dial(&network.client, client, ip, 444), &server(&network, ip, 444));
         let own = if client == CLIENT[0] { "10.2.0.1" } else { "fd02::1" };
         assert_passes(&dial(&network.middle, own, ip, 443), &server_at_443);

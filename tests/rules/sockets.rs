@@ -1,4 +1,4 @@
-//! Sockets of the tests, in one host or another.
+//! Sockets of the tests, each in the namespace of a host.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use crate::network::Host;
 pub const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
 pub const SERVER: [&str; 2] = ["10.3.0.2", "fd03::2"];
 
-/// The same address family of both ends.
+/// A socket address. Both ends of a connection have the same address family.
 pub fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// A listening socket, transparent where `mark` says how its packets are marked.
+/// A listening socket. With a mark, the socket is transparent and its packets have this mark.
 pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
     host.inside(|| {
         let socket = new(at, mark);
@@ -55,7 +55,7 @@ fn new(address: SocketAddr, mark: Option<u32>) -> Socket {
     socket
 }
 
-/// A few bytes there and back.
+/// Sends a few bytes and receives the answer.
 pub fn talk(one: &mut TcpStream, other: &mut TcpStream) {
     let mut bytes = [0; 4];
     one.write_all(b"ping").unwrap();
@@ -66,16 +66,16 @@ pub fn talk(one: &mut TcpStream, other: &mut TcpStream) {
     assert_eq!(&bytes, b"pong");
 }
 
-/// Whether no client connects within a short time. A later client is not seen, so a test has to check more than this.
-pub fn nobody_comes(listener: &TcpListener) -> bool {
+/// Whether no client has connected yet. A later client is not seen, so a test has to check more than this.
+pub fn receives_no_client(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     let nobody = listener.accept().is_err();
     listener.set_nonblocking(false).unwrap();
     nobody
 }
 
-/// As much as it takes to fill the windows between two hosts several times, within the test's patience.
-pub fn pour(from: &mut TcpStream, to: &mut TcpStream) {
+/// Sends enough bytes to fill the windows between two hosts several times.
+pub fn send_bulk(from: &mut TcpStream, to: &mut TcpStream) {
     const MANY: usize = 1_000_000;
     let mut heard = vec![0; MANY];
     to.set_read_timeout(Some(PATIENCE)).unwrap();

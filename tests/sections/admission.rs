@@ -51,7 +51,7 @@ impl Scene {
         Self::write(&self.site, &self.peer, settings);
         self.relay.signal("HUP");
         self.relay.next(|event| event["event"] == "reloaded");
-        // Workers answer this behind the command to go over to the new configuration.
+        // Workers answer this after the command to switch to the new configuration.
         self.relay.sessions();
     }
 
@@ -65,11 +65,11 @@ impl Scene {
         client
     }
 
-    /// Checks that the HTTP listener turns a client away that has all its places.
+    /// Checks that the HTTP listener rejects a client that uses all its places.
     fn check_rejected(&mut self, source: [u8; 4]) {
         // On one processor the reset may come before connect(2) returns, and a write could return it before a read does.
         match try_connect_from(source, self.relay.address()) {
-            Ok(mut client) => assert!(is_reset(&mut client), "a session more than `sessions_per_client`"),
+            Ok(mut client) => assert!(is_reset(&mut client), "a session above `sessions_per_client` was accepted"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}"),
         }
         assert_eq!(self.closed_of("door")["end"], "client_limit");
@@ -94,7 +94,7 @@ impl Scene {
     }
 
     /// Waits until so many connections of relays wait for a session.
-    fn waits_for_sessions(&self, count: usize) {
+    fn wait_sections_waiting(&self, count: usize) {
         let line = format!("ekiden_sections_waiting{{listener=\"section\"}} {count}");
         let shown = || self.relay.ask("/metrics").lines().any(|shown| shown == line);
         eventually(&line, || shown().then_some(()));
@@ -143,7 +143,7 @@ fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result
 /// Found by an audit: each replay of a recorded hello held a place of `limits.sessions` for an hour, and fifty of them shut
 /// the HTTP listener of the same relay.
 #[test]
-fn recorded_hellos_take_no_place_from_other_listeners() {
+fn replayed_hellos_take_no_session_places() {
     let scene = Scene::new("[limits]\nsessions = 2\n");
     let mut replays: Vec<_> = (0..50).map(|_| scene.replay_from(LOCAL)).collect();
     replays[..2].iter_mut().for_each(wait_answered);
@@ -151,32 +151,32 @@ fn recorded_hellos_take_no_place_from_other_listeners() {
     replays[2..].iter_mut().for_each(wait_answered);
     drop(session);
     drop(scene.session_from(LOCAL));
-    scene.waits_for_sessions(50);
+    scene.wait_sections_waiting(50);
 }
 
 /// The dialler keeps a ready connection for `ready_age`. A connection without a session long after that time is closed.
 #[test]
-fn a_connection_that_proves_nothing_lives_as_long_as_a_ready_one() {
+fn unproven_connection_is_closed_after_ready_age() {
     let scene = Scene::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
     let mut replay = scene.answered_replay_from(LOCAL);
     assert_eq!(hear_out(&mut replay), (Vec::new(), Ending::Clean));
-    scene.waits_for_sessions(0);
+    scene.wait_sections_waiting(0);
 }
 
 /// `sessions_per_client` bounds connections that have proven nothing, too, once they have had the time of a handshake to
-/// open a session. The oldest has to go, so that a peer behind the same address can still come in.
+/// open a session. The oldest is closed, so that a peer behind the same address can still connect.
 #[test]
-fn unproven_connections_count_for_their_source_address() {
+fn unproven_connections_are_limited_per_source_address() {
     let scene = Scene::new("[limits]\nsessions_per_client = 2\n[timeouts]\nhandshake = \"2s\"\n");
     let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
     let mut replays: Vec<_> = (0..5).map(|_| scene.answered_replay_from(LOCAL)).collect();
     for replay in &mut replays[..3] {
         assert_eq!(hear_out(replay), (Vec::new(), Ending::Clean));
     }
-    scene.waits_for_sessions(3);
+    scene.wait_sections_waiting(3);
     let evicted = "ekiden_sections_evicted_total{listener=\"section\"} 3";
     assert!(scene.relay.ask("/metrics").lines().any(|line| line == evicted));
-    // Places of sessions are others: both are free.
+    // Places of sessions are separate: both are free.
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
     echoes(&mut socks5(scene.home().address(), scene.target).unwrap());
     drop((sessions, elsewhere, replays));
@@ -193,7 +193,7 @@ fn unproven_connections_leave_descriptors_for_sessions() {
     });
     let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
     let replays: Vec<_> = (0..100).map(|_| scene.answered_replay_from(LOCAL)).collect();
-    scene.waits_for_sessions(14);
+    scene.wait_sections_waiting(14);
     elsewhere.set_nonblocking(true).unwrap();
     assert_eq!(elsewhere.peek(&mut [0]).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
     drop(scene.session_from(LOCAL));
@@ -204,7 +204,7 @@ fn unproven_connections_leave_descriptors_for_sessions() {
 /// Found by an audit: each handshake that failed gave back a place among the sessions of its address that it had not
 /// taken.
 #[test]
-fn failed_handshakes_give_back_no_place() {
+fn failed_handshakes_release_no_session_place() {
     let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
     scene.check_rejected(LOCAL);
@@ -220,7 +220,7 @@ fn failed_handshakes_give_back_no_place() {
 
 /// The client address of a session that a relay has sent is a claim of that relay.
 #[test]
-fn a_claimed_client_address_takes_no_place_of_that_client() {
+fn claimed_client_address_does_not_count_against_that_client() {
     let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
     let home = scene.home();
     let mut claimed = [(); 2].map(|()| socks5_from(LOCAL, home.address(), scene.target).unwrap());
@@ -231,9 +231,9 @@ fn a_claimed_client_address_takes_no_place_of_that_client() {
 }
 
 /// A peer has as many places as any client, however many clients it names. The relay answers a session without a place, so the
-/// peer does not take the relay for dead.
+/// peer does not report the relay as unreachable.
 #[test]
-fn the_sessions_of_a_peer_count_for_the_peer() {
+fn peer_sessions_are_limited_per_peer() {
     let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
     let mut home = scene.home();
     let client = |last| socks5_from([127, 0, 0, last], home.address(), scene.target);
@@ -253,9 +253,9 @@ fn the_sessions_of_a_peer_count_for_the_peer() {
     assert!(home.rest().iter().all(|event| event["event"] != "relay_unreachable"));
 }
 
-/// Without `peers` a relay can come with a new key each time, so its source address counts.
+/// Without `peers` a relay can use a new key each time, so its source address counts.
 #[test]
-fn the_sessions_of_an_unknown_relay_count_for_its_address() {
+fn sessions_of_unknown_relays_are_limited_per_address() {
     let (site, homes) = (Site::new(), [Site::new(), Site::new()]);
     let mut relay = site.relay("[limits]\nsessions_per_client = 2\n", "allow_open = true\n");
     let target = parrot();
@@ -273,7 +273,7 @@ fn the_sessions_of_an_unknown_relay_count_for_its_address() {
 /// A session that a relay opens on a connection that was ready before waits for a place like any client, and is not
 /// refused.
 #[test]
-fn a_session_of_a_peer_waits_for_a_place() {
+fn peer_session_waits_for_a_place() {
     let mut scene = Scene::new("[limits]\nsessions = 1\n");
     let home = scene.home();
     wait_ready(&home);
@@ -281,16 +281,16 @@ fn a_session_of_a_peer_waits_for_a_place() {
     let paused = scene.relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
     let (address, target) = (home.address(), scene.target);
-    let waits = std::thread::spawn(move || socks5(address, target).map(|mut session| echoes(&mut session)));
+    let waiting = std::thread::spawn(move || socks5(address, target).map(|mut session| echoes(&mut session)));
     eventually("the session at home", || (home.sessions().len() == 1).then_some(()));
     assert_eq!(scene.relay.sessions().len(), 1);
     drop(session);
-    assert_eq!(join(waits), Ok(()));
+    assert_eq!(join(waiting), Ok(()));
 }
 
-/// The wait has an end: the relay that has opened the session gets an answer, and the listener goes on.
+/// The wait has a deadline: the relay that has opened the session gets an answer, and the listener continues.
 #[test]
-fn a_session_of_a_peer_that_finds_no_place_is_refused() {
+fn peer_session_without_a_place_is_refused_at_the_deadline() {
     let mut scene = Scene::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
     let mut home = scene.home();
     wait_ready(&home);
@@ -307,7 +307,7 @@ fn a_session_of_a_peer_that_finds_no_place_is_refused() {
 
 /// A limit that a reload sets counts the sessions that run already, and one that a reload removes leaves no count behind.
 #[test]
-fn a_limit_that_comes_and_goes_counts_the_sessions_that_run() {
+fn limit_set_by_a_reload_counts_running_sessions() {
     let mut scene = Scene::new("");
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
     scene.reload("[limits]\nsessions_per_client = 2\n");

@@ -16,10 +16,10 @@ const CHANGED: usize = 3;
 /// Enough for records behind the changed one.
 const SIZE: usize = 1_000_000;
 
-/// Changes frames of the direction it is for, with memory.
+/// Changes the frames of one direction; may have state.
 type Change = Box<dyn FnMut(Frame) -> Fate + Send>;
 
-/// A home relay and a relay with the attacker in between, an encrypted session, both ends in hand.
+/// An encrypted session between a home relay and a relay, with the attacker between them. Returns both ends of the session.
 fn session(way: Way, mut change: Change) -> (TcpStream, TcpStream, (Relay, Relay, Site, Site)) {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
@@ -38,61 +38,61 @@ fn session(way: Way, mut change: Change) -> (TcpStream, TcpStream, (Relay, Relay
     (client, server, (at_home, relay, site, home))
 }
 
-/// Sends as much as goes, and the end; says whether all went.
-fn send_what_goes(stream: &TcpStream) -> JoinHandle<bool> {
+/// Sends `SIZE` bytes and FIN in a thread, which returns whether all of them were sent.
+fn send_until_error(stream: &TcpStream) -> JoinHandle<bool> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || stream.write_all(&pattern(SIZE)).and_then(|()| stream.shutdown(Shutdown::Write)).is_ok())
 }
 
 /// A change ends the session, and the relay that detects it logs it.
 #[test]
-fn the_log_says_that_a_record_was_changed() {
+fn altered_record_is_logged_by_the_detecting_relay() {
     for way in [Way::Down, Way::Up] {
         let (mut client, mut server, (mut at_home, mut relay, ..)) = session(
             way,
-            the_one(|mut record| {
+            change_one(|mut record| {
                 record[2] ^= 1;
                 Fate::Said(record)
             }),
         );
-        let writer = send_what_goes(if way == Way::Down { &server } else { &client });
-        let (receiver, found, other) = match way {
+        let writer = send_until_error(if way == Way::Down { &server } else { &client });
+        let (receiver, detector, other) = match way {
             Way::Down => (&mut client, &mut at_home, &mut relay),
             Way::Up => (&mut server, &mut relay, &mut at_home),
         };
         assert_eq!(hear_out(receiver).1, Ending::Reset, "{way:?}");
         join(writer);
-        let closed = found.closed();
+        let closed = detector.closed();
         assert_eq!(closed["end"], "altered", "{way:?}: {closed}");
         let side = if way == Way::Down { "server's" } else { "client's" };
         let detail = closed["detail"].as_str().unwrap();
         assert!(detail.contains(side) && detail.contains("changed"), "{detail}");
-        let told = if way == Way::Down { "reset_by_client" } else { "reset_by_server" };
-        assert_eq!(other.closed()["end"], told);
+        let other_end = if way == Way::Down { "reset_by_client" } else { "reset_by_server" };
+        assert_eq!(other.closed()["end"], other_end);
     }
 }
 
-/// The receiver gets a beginning and a reset; the sender finds out, too.
-fn breaks(what: &str, make: impl Fn() -> Change) {
+/// Checks that the receiver gets a prefix of the bytes and a reset, and that the sender detects the failure.
+fn check_reset(case: &str, make: impl Fn() -> Change) {
     for way in [Way::Down, Way::Up] {
         let (client, server, _rest) = session(way, make());
         let (mut sender, mut receiver) = if way == Way::Down { (server, client) } else { (client, server) };
-        let writer = send_what_goes(&sender);
+        let writer = send_until_error(&sender);
         let (heard, ending) = hear_out(&mut receiver);
-        assert_eq!(ending, Ending::Reset, "{what}, {way:?}: after {} bytes", heard.len());
-        assert!(pattern(SIZE).starts_with(&heard), "{what}, {way:?}: bytes that were not said");
-        assert!(heard.len() < SIZE, "{what}, {way:?}: nothing was changed");
-        assert!(!join(writer) || hear_out(&mut sender).1 == Ending::Reset, "{what}, {way:?}: the sender does not know");
+        assert_eq!(ending, Ending::Reset, "{case}, {way:?}: after {} bytes", heard.len());
+        assert!(pattern(SIZE).starts_with(&heard), "{case}, {way:?}: bytes that were not sent");
+        assert!(heard.len() < SIZE, "{case}, {way:?}: no byte is missing");
+        assert!(!join(writer) || hear_out(&mut sender).1 == Ending::Reset, "{case}, {way:?}: the sender has succeeded");
     }
 }
 
-/// The fate of the one record.
-fn the_one(mut change: impl FnMut(Vec<u8>) -> Fate + Send + 'static) -> Change {
+/// Applies `change` to the record `CHANGED`.
+fn change_one(mut change: impl FnMut(Vec<u8>) -> Fate + Send + 'static) -> Change {
     Box::new(move |frame| if frame.number == CHANGED { change(frame.bytes) } else { untouched(frame) })
 }
 
 #[test]
-fn untouched_it_works() {
+fn unaltered_session_transfers_both_directions() {
     for way in [Way::Down, Way::Up] {
         let (client, server, _rest) = session(way, Box::new(untouched));
         exchange(client, server, SIZE, SIZE);
@@ -100,10 +100,10 @@ fn untouched_it_works() {
 }
 
 #[test]
-fn a_changed_bit_anywhere_in_a_record() {
+fn flipped_bit_in_a_record_resets_the_session() {
     for at in [0, 1] {
-        breaks("a bit of the first or last byte", || {
-            the_one(move |mut record| {
+        check_reset("a bit of the first or last byte", || {
+            change_one(move |mut record| {
                 let place = if at == 0 { 2 } else { record.len() - 1 };
                 record[place] ^= 1;
                 Fate::Said(record)
@@ -113,18 +113,18 @@ fn a_changed_bit_anywhere_in_a_record() {
 }
 
 #[test]
-fn a_record_said_twice() {
-    breaks("a record twice", || the_one(|record| Fate::Said(record.repeat(2))));
+fn duplicated_record_resets_the_session() {
+    check_reset("a record twice", || change_one(|record| Fate::Said(record.repeat(2))));
 }
 
 #[test]
-fn a_record_left_out() {
-    breaks("a record left out", || the_one(|_| Fate::Said(Vec::new())));
+fn dropped_record_resets_the_session() {
+    check_reset("a record left out", || change_one(|_| Fate::Said(Vec::new())));
 }
 
 #[test]
-fn two_records_in_the_wrong_order() {
-    breaks("two records swapped", || {
+fn reordered_records_reset_the_session() {
+    check_reset("two records swapped", || {
         let mut held = Vec::new();
         Box::new(move |frame| match frame.number {
             CHANGED => {
@@ -138,45 +138,45 @@ fn two_records_in_the_wrong_order() {
 }
 
 #[test]
-fn a_record_of_somebody_else() {
-    breaks("a record put in", || the_one(|record| Fate::Said([vec![0, 40], vec![7; 40], record].concat())));
+fn injected_record_resets_the_session() {
+    check_reset("a record put in", || change_one(|record| Fate::Said([vec![0, 40], vec![7; 40], record].concat())));
 }
 
-/// The end of the stream, but no record said so.
+/// A FIN without an END record before it.
 #[test]
-fn an_end_in_the_middle_is_no_end() {
-    breaks("half a record and the end", || the_one(|record| Fate::Last(record[..record.len() / 2].to_vec())));
-    breaks("one byte of a length and the end", || the_one(|record| Fate::Last(record[..1].to_vec())));
-    breaks("the end between two records", || the_one(|_| Fate::Last(Vec::new())));
+fn fin_amid_data_resets_the_session() {
+    check_reset("half a record and the end", || change_one(|record| Fate::Last(record[..record.len() / 2].to_vec())));
+    check_reset("one byte of a length and the end", || change_one(|record| Fate::Last(record[..1].to_vec())));
+    check_reset("the end between two records", || change_one(|_| Fate::Last(Vec::new())));
 }
 
 #[test]
-fn lengths_that_lie() {
-    breaks("no room for a tag", || the_one(|_| Fate::Said(vec![0, 3, 1, 2, 3])));
-    breaks("nothing at all", || the_one(|_| Fate::Said(vec![0, 0])));
-    breaks("off by one", || {
-        the_one(|mut record| {
+fn wrong_record_lengths_reset_the_session() {
+    check_reset("no room for a tag", || change_one(|_| Fate::Said(vec![0, 3, 1, 2, 3])));
+    check_reset("nothing at all", || change_one(|_| Fate::Said(vec![0, 0])));
+    check_reset("off by one", || {
+        change_one(|mut record| {
             record[1] ^= 1;
             Fate::Said(record)
         })
     });
-    breaks("shorter than it is", || {
-        the_one(|mut record| {
+    check_reset("shorter than it is", || {
+        change_one(|mut record| {
             record[..2].copy_from_slice(&[0, 20]);
             Fate::Said(record)
         })
     });
-    breaks("the longest, of nothing", || the_one(|_| Fate::Said([vec![0xff, 0xff], vec![0; 65_535]].concat())));
+    check_reset("the longest, of nothing", || change_one(|_| Fate::Said([vec![0xff, 0xff], vec![0; 65_535]].concat())));
 }
 
 #[test]
-fn a_reset_on_the_wire_is_a_reset() {
-    breaks("a reset", || the_one(|_| Fate::Reset));
+fn reset_between_relays_resets_the_session() {
+    check_reset("a reset", || change_one(|_| Fate::Reset));
 }
 
-/// The last record says that this was all. Without it the last bytes are there, and yet it is no end.
+/// The END record marks a complete stream. Without it all bytes arrive, and the stream does not end cleanly.
 #[test]
-fn an_end_that_nobody_said_is_none() {
+fn fin_in_place_of_the_end_record_resets_the_session() {
     for way in [Way::Down, Way::Up] {
         let (mut client, mut server, _rest) = session(
             way,
@@ -191,9 +191,9 @@ fn an_end_that_nobody_said_is_none() {
     }
 }
 
-/// Bytes behind END were ignored, and the session ended well.
+/// Regression: bytes after END were ignored, and the session ended cleanly.
 #[test]
-fn bytes_behind_the_end_are_a_reset() {
+fn bytes_after_the_end_record_reset_the_session() {
     let record = |length: u8| [vec![0, length], vec![7; length.into()]].concat();
     for way in [Way::Down, Way::Up] {
         for behind in [vec![0], vec![0, 18], record(40), record(18), vec![0; 70_000]] {
@@ -203,7 +203,7 @@ fn bytes_behind_the_end_are_a_reset() {
                 Fate::Said(if is_end { [&frame.bytes[..], &behind].concat() } else { frame.bytes })
             };
             let (mut client, mut server, (mut at_home, mut relay, ..)) = session(way, Box::new(put));
-            let (sender, receiver, found, other) = match way {
+            let (sender, receiver, detector, other) = match way {
                 Way::Down => (&mut server, &mut client, &mut at_home, &mut relay),
                 Way::Up => (&mut client, &mut server, &mut relay, &mut at_home),
             };
@@ -212,19 +212,19 @@ fn bytes_behind_the_end_are_a_reset() {
             sender.shutdown(Shutdown::Write).unwrap();
             let (heard, ending) = hear_out(receiver);
             assert!(heard.is_empty());
-            // The end may have been passed on before the bytes behind it arrived; then the session is reset behind it.
+            // The relay may forward the end before the bytes after END arrive; then it resets the session after the end.
             println!("{way:?}, {count} bytes behind the end: {ending:?}");
-            assert_eq!(found.closed()["end"], "altered", "{way:?}, {count} bytes");
+            assert_eq!(detector.closed()["end"], "altered", "{way:?}, {count} bytes");
             assert!(is_reset(sender), "{way:?}, {count} bytes");
-            let told = if way == Way::Down { "reset_by_client" } else { "reset_by_server" };
-            assert_eq!(other.closed()["end"], told, "{way:?}, {count} bytes");
+            let other_end = if way == Way::Down { "reset_by_client" } else { "reset_by_server" };
+            assert_eq!(other.closed()["end"], other_end, "{way:?}, {count} bytes");
         }
     }
 }
 
 /// The answer confirms the path; after a change no client gets a confirmation.
 #[test]
-fn an_answer_that_was_changed_is_no_success() {
+fn altered_answer_fails_the_request() {
     for encrypt in [false, true] {
         let (site, home) = (Site::new(), Site::new());
         let peers = site.admit(&[(&home.key.public, "home")]);

@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::*;
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Up,
     Down,
 }
 
-/// Something that one relay says to the other.
+/// A message from one relay to the other.
 #[derive(Debug, Clone)]
 pub struct Frame {
     /// Number of the connection; the first is 0.
@@ -30,11 +30,11 @@ pub struct Frame {
 
 /// The fate of a frame.
 pub enum Fate {
-    /// This is said instead.
+    /// These bytes are sent instead.
     Said(Vec<u8>),
-    /// This is the last that is said in this direction, which ends as if that were all.
+    /// These bytes are sent instead, and FIN after them.
     Last(Vec<u8>),
-    /// Both sides hear a reset.
+    /// Both sides get a reset.
     Reset,
 }
 
@@ -49,13 +49,13 @@ pub enum Framed {
 
 type Touch = Arc<Mutex<dyn FnMut(Frame) -> Fate + Send>>;
 
-/// Listens for one relay that calls another, and returns where.
+/// Listens for a relay that dials the relay at `to`. Returns the address to dial instead.
 pub fn between(to: SocketAddr, framed: Framed, touch: impl FnMut(Frame) -> Fate + Send + 'static) -> SocketAddr {
     let touch: Touch = Arc::new(Mutex::new(touch));
     let connections = Arc::new(AtomicUsize::new(0));
     serve(move |down| {
         let connection = connections.fetch_add(1, Ordering::Relaxed);
-        // A relay that is down is down for the one that calls it, too.
+        // If the relay is down, the dialling relay gets a reset.
         let Ok(up) = TcpStream::connect(to) else { return reset(down) };
         let broken = Arc::new(AtomicBool::new(false));
         let make = |from: &TcpStream, to: &TcpStream, way| Direction {
@@ -129,12 +129,12 @@ impl Direction {
         Ok(bytes)
     }
 
-    /// Both sections end in a reset, once both directions have let go of them.
+    /// Both sections end in a reset, once both directions have closed their copies.
     fn tear(&self) {
         self.broken.store(true, Ordering::Relaxed);
         for stream in [&self.from, &self.to] {
             let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
-            // Wakes the other direction without a word to the peer.
+            // Wakes the other direction, and sends nothing to the peer.
             let _ = stream.shutdown(Shutdown::Read);
         }
     }

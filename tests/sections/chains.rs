@@ -8,33 +8,33 @@ use super::relays::*;
 use super::streams::*;
 
 /// A home relay with this listener, one relay behind it.
-fn entered_by(entrance: &str, encrypt: bool) -> Chain {
+fn chain_with_listener(entrance: &str, encrypt: bool) -> Chain {
     Layout { entrance: entrance.to_owned(), encrypt, ..Layout::default() }.start()
 }
 
 #[test]
-fn clients_of_every_kind_go_through_a_section() {
+fn all_client_protocols_cross_a_section() {
     for encrypt in [false, true] {
         let target = parrot();
-        let socks = entered_by("kind = \"socks\"\n", encrypt);
+        let socks = chain_with_listener("kind = \"socks\"\n", encrypt);
         echoes(&mut socks5(socks.home.address(), target).unwrap());
 
-        let fixed = entered_by(&format!("kind = \"tcp\"\ntarget = \"{target}\"\n"), encrypt);
+        let fixed = chain_with_listener(&format!("kind = \"tcp\"\ntarget = \"{target}\"\n"), encrypt);
         echoes(&mut fixed.home.connect());
 
         for kind in ["http", "auto"] {
-            let chain = entered_by(&format!("kind = \"{kind}\"\n"), encrypt);
+            let chain = chain_with_listener(&format!("kind = \"{kind}\"\n"), encrypt);
             let mut client = chain.home.connect();
             write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
             assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
             echoes(&mut client);
-            asks_for_a_page(&chain);
+            request_pages(&chain);
         }
     }
 }
 
 /// Two requests in absolute form, over one connection of the client and one of the server.
-fn asks_for_a_page(chain: &Chain) {
+fn request_pages(chain: &Chain) {
     let (listener, target) = server();
     let mut client = chain.home.connect();
     let mut accepted: Option<TcpStream> = None;
@@ -49,7 +49,7 @@ fn asks_for_a_page(chain: &Chain) {
 }
 
 #[test]
-fn chains_of_one_to_four_relays_carry_both_ways_and_both_ends() {
+fn chains_of_one_to_four_relays_carry_both_directions() {
     for by in [By::Path, By::Forward] {
         for encrypt in [false, true] {
             for relays in 1..=4 {
@@ -68,7 +68,7 @@ fn chains_of_one_to_four_relays_carry_both_ways_and_both_ends() {
 }
 
 #[test]
-fn a_server_that_speaks_first_is_heard_at_once() {
+fn server_first_protocols_work_through_chains() {
     for encrypt in [false, true] {
         for mode in ["strict", "early"] {
             let entrance = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
@@ -81,8 +81,8 @@ fn a_server_that_speaks_first_is_heard_at_once() {
     }
 }
 
-/// HTTP requests of all threads go by the section that the first one has opened. Its records are made by the thread that
-/// has dialled, whichever thread serves the client, and every session observes the section itself.
+/// HTTP requests of all threads use the section that the first request has opened. The thread that has dialled makes the
+/// records, whichever thread serves the client, and every session observes the section itself.
 #[test]
 fn requests_of_all_threads_share_an_encrypted_section() {
     let (far, home) = (Site::new(), Site::new());
@@ -114,7 +114,7 @@ fn requests_of_all_threads_share_an_encrypted_section() {
 
 /// Sections and other proxies in one chain: each proxy gets its own protocol.
 #[test]
-fn proxies_of_others_may_stand_before_between_and_behind() {
+fn foreign_proxies_work_before_between_and_after_sections() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
     let (socks, http) = (format!("socks5://{}", proxy.address()), format!("http://{}", proxy.address()));
     let (near, far) = (Site::new(), Site::new());
@@ -142,7 +142,7 @@ fn proxies_of_others_may_stand_before_between_and_behind() {
 }
 
 #[test]
-fn twenty_megabytes_each_way_arrive_as_they_were_sent() {
+fn large_transfers_arrive_unchanged_and_are_spliced_if_plain() {
     const SIZE: usize = 20_000_000;
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(2, encrypt);
@@ -159,7 +159,7 @@ fn twenty_megabytes_each_way_arrive_as_they_were_sent() {
 
 /// Sizes around the capacity of a record, and around the switch from copy to splice.
 #[test]
-fn no_size_is_special() {
+fn transfers_of_boundary_sizes_arrive_unchanged() {
     for encrypt in [false, true] {
         let chain = Chain::of_kind(1, encrypt);
         for size in [0, 1, 16_383, 16_384, 65_518, 65_519, 65_520, 65_535, 65_536, 131_038, 131_039, 300_001] {
@@ -171,7 +171,7 @@ fn no_size_is_special() {
 
 /// Bytes that a client sends before the path is confirmed reach the server, once and in order.
 #[test]
-fn first_words_go_with_the_opening() {
+fn data_before_confirmation_arrives_once_and_in_order() {
     for encrypt in [false, true] {
         for size in [1, 1_000, 60_000, 200_000] {
             let (listener, address) = server();
@@ -189,9 +189,9 @@ fn first_words_go_with_the_opening() {
     }
 }
 
-/// A relay knows whose session it is, and all relays call it by one name.
+/// Every relay logs the client of a session, and all relays log the same trace ID.
 #[test]
-fn every_relay_knows_the_target_and_the_client() {
+fn every_relay_logs_target_client_and_trace() {
     let mut chain = Chain::of(3);
     let (client, server) = chain.pair();
     let (own, target) = (client.local_addr().unwrap().to_string(), server.local_addr().unwrap().to_string());
@@ -207,7 +207,7 @@ fn every_relay_knows_the_target_and_the_client() {
 }
 
 #[test]
-fn listeners_and_hops_may_be_on_the_command_line() {
+fn listeners_and_hops_work_on_the_command_line() {
     let (relay, home) = (Site::new(), Site::new());
     let peers = relay.admit(&[(&home.key.public, "home")]);
     let listen = format!("section://{}?key={}&peers={}", relay.address, relay.key.file.display(), peers.display());
@@ -220,9 +220,9 @@ fn listeners_and_hops_may_be_on_the_command_line() {
         let by_environment =
             Relay::start(command.env("EKIDEN_KEY", key).args(["run", "-L", "auto://127.0.0.1:0", "-F", &hop]), 1);
         echoes(&mut socks5(by_environment.address(), parrot()).unwrap());
-        // Without a key of its own it is unknown to the relay.
-        let by_nobody = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
-        assert!(socks5(by_nobody.address(), parrot()).is_err());
+        // Without a configured key the home relay is unknown to the relay.
+        let without_key = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+        assert!(socks5(without_key.address(), parrot()).is_err());
     }
 }
 
@@ -232,7 +232,7 @@ fn early(relays: usize, encrypt: bool) -> Chain {
 }
 
 #[test]
-fn success_comes_before_the_failure_and_the_failure_is_a_reset() {
+fn early_mode_reports_success_and_turns_failure_into_reset() {
     for (relays, encrypt) in [(1, false), (3, false), (3, true)] {
         let mut chain = early(relays, encrypt);
         let target = nobody();
@@ -248,9 +248,9 @@ fn success_comes_before_the_failure_and_the_failure_is_a_reset() {
     }
 }
 
-/// Also without any relay behind the one the client talks to.
+/// The relay of the client has no other relay behind it.
 #[test]
-fn a_listener_is_early_also_where_the_way_is_direct() {
+fn early_mode_applies_to_direct_paths() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0?connect=early"]);
     let mut client = socks5(relay.address(), nobody()).expect("success at once");
     assert!(is_reset(&mut client));
@@ -258,9 +258,9 @@ fn a_listener_is_early_also_where_the_way_is_direct() {
     echoes(&mut socks5(relay.address(), parrot()).unwrap());
 }
 
-/// The relay cannot have asked another one yet: the only relay behind it is stopped.
+/// The relay has no answer from another relay yet: the only relay behind it is stopped.
 #[test]
-fn success_does_not_wait_for_anybody() {
+fn early_success_does_not_wait_for_the_next_relay() {
     let mut chain = early(1, false);
     chain.relays[0].stop();
     let (listener, address) = server();
@@ -277,7 +277,7 @@ fn success_does_not_wait_for_anybody() {
 
 /// Bytes sent into an early session arrive complete, in order and once.
 #[test]
-fn first_words_arrive_once() {
+fn early_mode_data_arrives_once_and_in_order() {
     for encrypt in [false, true] {
         let chain = early(2, encrypt);
         for size in [1, 5_000, 500_000] {
@@ -287,9 +287,9 @@ fn first_words_arrive_once() {
     }
 }
 
-/// A strict listener beside it stays strict.
+/// One relay has an early and a strict listener.
 #[test]
-fn the_mode_is_the_listeners() {
+fn connect_mode_applies_per_listener() {
     let settings = "[[listener]]\nbind = \"127.0.0.1:0\"\nconnect = \"early\"\n".to_owned();
     let chain = Layout { home: settings, ..Layout::default() }.start();
     let doors = [chain.home.address_of(0), chain.home.address_of(1)];

@@ -7,8 +7,8 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// Time itself is under test here; this is no wait for an event.
-fn asleep(relay: &Relay, span: Duration) {
+/// Stops a relay for `span`. Time itself is under test, so this does not wait for an event.
+fn suspend(relay: &Relay, span: Duration) {
     relay.stop();
     pause_until(Instant::now() + span);
     relay.signal("CONT");
@@ -28,7 +28,7 @@ fn sessions_and_pools_survive_a_sleep() {
         let (mut client, mut server) = chain.pair();
         echoes(&mut socks5(chain.home.address(), target).unwrap());
         for at in [0, 1] {
-            asleep(if at == 0 { &chain.home } else { &chain.relays[0] }, SLEEP);
+            suspend(if at == 0 { &chain.home } else { &chain.relays[0] }, SLEEP);
             talk(&mut client, &mut server);
             for number in 0..5 {
                 let outcome = socks5(chain.home.address(), target);
@@ -41,7 +41,7 @@ fn sessions_and_pools_survive_a_sleep() {
     }
 }
 
-/// In the middle of a transfer, which stands still and goes on.
+/// The transfer stops during the sleep and continues afterwards.
 #[test]
 fn a_transfer_survives_a_sleep() {
     for encrypt in [false, true] {
@@ -49,7 +49,7 @@ fn a_transfer_survives_a_sleep() {
         let (mut client, server) = chain.pair();
         let writer = send(&server, pattern(4_000_000));
         let mut heard = read_exactly(&mut client, 1_000_000);
-        asleep(&chain.relays[0], SLEEP);
+        suspend(&chain.relays[0], SLEEP);
         heard.extend(read_all(&mut client));
         assert!(heard == pattern(4_000_000), "bytes were changed");
         join(writer);

@@ -24,7 +24,7 @@ fn each(check: impl Fn(&mut Chain, TcpStream, TcpStream)) {
     }
 }
 
-fn all_end_by(chain: &mut Chain, home: &str, others: &str) {
+fn check_ends(chain: &mut Chain, home: &str, others: &str) {
     assert_eq!(chain.home.closed()["end"], home);
     for relay in &mut chain.relays {
         assert_eq!(session_closed(relay)["end"], others);
@@ -32,7 +32,7 @@ fn all_end_by(chain: &mut Chain, home: &str, others: &str) {
 }
 
 #[test]
-fn a_client_that_has_said_all_still_hears_the_answer() {
+fn half_closed_client_receives_the_answer() {
     each(|chain, mut client, mut server| {
         client.write_all(b"question").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -40,12 +40,12 @@ fn a_client_that_has_said_all_still_hears_the_answer() {
         let answer = send(&server, pattern(200_000));
         assert!(read_all(&mut client) == pattern(200_000));
         join(answer);
-        all_end_by(chain, "finished", "finished");
+        check_ends(chain, "finished", "finished");
     });
 }
 
 #[test]
-fn a_server_that_has_said_all_still_hears_the_client() {
+fn half_closed_server_receives_the_client_data() {
     each(|chain, mut client, mut server| {
         server.write_all(b"greeting").unwrap();
         server.shutdown(Shutdown::Write).unwrap();
@@ -53,44 +53,44 @@ fn a_server_that_has_said_all_still_hears_the_client() {
         let reply = send(&client, pattern(200_000));
         assert!(read_all(&mut server) == pattern(200_000));
         join(reply);
-        all_end_by(chain, "finished", "finished");
+        check_ends(chain, "finished", "finished");
     });
 }
 
 #[test]
-fn an_end_without_a_byte_is_an_end() {
+fn empty_streams_end_cleanly() {
     each(|chain, mut client, mut server| {
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(hear_out(&mut server), (vec![], Ending::Clean));
         server.shutdown(Shutdown::Write).unwrap();
         assert_eq!(hear_out(&mut client), (vec![], Ending::Clean));
-        all_end_by(chain, "finished", "finished");
+        check_ends(chain, "finished", "finished");
     });
 }
 
 #[test]
-fn a_reset_travels_up() {
+fn client_reset_reaches_the_server() {
     each(|chain, mut client, mut server| {
         talk(&mut client, &mut server);
         reset(client);
         assert!(is_reset(&mut server));
-        all_end_by(chain, "reset_by_client", "reset_by_client");
+        check_ends(chain, "reset_by_client", "reset_by_client");
     });
 }
 
 #[test]
-fn a_reset_travels_down() {
+fn server_reset_reaches_the_client() {
     each(|chain, mut client, mut server| {
         talk(&mut client, &mut server);
         reset(server);
         assert!(is_reset(&mut client));
-        all_end_by(chain, "reset_by_server", "reset_by_server");
+        check_ends(chain, "reset_by_server", "reset_by_server");
     });
 }
 
-/// In the middle of a transfer, with bytes in flight everywhere: received data are a prefix of sent data.
+/// Bytes are in flight on every section: received data are a prefix of sent data.
 #[test]
-fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
+fn reset_during_a_transfer_stays_a_reset() {
     each(|_, mut client, mut server| {
         let writer = pour(&server);
         assert!(read_exactly(&mut client, 1_000_000) == pattern_blocks(1_000_000));
@@ -110,16 +110,16 @@ fn pattern_blocks(count: usize) -> Vec<u8> {
     pattern(65_536).into_iter().cycle().take(count).collect()
 }
 
-/// After its own end a client may still be gone for good, and every relay on the way has to notice.
+/// A client may reset the connection after its FIN, and every relay on the path detects the reset.
 #[test]
-fn a_reset_after_an_end_is_seen_by_all() {
+fn reset_after_fin_reaches_the_server_and_all_relays() {
     each(|chain, client, mut server| {
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut server), b"");
         reset(client);
-        // Reading goes on saying "end of stream"; the socket itself knows (EPIPE in CLOSE-WAIT, tcp(7)).
+        // Reads still return "end of stream"; the socket has the error (EPIPE in CLOSE-WAIT, tcp(7)).
         eventually("the reset", || server.take_error().unwrap());
-        all_end_by(chain, "reset_by_client", "reset_by_client");
+        check_ends(chain, "reset_by_client", "reset_by_client");
     });
 }
 
@@ -130,8 +130,8 @@ fn send_urgent(stream: &mut TcpStream, bytes: &[u8], mark: usize) {
     stream.write_all(&bytes[mark + 1..]).unwrap();
 }
 
-/// The relay that the sender speaks to is stopped meanwhile, and finds all bytes at once when it goes on.
-fn sent_together(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark: usize) {
+/// Sends while the relay next to the sender is stopped, so that the relay finds all bytes at once when it continues.
+fn send_while_stopped(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark: usize) {
     relay.stop();
     send_urgent(stream, bytes, mark);
     eventually("all bytes to arrive", || (unacknowledged(stream.as_fd()).unwrap() == 0).then_some(()));
@@ -139,7 +139,7 @@ fn sent_together(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark: usiz
 }
 
 #[test]
-fn what_is_behind_an_urgent_byte_crosses_relays() {
+fn bytes_after_an_urgent_byte_cross_relays() {
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(2, encrypt);
         let (mut client, mut server) = chain.pair();
@@ -153,9 +153,9 @@ fn what_is_behind_an_urgent_byte_crosses_relays() {
             writers.into_iter().for_each(join);
             let bytes = pattern(1000);
             for mark in [0, 500, 999] {
-                sent_together(&chain.home, &mut client, &bytes, mark);
+                send_while_stopped(&chain.home, &mut client, &bytes, mark);
                 assert!(read_exactly(&mut server, 1000) == bytes, "up, encrypt = {encrypt}, mark at {mark}");
-                sent_together(&chain.relays[1], &mut server, &bytes, mark);
+                send_while_stopped(&chain.relays[1], &mut server, &bytes, mark);
                 assert!(read_exactly(&mut client, 1000) == bytes, "down, encrypt = {encrypt}, mark at {mark}");
             }
         }
@@ -167,22 +167,22 @@ fn what_is_behind_an_urgent_byte_crosses_relays() {
     }
 }
 
-/// A length and as many bytes: the longest that the two bytes of it can say.
+/// A record with the maximum of a length field of two bytes.
 const LONGEST: usize = 2 + 65_535;
 
-/// The one that ends a stream: a length, nothing, and its tag.
+/// The record that ends a stream: a length field and a tag.
 const END: usize = 2 + 16;
 
-/// An encrypted session, and the sizes of the records that went down; the last one is that of the end.
+/// The test reads the sizes of the records toward the client; the last record is the end.
 #[test]
-fn the_longest_record_crosses_and_the_shortest_is_the_end() {
+fn longest_record_crosses_and_empty_record_is_the_end() {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let mut relay = site.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
     let (longest, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = (Arc::clone(&longest), Arc::clone(&last));
     let middle = between(site.address, Framed::Encrypted, move |frame| {
-        // Behind the hello and the answer; other connections only wait.
+        // After the hello and the answer; ready connections have no such frames.
         if frame.way == Way::Down && frame.number > 1 {
             seen.0.fetch_max(frame.bytes.len(), Ordering::Relaxed);
             seen.1.store(frame.bytes.len(), Ordering::Relaxed);
@@ -197,9 +197,9 @@ fn the_longest_record_crosses_and_the_shortest_is_the_end() {
     assert_eq!((longest.load(Ordering::Relaxed), last.load(Ordering::Relaxed)), (LONGEST, END));
 }
 
-/// A receiver that stops reading stops the sender, through all encryption; the bytes wait in the kernel.
+/// A receiver that stops reading stops the sender, also through encrypted sections; the bytes wait in the kernel.
 #[test]
-fn a_peer_that_stops_reading_holds_back_the_sender_and_costs_no_memory() {
+fn stalled_receiver_stops_the_sender_without_memory_growth() {
     let chain = Chain::of_kind(2, true);
     let (mut client, server) = chain.pair();
     let all: Vec<&Relay> = [&chain.home].into_iter().chain(&chain.relays).collect();
@@ -207,7 +207,7 @@ fn a_peer_that_stops_reading_holds_back_the_sender_and_costs_no_memory() {
     server.set_nonblocking(true).unwrap();
     let block = pattern(1 << 16);
     let (mut written, mut stuck_for) = (0, 0);
-    // Until nothing more fits anywhere: the writer has been refused for a second.
+    // Until all buffers are full: the writer has been blocked for a second.
     while stuck_for < 100 {
         let at = written % block.len();
         match (&server).write(&block[at..]) {
@@ -218,11 +218,11 @@ fn a_peer_that_stops_reading_holds_back_the_sender_and_costs_no_memory() {
             }
             Err(error) => panic!("{error}"),
         }
-        assert!(written < 500 << 20, "nobody holds the writer back");
+        assert!(written < 500 << 20, "no back pressure reaches the writer");
     }
     for (relay, before) in all.iter().zip(before) {
         let growth = relay.resident_kib().saturating_sub(before);
-        assert!(growth < 2048, "{growth} KiB of a relay's own memory for one peer that does not read");
+        assert!(growth < 2048, "{growth} KiB of relay memory for one peer that does not read");
     }
     drop(server);
     let heard = read_all(&mut client);

@@ -11,7 +11,7 @@ use crate::relays::*;
 use crate::streams::*;
 
 /// A failure, as each party reports it.
-struct Told {
+struct Failure {
     socks: u8,
     status: u16,
     proxy_status: &'static str,
@@ -19,34 +19,34 @@ struct Told {
     end: &'static str,
 }
 
-/// Both kinds of client ask for `target`, in vain.
-fn fails(chain: &mut Chain, target: &str, told: &Told, relay: usize) {
+/// Checks that SOCKS5 and HTTP requests for `target` fail with `failure`, and that the log names `relay`.
+fn check_failure(chain: &mut Chain, target: &str, failure: &Failure, relay: usize) {
     let (host, port) = target.rsplit_once(':').unwrap();
     let port = port.parse().unwrap();
-    assert_eq!(socks5_by_name(chain.home.address(), host, port).map(|_| ()), Err(told.socks), "{target}");
-    blames(&chain.home.closed(), told, relay);
+    assert_eq!(socks5_by_name(chain.home.address(), host, port).map(|_| ()), Err(failure.socks), "{target}");
+    check_cause(&chain.home.closed(), failure, relay);
 
     for request in ["CONNECT", "GET"] {
         let mut client = chain.home.connect();
         let asked = if request == "GET" { format!("http://{target}/") } else { target.to_owned() };
         write!(client, "{request} {asked} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
         let head = read_head(&mut client);
-        assert!(head.starts_with(&format!("HTTP/1.1 {} ", told.status)), "{request} {target}: {head}");
-        let field = format!("\r\nProxy-Status: ekiden; error={}", told.proxy_status);
+        assert!(head.starts_with(&format!("HTTP/1.1 {} ", failure.status)), "{request} {target}: {head}");
+        let field = format!("\r\nProxy-Status: ekiden; error={}", failure.proxy_status);
         assert!(head.contains(&field), "{request} {target}: {head}");
         drop(client);
-        blames(&chain.home.closed(), told, relay);
+        check_cause(&chain.home.closed(), failure, relay);
     }
 }
 
-/// The event has the true cause and the relay that found it out.
-fn blames(closed: &Value, told: &Told, relay: usize) {
-    assert_eq!(closed["end"], told.end, "{closed}");
-    let detail = closed["detail"].as_str().unwrap_or_else(|| panic!("who says so? {closed}"));
-    assert!(detail.contains(&name(relay)), "{detail:?} is not about {}", name(relay));
+/// Checks that the closing event has the cause and names the relay that has detected the failure.
+fn check_cause(closed: &Value, failure: &Failure, relay: usize) {
+    assert_eq!(closed["end"], failure.end, "{closed}");
+    let detail = closed["detail"].as_str().unwrap_or_else(|| panic!("no detail: {closed}"));
+    assert!(detail.contains(&name(relay)), "{detail:?} does not name {}", name(relay));
 }
 
-/// Chains of one and three relays, plain and encrypted; `far` is in the last one's file.
+/// Chains of one and three relays, plain and encrypted; `far` is part of the last relay's configuration.
 fn each(far: &str, far_entrance: &str, check: impl Fn(&mut Chain)) {
     for (relays, encrypt) in [(1, false), (3, false), (3, true)] {
         let (far, far_entrance) = (far.to_owned(), far_entrance.to_owned());
@@ -55,38 +55,38 @@ fn each(far: &str, far_entrance: &str, check: impl Fn(&mut Chain)) {
 }
 
 #[test]
-fn a_refused_target_is_refused() {
+fn refused_target_is_reported_as_refused() {
     each("", "", |chain| {
-        let told = Told { socks: 5, status: 502, proxy_status: "connection_refused", end: "refused" };
+        let failure = Failure { socks: 5, status: 502, proxy_status: "connection_refused", end: "refused" };
         let last = chain.relays.len();
-        fails(chain, &nobody().to_string(), &told, last);
+        check_failure(chain, &nobody().to_string(), &failure, last);
         for relay in &mut chain.relays {
             assert_eq!(session_closed(relay)["end"], "refused");
         }
     });
 }
 
-/// Names are resolved where they are needed, by the last relay; here by a server that does not answer it.
+/// The last relay of the chain resolves the name.
 #[test]
-fn a_name_that_does_not_exist_is_not_found() {
+fn nonexistent_name_is_reported_as_not_found() {
     each("", "", |chain| {
-        let told = Told { socks: 4, status: 502, proxy_status: "dns_error", end: "name_not_found" };
+        let failure = Failure { socks: 4, status: 502, proxy_status: "dns_error", end: "name_not_found" };
         let last = chain.relays.len();
-        fails(chain, "nosuch.invalid:80", &told, last);
+        check_failure(chain, "nosuch.invalid:80", &failure, last);
     });
 }
 
 #[test]
-fn a_target_that_the_far_relay_denies_is_denied() {
+fn denial_by_the_far_relay_is_reported() {
     each("", "deny = [\"198.51.100.0/24\"]\n", |chain| {
-        let told = Told { socks: 2, status: 403, proxy_status: "destination_ip_prohibited", end: "denied" };
+        let failure = Failure { socks: 2, status: 403, proxy_status: "destination_ip_prohibited", end: "denied" };
         let last = chain.relays.len();
-        fails(chain, "198.51.100.1:80", &told, last);
+        check_failure(chain, "198.51.100.1:80", &failure, last);
         assert_eq!(session_closed(&mut chain.relays[last - 1])["end"], "denied");
     });
 }
 
-/// A listener whose queue is full answers no more.
+/// A listener with a full queue, which answers no further connection.
 fn silent() -> (socket2::Socket, std::net::TcpStream, SocketAddr) {
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -96,27 +96,27 @@ fn silent() -> (socket2::Socket, std::net::TcpStream, SocketAddr) {
 }
 
 #[test]
-fn a_silent_target_is_a_timeout() {
+fn silent_target_is_reported_as_timeout() {
     each("[timeouts]\nconnect = \"100ms\"\n", "", |chain| {
         let (_full, _first, address) = silent();
-        let told = Told { socks: 6, status: 504, proxy_status: "connection_timeout", end: "timed_out" };
+        let failure = Failure { socks: 6, status: 504, proxy_status: "connection_timeout", end: "timed_out" };
         let last = chain.relays.len();
-        fails(chain, &address.to_string(), &told, last);
+        check_failure(chain, &address.to_string(), &failure, last);
     });
 }
 
-/// A relay that is down must not look like a target that is: neither the first nor one behind it.
+/// A relay that is down is not reported as a target that is down: neither the first relay nor a later relay.
 #[test]
-fn a_relay_that_is_down_is_no_refused_target() {
-    let told = Told { socks: 1, status: 502, proxy_status: "destination_unavailable", end: "refused" };
+fn unreachable_relay_is_distinguished_from_refused_target() {
+    let failure = Failure { socks: 1, status: 502, proxy_status: "destination_unavailable", end: "refused" };
     let mut chain = Chain::of(1);
     chain.relays.clear();
-    fails(&mut chain, &parrot().to_string(), &told, 1);
+    check_failure(&mut chain, &parrot().to_string(), &failure, 1);
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(3, encrypt);
         chain.relays.pop();
-        // It is the one before it that has found out.
-        fails(&mut chain, &parrot().to_string(), &told, 2);
+        // The relay before it detects the failure.
+        check_failure(&mut chain, &parrot().to_string(), &failure, 2);
     }
 }
 
@@ -135,24 +135,24 @@ pub fn check_answers(home: &Relay, target: &str, status: u16, error: &str, sente
     }
 }
 
-/// A closed port of a relay was told as "could not connect, and did not say why", though the log said "refused".
+/// Regression: a closed port of a relay was reported as "could not connect, and did not say why", though the log had "refused".
 #[test]
-fn a_client_is_told_which_relay_failed_and_why() {
+fn http_error_names_the_failed_relay_and_the_cause() {
     let target = parrot().to_string();
     let mut chain = Chain::of(1);
     chain.relays.clear();
-    let said = "The hop relay-1 refused the connection: nothing listens on its port.";
-    check_answers(&chain.home, &target, 502, "destination_unavailable", said);
+    let sentence = "The hop relay-1 refused the connection: nothing listens on its port.";
+    check_answers(&chain.home, &target, 502, "destination_unavailable", sentence);
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(3, encrypt);
         chain.relays.pop();
-        let said = "The hop behind relay-2 refused the connection: nothing listens on its port.";
-        check_answers(&chain.home, &target, 502, "destination_unavailable", said);
+        let sentence = "The hop behind relay-2 refused the connection: nothing listens on its port.";
+        check_answers(&chain.home, &target, 502, "destination_unavailable", sentence);
     }
 }
 
 /// One relay behind a home relay whose `[[relay]]` table does not match the far relay.
-fn mistaken(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain {
+fn misconfigured(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain {
     let sites = vec![Site::new(), Site::new()];
     let known = if admits_home { sites[0].key.public.clone() } else { Key::new().public };
     let peers = sites[1].admit(&[(&known, "caller")]);
@@ -163,9 +163,9 @@ fn mistaken(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain 
 }
 
 #[test]
-fn a_client_is_told_what_is_wrong_with_a_relay_or_our_keys() {
+fn http_error_names_key_mismatch_timeout_and_wrong_protocol() {
     let target = parrot().to_string();
-    let stranger = mistaken(|_, far| far.table("far", ""), false);
+    let stranger = misconfigured(|_, far| far.table("far", ""), false);
     check_answers(
         &stranger.home,
         &target,
@@ -174,24 +174,24 @@ fn a_client_is_told_what_is_wrong_with_a_relay_or_our_keys() {
         "The hop far refused: it does not know our key.",
     );
     let other = Key::new().public;
-    let wrong = mistaken(|_, far| far.table("far", "").replace(&far.key.public, &other), true);
-    let said = "The hop far refused: it has another key than the one configured here.";
-    check_answers(&wrong.home, &target, 403, "http_request_denied", said);
+    let wrong = misconfigured(|_, far| far.table("far", "").replace(&far.key.public, &other), true);
+    let sentence = "The hop far refused: it has another key than the one configured here.";
+    check_answers(&wrong.home, &target, 403, "http_request_denied", sentence);
     let mute = server();
-    let silent = mistaken(|_, far| far.table_at(mute.1, "far", ""), true);
+    let silent = misconfigured(|_, far| far.table_at(mute.1, "far", ""), true);
     check_answers(&silent.home, &target, 504, "connection_timeout", "The hop far did not answer in time.");
     let web = serve(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     });
-    let no_relay = mistaken(|_, far| far.table_at(web, "far", ""), true);
-    let said = "The hop far does not speak the protocol it is configured with.";
-    check_answers(&no_relay.home, &target, 502, "http_protocol_error", said);
+    let no_relay = misconfigured(|_, far| far.table_at(web, "far", ""), true);
+    let sentence = "The hop far does not speak the protocol it is configured with.";
+    check_answers(&no_relay.home, &target, 502, "http_protocol_error", sentence);
 }
 
-/// A proxy behind the last relay is a hop too: that it is down must not look like a target that is.
+/// A proxy behind the last relay is a hop, so its failure is not reported as a failure of the target.
 #[test]
-fn a_proxy_behind_a_relay_is_a_hop_too() {
+fn unreachable_proxy_behind_a_relay_is_reported_as_failed_hop() {
     for scheme in ["socks5", "http"] {
         let sites = [Site::new(), Site::new()];
         let peers = sites[1].admit(&[(&sites[0].key.public, "caller")]);
@@ -199,26 +199,26 @@ fn a_proxy_behind_a_relay_is_a_hop_too() {
         let proxy = nobody();
         let home = sites[0].home(&format!("forward = [\"{}\", \"{scheme}://{proxy}\"]\n", sites[1].url()), AUTO);
         assert_eq!(socks5(home.address(), parrot()).map(|_| ()), Err(1), "{scheme}");
-        let said = format!("The hop {scheme}://{proxy} refused the connection: nothing listens on its port.");
-        check_answers(&home, &parrot().to_string(), 502, "destination_unavailable", &said);
+        let sentence = format!("The hop {scheme}://{proxy} refused the connection: nothing listens on its port.");
+        check_answers(&home, &parrot().to_string(), 502, "destination_unavailable", &sentence);
     }
 }
 
-/// By `forward` the home relay knows the first relay only; the cause comes from far behind it all the same.
+/// With `forward` the home relay knows the first relay only; causes from later relays reach the client all the same.
 #[test]
-fn causes_come_home_also_where_only_neighbours_know_each_other() {
+fn causes_cross_chains_configured_by_forward() {
     let mut chain = Layout { relays: 3, by: By::Forward, ..Layout::default() }.start();
     assert_eq!(socks5(chain.home.address(), nobody()).map(|_| ()), Err(5));
     let closed = chain.home.closed();
     assert_eq!(closed["end"], "refused");
-    assert!(closed["detail"].is_string(), "who says so? {closed}");
+    assert!(closed["detail"].is_string(), "no detail: {closed}");
     chain.relays.pop();
     assert_eq!(socks5(chain.home.address(), parrot()).map(|_| ()), Err(1));
 }
 
 /// The cause that a foreign proxy behind the last relay reports reaches the client, too.
 #[test]
-fn what_a_foreign_proxy_says_comes_home() {
+fn causes_from_a_foreign_proxy_reach_the_client() {
     for scheme in ["socks5", "http"] {
         let proxy = Relay::listen(&["auto://127.0.0.1:0?deny=198.51.100.0/24"]);
         let far = format!("forward = [\"{scheme}://{}\"]\n", proxy.address());
@@ -230,9 +230,9 @@ fn what_a_foreign_proxy_says_comes_home() {
     }
 }
 
-/// After a failure the connection it came by is of no more use, and the next session is not worse off.
+/// A failed session consumes its connection between the relays, and the next session succeeds.
 #[test]
-fn a_failure_costs_the_next_session_nothing() {
+fn sessions_succeed_after_a_failed_session() {
     let chain = Chain::of(2);
     let (target, nobody) = (parrot(), nobody());
     for _ in 0..10 {

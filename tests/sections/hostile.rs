@@ -12,7 +12,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A relay that strangers talk to, and a home relay that it knows, to see that nothing they say does it any harm.
+/// A relay that gets hostile connections, and a home relay that it admits, whose sessions continue to work.
 struct Scene {
     relay: Relay,
     home: Relay,
@@ -29,11 +29,11 @@ impl Scene {
         Self { relay, home: relay_at_home, site, _home: home }
     }
 
-    /// Says this, and then nothing more or the end; the relay hangs up by itself and goes on with others.
-    fn survives(&mut self, words: &[u8], hang_up: bool) {
+    /// Sends `words`, with FIN after them if `hang_up`. The relay closes the connection and continues to serve the home relay.
+    fn check_rejected(&mut self, words: &[u8], hang_up: bool) {
         let mut stranger = connect(self.site.address);
         let own = stranger.local_addr().unwrap().to_string();
-        // It may have heard enough before all is said.
+        // The relay may close the connection before it has read all bytes.
         let _ = stranger.write_all(words);
         if hang_up {
             let _ = stranger.shutdown(Shutdown::Write);
@@ -51,28 +51,28 @@ impl Scene {
 }
 
 #[test]
-fn clients_of_other_protocols_are_turned_away() {
+fn clients_of_other_protocols_are_rejected() {
     let mut scene = Scene::new();
     let http: &[u8] = b"GET / HTTP/1.1\r\nHost: relay.example\r\nAccept: */*\r\n\r\n";
     let tls: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     for words in [http, tls, b"SSH-2.0-OpenSSH_9.9\r\n", b"\x05\x01\x00", b"EHLO mail.example\r\n", b"\r\n"] {
-        scene.survives(words, false);
-        scene.survives(words, true);
+        scene.check_rejected(words, false);
+        scene.check_rejected(words, true);
     }
 }
 
 #[test]
-fn noise_of_all_lengths_is_turned_away() {
+fn noise_of_all_lengths_is_rejected() {
     let mut scene = Scene::new();
     for length in [0, 1, 9, 10, 11, 100, 70_000] {
-        scene.survives(&pattern(length), length % 2 == 0);
-        scene.survives(&vec![0; length], true);
-        scene.survives(&vec![0xff; length], true);
+        scene.check_rejected(&pattern(length), length % 2 == 0);
+        scene.check_rejected(&vec![0; length], true);
+        scene.check_rejected(&vec![0xff; length], true);
     }
 }
 
 /// The bytes of a real home relay: its hello, and the records of one session.
-fn recorded() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
+fn record_session() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
     let scene = Scene::new();
     let (sender, frames) = channel();
     let middle = between(scene.site.address, Framed::Encrypted, move |frame| {
@@ -93,33 +93,33 @@ fn recorded() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
 }
 
 #[test]
-fn hellos_cut_short_or_too_long_are_turned_away() {
-    let (mut scene, words, ..) = recorded();
+fn truncated_oversized_and_altered_hellos_are_rejected() {
+    let (mut scene, words, ..) = record_session();
     let hello = &words[0];
     for length in [1, 9, 10, 11, hello.len() / 2, hello.len() - 1] {
-        scene.survives(&hello[..length], false);
-        scene.survives(&hello[..length], true);
+        scene.check_rejected(&hello[..length], false);
+        scene.check_rejected(&hello[..length], true);
     }
-    // The length says more than follows, and all that it can say.
+    // The maximum length, first with fewer bytes after it, then with as many.
     let mut endless = hello.clone();
     endless[8..10].copy_from_slice(&[0xff, 0xff]);
-    scene.survives(&endless, false);
+    scene.check_rejected(&endless, false);
     endless.extend(pattern(65_535));
-    scene.survives(&endless, false);
+    scene.check_rejected(&endless, false);
     // One bit of every field.
     for at in (0..10).chain((10..hello.len()).step_by(7)) {
         let mut changed = hello.clone();
         changed[at] ^= 1;
-        scene.survives(&changed, true);
+        scene.check_rejected(&changed, true);
     }
 }
 
-/// Everything a session said, said again: the hello is answered, but with other keys, and the rest means nothing.
+/// All bytes of a session are sent again: the relay answers the hello with new keys, so the other records do not decrypt.
 #[test]
-fn what_was_recorded_opens_no_session() {
-    let (mut scene, words, _, listener) = recorded();
+fn replayed_bytes_open_no_session() {
+    let (mut scene, words, _, listener) = record_session();
     assert!(words.len() >= 3, "a hello, an OPEN and a record");
-    scene.survives(&words.concat(), false);
+    scene.check_rejected(&words.concat(), false);
     // The same bytes in the right order: only after the relay's own hello.
     let mut stranger = connect(scene.site.address);
     stranger.write_all(&words[0]).unwrap();
@@ -132,8 +132,8 @@ fn what_was_recorded_opens_no_session() {
     echoes(&mut socks5(scene.home.address(), parrot()).unwrap());
 }
 
-/// A home relay whose every OPEN is changed on its way, for as long as `armed`.
-fn opening_is_changed(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
+/// Checks that an OPEN that `change` alters between the relays opens no session.
+fn check_altered_open(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     let scene = Scene::new();
@@ -155,7 +155,7 @@ fn opening_is_changed(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
 }
 
 #[test]
-fn an_opening_that_was_changed_opens_nothing() {
+fn altered_open_opens_no_session() {
     let changes: [fn(Vec<u8>) -> Vec<u8>; 6] = [
         |_| b"GET / HTTP/1.1\r\nHost: relay.example\r\n\r\n".to_vec(),
         |record| [&record[..2], &vec![7; record.len() - 2]].concat(),
@@ -171,13 +171,13 @@ fn an_opening_that_was_changed_opens_nothing() {
         |_| vec![0, 15].into_iter().chain([9; 15]).collect(),
     ];
     for change in changes {
-        opening_is_changed(change, false);
-        opening_is_changed(change, true);
+        check_altered_open(change, false);
+        check_altered_open(change, true);
     }
 }
 
-/// The SOCKS code and the end of a session by a section hop that is something else.
-fn mistaken_for_a_relay(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> (u8, String) {
+/// The SOCKS code and the end of a session through a section hop that is another kind of server.
+fn session_through_hop(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> (u8, String) {
     let (meant, home) = (Site::new(), Site::new());
     let settings = meant.table_at(serve(handle), "meant", "") + &everything_by("way", &["meant".to_owned()]);
     let mut relay = home.home(&settings, AUTO);
@@ -188,23 +188,23 @@ fn mistaken_for_a_relay(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'stat
 }
 
 #[test]
-fn a_hop_that_is_no_relay_is_found_out() {
-    let web = mistaken_for_a_relay(|mut stream| {
+fn hop_with_another_protocol_is_reported() {
+    let web = session_through_hop(|mut stream| {
         let _ = stream.read(&mut [0; 1024]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     });
     assert_eq!(web, (1, "hop_protocol".into()));
-    let mail = mistaken_for_a_relay(|mut stream| {
+    let mail = session_through_hop(|mut stream| {
         let _ = stream.write_all(b"220 mail.example ESMTP\r\n");
         let _ = stream.read(&mut [0; 1024]);
     });
     assert_eq!(mail, (1, "hop_protocol".into()));
-    let parrot = mistaken_for_a_relay(|mut stream| {
+    let parrot = session_through_hop(|mut stream| {
         let mut bytes = [0; 1024];
         while let Ok(count @ 1..) = stream.read(&mut bytes) {
             let _ = stream.write_all(&bytes[..count]);
         }
     });
     assert_eq!(parrot, (1, "hop_protocol".into()));
-    assert_eq!(mistaken_for_a_relay(drop).0, 1);
+    assert_eq!(session_through_hop(drop).0, 1);
 }

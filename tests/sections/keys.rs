@@ -20,7 +20,7 @@ fn checked(bind: &str, key: &str, more: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn keygen_prints_two_keys_and_never_the_same() {
+fn keygen_prints_a_new_key_pair_each_time() {
     let (first, second) = (Key::new(), Key::new());
     for key in [&first, &second] {
         assert_eq!((key.private.len(), key.public.len()), (44, 44), "32 bytes in base64");
@@ -32,48 +32,48 @@ fn keygen_prints_two_keys_and_never_the_same() {
 }
 
 #[test]
-fn a_key_file_may_hold_the_private_key_alone() {
+fn key_file_with_only_the_private_key_is_accepted() {
     let (key, folder) = (Key::new(), Folder::new());
     let alone = folder.write_with_mode("alone", format!("{}\n", key.private), 0o600);
     assert_eq!(checked("127.0.0.1:1", alone.to_str().unwrap(), ""), (Some(0), String::new()));
 }
 
 #[test]
-fn a_key_that_others_can_read_is_refused() {
+fn key_file_readable_by_others_is_rejected() {
     let (key, folder) = (Key::new(), Folder::new());
     for mode in [0o640, 0o604, 0o644, 0o660] {
         let open = folder.write_with_mode("open", format!("private-key: {}\n", key.private), mode);
-        let (code, said) = checked("127.0.0.1:1", open.to_str().unwrap(), "");
-        assert_eq!(code, Some(2), "mode {mode:o}: {said}");
-        assert!(said.contains("listener[1].key") && said.contains("600"), "{said:?} does not help");
-        assert!(!said.contains(&key.private), "the key itself was shown");
+        let (code, message) = checked("127.0.0.1:1", open.to_str().unwrap(), "");
+        assert_eq!(code, Some(2), "mode {mode:o}: {message}");
+        assert!(message.contains("listener[1].key") && message.contains("600"), "no remedy in {message:?}");
+        assert!(!message.contains(&key.private), "the private key was printed");
         let url = format!("section://127.0.0.1:0?key={}", open.display());
         let output = ekiden().args(["run", "--admin", "off", "-L", &url]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "it starts with mode {mode:o}");
+        assert_eq!(output.status.code(), Some(2), "the relay starts with mode {mode:o}");
     }
 }
 
 #[test]
-fn what_is_no_key_is_refused_and_not_shown() {
+fn invalid_key_file_is_rejected_and_not_printed() {
     let folder = Folder::new();
     for text in ["", "bm90IGEga2V5\n", "private-key: correct-horse-battery-staple\n"] {
         let file = folder.write_with_mode("bad", text, 0o600);
-        let (code, said) = checked("127.0.0.1:1", file.to_str().unwrap(), "");
+        let (code, message) = checked("127.0.0.1:1", file.to_str().unwrap(), "");
         assert_eq!(code, Some(2), "{text:?}");
-        assert!(said.contains("listener[1].key"), "{said}");
-        assert!(!said.contains("correct-horse") && !said.contains("bm90"), "{said}");
+        assert!(message.contains("listener[1].key"), "{message}");
+        assert!(!message.contains("correct-horse") && !message.contains("bm90"), "{message}");
     }
     assert_eq!(checked("127.0.0.1:1", "/nonexistent/key", "").0, Some(2));
 }
 
 #[test]
-fn a_listener_that_is_open_to_others_wants_peers() {
+fn non_loopback_section_listener_requires_peers() {
     let key = Key::new();
     let file = key.file.to_str().unwrap();
     for bind in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
-        let (code, said) = checked(bind, file, "");
+        let (code, message) = checked(bind, file, "");
         assert_eq!(code, Some(2), "{bind}");
-        assert!(said.contains("peers") && said.contains("allow_open"), "{said:?} does not help");
+        assert!(message.contains("peers") && message.contains("allow_open"), "no remedy in {message:?}");
     }
     let folder = Folder::new();
     let peers = folder.write("peers", format!("{} somebody\n", Key::new().public));
@@ -82,50 +82,50 @@ fn a_listener_that_is_open_to_others_wants_peers() {
 }
 
 #[test]
-fn mistakes_in_the_peers_file_are_shown_with_their_lines() {
+fn peers_file_errors_name_their_lines() {
     let (key, folder) = (Key::new(), Folder::new());
     let good = Key::new().public;
     let text =
         format!("# fine\n{good} somebody to=*.example.com\nnonsense name\n{good}\n{good} twice\n{good} x at=home\n");
     let peers = folder.write("peers", text);
-    let (code, said) = checked("127.0.0.1:1", key.file.to_str().unwrap(), &format!("peers = {peers:?}\n"));
-    assert_eq!(code, Some(2), "{said}");
+    let (code, message) = checked("127.0.0.1:1", key.file.to_str().unwrap(), &format!("peers = {peers:?}\n"));
+    assert_eq!(code, Some(2), "{message}");
     for line in [3, 4, 5, 6] {
-        assert!(said.contains(&format!("peers:{line}")), "no word of line {line} in:\n{said}");
+        assert!(message.contains(&format!("peers:{line}")), "line {line} is not named in:\n{message}");
     }
-    assert!(!said.contains("peers:1:") && !said.contains("peers:2:"), "{said}");
+    assert!(!message.contains("peers:1:") && !message.contains("peers:2:"), "{message}");
 }
 
 #[test]
-fn without_a_list_a_loopback_listener_takes_every_key() {
+fn loopback_listener_without_peers_accepts_every_key() {
     let (relay, stranger) = (Site::new(), Site::new());
     let _relay = relay.relay("", "");
     let home = stranger.home(&format!("forward = [\"{}\"]\n", relay.url()), AUTO);
     echoes(&mut socks5(home.address(), parrot()).unwrap());
-    // Even the one that a relay without a key makes at its start.
-    let nobody = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &relay.url()], 1);
-    echoes(&mut socks5(nobody.address(), parrot()).unwrap());
+    // This includes the temporary key of a relay without a configured key.
+    let without_key = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &relay.url()], 1);
+    echoes(&mut socks5(without_key.address(), parrot()).unwrap());
 }
 
 /// Without `--key` the relay reports at start that its key is temporary, the key itself, and the remedy.
 #[test]
-fn a_temporary_key_is_told_with_what_to_write_at_the_other_end() {
+fn temporary_key_is_reported_with_its_peers_line() {
     let (far, folder, door) = (Site::new(), Folder::new(), own_address());
     let peers = far.admit(&[(&Key::new().public, "somebody")]);
     let mut relay = far.relay("", &format!("peers = {peers:?}\n"));
-    let said = folder.0.join("stderr");
+    let log = folder.0.join("stderr");
     let mut command = ekiden();
     command.args(["run", "--admin", "off", "-L", &format!("auto://{door}"), "-F", &far.url()]);
     let _home = Running(
-        command.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&said).unwrap()).spawn().unwrap(),
+        command.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap(),
     );
     eventually("it to listen", || std::net::TcpStream::connect(door).ok());
-    let said = std::fs::read_to_string(&said).unwrap();
-    let (_, rest) = said.split_once("add this line to its `peers` file:\n  ").expect(&said);
+    let message = std::fs::read_to_string(&log).unwrap();
+    let (_, rest) = message.split_once("add this line to its `peers` file:\n  ").expect(&message);
     let line = rest.lines().next().unwrap();
-    assert!(said.starts_with("ekiden: no --key, so this relay uses a temporary key"), "{said}");
-    assert!(said.contains("ekiden keygen") && said.contains("--key FILE"), "{said}");
-    assert!(socks5(door, parrot()).is_err(), "a stranger was let in");
+    assert!(message.starts_with("ekiden: no --key, so this relay uses a temporary key"), "{message}");
+    assert!(message.contains("ekiden keygen") && message.contains("--key FILE"), "{message}");
+    assert!(socks5(door, parrot()).is_err(), "an unknown key was admitted");
     std::fs::write(&peers, format!("{line}\n")).unwrap();
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
@@ -150,7 +150,7 @@ fn refused(home: &mut Relay, target: SocketAddr) -> (u8, String, String) {
 }
 
 #[test]
-fn a_stranger_does_not_get_in() {
+fn unknown_key_is_denied() {
     let (relay, known, stranger) = (Site::new(), Key::new(), Site::new());
     let peers = relay.admit(&[(&known.public, "known")]);
     let mut far = relay.relay("", &format!("peers = {peers:?}\n"));
@@ -160,7 +160,7 @@ fn a_stranger_does_not_get_in() {
     for _ in 0..3 {
         let (code, end, detail) = refused(&mut home, target);
         assert_eq!((code, end.as_str()), (2, "denied_by_hop"), "{detail}");
-        assert!(detail.contains("far") && detail.contains("key"), "{detail} does not help");
+        assert!(detail.contains("far") && detail.contains("key"), "no cause in {detail}");
     }
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the target was reached");
@@ -168,7 +168,7 @@ fn a_stranger_does_not_get_in() {
 }
 
 #[test]
-fn a_relay_with_another_key_is_not_the_one_that_was_meant() {
+fn relay_with_an_unexpected_key_is_rejected() {
     let (relay, home) = (Site::new(), Site::new());
     let peers = relay.admit(&[(&home.key.public, "home")]);
     let _far = relay.relay("", &format!("peers = {peers:?}\n"));
@@ -177,15 +177,15 @@ fn a_relay_with_another_key_is_not_the_one_that_was_meant() {
     let (listener, target) = server();
     let (code, end, detail) = refused(&mut home, target);
     assert_eq!((code, end.as_str()), (2, "denied_by_hop"), "{detail}");
-    assert!(detail.contains("far") && detail.contains("key"), "{detail} does not help");
+    assert!(detail.contains("far") && detail.contains("key"), "no cause in {detail}");
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the target was reached");
 }
 
 /// A key that is removed from the file opens no session, even over connections that were ready; running sessions
-/// continue. Put back, it works again.
+/// continue. A restored key opens sessions again.
 #[test]
-fn a_revoked_key_opens_nothing_more() {
+fn revoked_key_opens_no_session_until_restored() {
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(1, encrypt);
         let (mut client, mut server) = chain.pair();
@@ -204,7 +204,7 @@ fn a_revoked_key_opens_nothing_more() {
 
         reload(&mut chain, &Key::new().public);
         for _ in 0..20 {
-            assert!(socks5(chain.home.address(), target).is_err(), "a ready connection was of use");
+            assert!(socks5(chain.home.address(), target).is_err(), "a revoked key has opened a session");
         }
         talk(&mut client, &mut server);
 
@@ -216,7 +216,7 @@ fn a_revoked_key_opens_nothing_more() {
     }
 }
 
-/// A web server that answers every request, on connections that stay.
+/// A web server that answers every request, on persistent connections.
 fn web() -> SocketAddr {
     serve(|mut stream| {
         let mut byte = [0];
@@ -229,21 +229,21 @@ fn web() -> SocketAddr {
     })
 }
 
-fn asks(client: &mut TcpStream, server: SocketAddr, secret: &str) {
+fn request(client: &mut TcpStream, server: SocketAddr, secret: &str) {
     write!(client, "GET http://{server}/{secret} HTTP/1.1\r\nHost: {server}\r\n\r\n").unwrap();
     let head = read_head(client);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(read_exactly(client, 2), b"ok");
 }
 
-fn holds(bytes: &[u8], text: &str) -> bool {
+fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// The test reads the bytes between two relays. A connection that was kept from before the reload carried requests in the
-/// clear to new clients, and clients that stayed went by the old configuration.
+/// The test reads the bytes between two relays. Regression: a connection that was kept from before the reload carried
+/// requests of new clients in plaintext, and clients that stayed connected used the old configuration.
 #[test]
-fn no_request_is_readable_after_a_reload_that_asks_for_encryption() {
+fn all_requests_are_encrypted_after_a_reload_with_encrypt() {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let _far = site.relay("", &format!("peers = {peers:?}\n"));
@@ -258,18 +258,18 @@ fn no_request_is_readable_after_a_reload_that_asks_for_encryption() {
         table + &everything_by("way", &["far".to_owned()])
     };
     let mut relay = home.home(&settings(false), AUTO);
-    let (server, mut stays) = (web(), relay.connect());
-    asks(&mut stays, server, "in-the-clear");
-    assert!(holds(&heard.lock().unwrap(), "in-the-clear"), "the wire is not listened to");
+    let (server, mut persistent) = (web(), relay.connect());
+    request(&mut persistent, server, "in-the-clear");
+    assert!(contains(&heard.lock().unwrap(), "in-the-clear"), "the tap reads no bytes");
 
     home.write_home(&settings(true), AUTO);
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
     relay.sessions();
-    asks(&mut relay.connect(), server, "secret-of-a-new-client");
-    asks(&mut stays, server, "secret-of-a-client-that-stays");
+    request(&mut relay.connect(), server, "secret-of-a-new-client");
+    request(&mut persistent, server, "secret-of-a-client-that-stays");
     let heard = heard.lock().unwrap();
     for secret in ["secret-of-a-new-client", "secret-of-a-client-that-stays"] {
-        assert!(!holds(&heard, secret), "{secret} was readable between the relays");
+        assert!(!contains(&heard, secret), "{secret} was readable between the relays");
     }
 }

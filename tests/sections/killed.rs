@@ -19,15 +19,15 @@ fn chain(relays: usize, encrypt: bool, mode: &str) -> Chain {
     layout(relays, encrypt, mode).start()
 }
 
-/// SIGKILL, and the relay starts again at the same place.
+/// Kills a relay with SIGKILL, and starts it again at the same address.
 fn kill_and_restart(chain: &mut Chain, at: usize, encrypt: bool) {
     let count = chain.relays.len();
     drop(chain.relays.remove(at - 1));
     chain.relays.insert(at - 1, layout(count, encrypt, "strict").relay(&chain.sites, at));
 }
 
-/// Not one of them fails.
-fn sessions_work(home: SocketAddr, target: SocketAddr) {
+/// Checks that ten sessions succeed.
+fn check_sessions(home: SocketAddr, target: SocketAddr) {
     for number in 0..10 {
         let client = socks5(home, target);
         let mut client = client.unwrap_or_else(|code| panic!("session {number} failed with {code}"));
@@ -36,16 +36,16 @@ fn sessions_work(home: SocketAddr, target: SocketAddr) {
 }
 
 #[test]
-fn killed_while_its_connections_wait() {
+fn sessions_work_after_a_relay_with_ready_connections_is_killed() {
     for encrypt in [false, true] {
         let mut chain = chain(3, encrypt, "strict");
         let target = parrot();
-        sessions_work(chain.home.address(), target);
+        check_sessions(chain.home.address(), target);
         for at in 1..=3 {
             let address = chain.sites[at].address;
             eventually("a ready connection", || (connections_to(address) > 0).then_some(()));
             kill_and_restart(&mut chain, at, encrypt);
-            sessions_work(chain.home.address(), target);
+            check_sessions(chain.home.address(), target);
         }
         eventually("all to be over", || chain.home.sessions().is_empty().then_some(()));
     }
@@ -53,7 +53,7 @@ fn killed_while_its_connections_wait() {
 
 /// A receiver must not take partial data for complete data.
 #[test]
-fn killed_in_the_middle_of_a_transfer() {
+fn kill_during_a_transfer_resets_the_receiver() {
     for encrypt in [false, true] {
         for at in 1..=3 {
             let mut chain = chain(3, encrypt, "strict");
@@ -63,7 +63,7 @@ fn killed_in_the_middle_of_a_transfer() {
             kill_and_restart(&mut chain, at, encrypt);
             assert_eq!(hear_out(&mut client).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
             join(writer);
-            sessions_work(chain.home.address(), parrot());
+            check_sessions(chain.home.address(), parrot());
 
             let (client, mut server) = chain.pair();
             let writer = pour(&client);
@@ -75,9 +75,9 @@ fn killed_in_the_middle_of_a_transfer() {
     }
 }
 
-/// Nothing moves, and yet both ends are told.
+/// No bytes are in flight, and both ends see the reset.
 #[test]
-fn killed_while_a_session_is_silent() {
+fn kill_during_an_idle_session_resets_both_ends() {
     for encrypt in [false, true] {
         for at in 1..=3 {
             let mut chain = chain(3, encrypt, "strict");
@@ -90,9 +90,9 @@ fn killed_while_a_session_is_silent() {
     }
 }
 
-/// One side has said its end, the other has not: the half that is left is no end either.
+/// One side has sent FIN, the other has not: the open direction ends with a reset.
 #[test]
-fn killed_after_half_of_the_session_has_ended() {
+fn kill_during_a_half_closed_session_is_a_reset() {
     for encrypt in [false, true] {
         for at in 1..=3 {
             let mut chain = chain(3, encrypt, "strict");
@@ -108,10 +108,10 @@ fn killed_after_half_of_the_session_has_ended() {
 }
 
 /// OPEN has been sent and is unanswered: the far relay is stopped, then a relay is killed.
-fn killed_before_the_answer(at: usize, encrypt: bool, mode: &str) {
+fn check_kill_before_the_answer(at: usize, encrypt: bool, mode: &str) {
     let mut chain = chain(2, encrypt, mode);
     let target = parrot();
-    sessions_work(chain.home.address(), target);
+    check_sessions(chain.home.address(), target);
     eventually("all to be over", || chain.relays[0].sessions().is_empty().then_some(()));
     chain.relays[1].stop();
     let home = chain.home.address();
@@ -127,23 +127,23 @@ fn killed_before_the_answer(at: usize, encrypt: bool, mode: &str) {
         chain.relays[0].signal("CONT");
     }
     chain.relays.insert(at - 1, layout(2, encrypt, mode).relay(&chain.sites, at));
-    sessions_work(home, target);
+    check_sessions(home, target);
 }
 
 #[test]
-fn killed_before_it_has_answered() {
+fn kill_before_the_answer_fails_the_session() {
     for at in [1, 2] {
         for encrypt in [false, true] {
-            killed_before_the_answer(at, encrypt, "strict");
+            check_kill_before_the_answer(at, encrypt, "strict");
         }
-        killed_before_the_answer(at, false, "early");
+        check_kill_before_the_answer(at, false, "early");
     }
 }
 
 /// A client's bytes reach the far end once or not at all: when the connection breaks, the delivered part is unknown, so
 /// nothing is sent again.
 #[test]
-fn first_words_are_never_said_twice() {
+fn unanswered_client_data_is_not_sent_again() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     for mode in ["early", "strict"] {
@@ -152,7 +152,7 @@ fn first_words_are_never_said_twice() {
         let _relay = site.relay("", &format!("peers = {peers:?}\n"));
         let openings = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&openings);
-        // It may all have arrived; the answer never does.
+        // OPEN with the data is forwarded; the answer is replaced by a reset.
         let middle = between(site.address, Framed::Plain, move |frame| match (frame.way, frame.number) {
             (Way::Up, 1) => {
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -171,14 +171,14 @@ fn first_words_are_never_said_twice() {
         let (heard, _) = hear_out(&mut server);
         assert!(b"pay 100".starts_with(&heard[..]), "{heard:?}");
         assert!(is_reset(&mut client), "{mode}");
-        assert!(listener.accept().is_err(), "a second session came");
-        assert_eq!(openings.load(Ordering::Relaxed), 1, "it was said again");
+        assert!(listener.accept().is_err(), "a second session was opened");
+        assert_eq!(openings.load(Ordering::Relaxed), 1, "OPEN was sent again");
     }
 }
 
-/// A relay that hangs is not down: it takes connections and says nothing. The deadline of the dial is the end of it.
+/// A relay that hangs accepts connections and sends nothing. The dial ends at its deadline.
 #[test]
-fn a_relay_that_hangs_is_given_up_at_the_deadline() {
+fn hanging_relay_times_out_at_the_connect_deadline() {
     for ready in [false, true] {
         let home = "[timeouts]\nconnect = \"2s\"\n".to_owned();
         let mut chain = Layout { home, ..Layout::default() }.start();
@@ -196,9 +196,9 @@ fn a_relay_that_hangs_is_given_up_at_the_deadline() {
     }
 }
 
-/// The home relay itself: both ends see a reset, and nothing is left behind it.
+/// Both ends see a reset, and no session remains on the other relays.
 #[test]
-fn the_home_relay_is_killed() {
+fn kill_of_the_home_relay_resets_both_ends() {
     for encrypt in [false, true] {
         let chain = chain(2, encrypt, "strict");
         let (mut client, mut server) = chain.pair();

@@ -1,8 +1,8 @@
 //! The section protocol from the view of an operator, a client and an attacker: chains of real relays, with the tests'
 //! own sockets before, behind and between them.
 //!
-//! `relays` starts them, `between` changes their messages, `streams` has the sockets of tests; every other module is
-//! one question.
+//! `relays` starts them, `between` changes their messages, `streams` has the sockets of tests; every other module covers
+//! one topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

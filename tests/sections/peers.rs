@@ -21,7 +21,7 @@ impl Watched {
     }
 }
 
-/// A home relay whose line in the far relay's peers file says this.
+/// A home relay with `limits` in its line of the far relay's peers file, and the far relay.
 fn limited(limits: &str, entrance: &str) -> (Relay, Relay, [Site; 2]) {
     let (far, home) = (Site::new(), Site::new());
     let peers = far.admit(&[(&Key::new().public, "other"), (&home.key.public, &format!("home {limits}"))]);
@@ -31,7 +31,7 @@ fn limited(limits: &str, entrance: &str) -> (Relay, Relay, [Site; 2]) {
 }
 
 #[test]
-fn a_peer_reaches_its_own_targets_only() {
+fn peer_reaches_only_its_allowed_targets() {
     let (mine, others) = (parrot(), Watched::new());
     let (mut home, mut far, _sites) = limited(&format!("to=192.0.2.0/24,127.0.0.1:{}", mine.port()), "");
     echoes(&mut socks5(home.address(), mine).unwrap());
@@ -41,14 +41,14 @@ fn a_peer_reaches_its_own_targets_only() {
     assert_eq!(home.closed()["end"], "denied");
     let closed = session_closed(&mut far);
     assert_eq!(closed["end"], "denied");
-    assert!(closed.to_string().contains("home"), "whose session? {closed}");
-    // A name for the same place is another target, and is judged by its address.
+    assert!(closed.to_string().contains("home"), "the peer is not named: {closed}");
+    // A name of the same server is another target, and the rules apply to its address.
     assert_eq!(socks5_by_name(home.address(), "localhost", others.1.port()).map(|_| ()), Err(2));
     others.assert_untouched();
 }
 
 #[test]
-fn a_peer_s_targets_do_not_widen_what_the_listener_allows() {
+fn peer_targets_do_not_override_the_deny_of_the_listener() {
     let target = Watched::new();
     let (mut home, _far, _sites) = limited("to=127.0.0.0/8", "deny = [\"127.0.0.0/8\"]\n");
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
@@ -56,14 +56,15 @@ fn a_peer_s_targets_do_not_widen_what_the_listener_allows() {
     target.assert_untouched();
 }
 
-/// Home, a relay in the middle, and two behind it, of which the middle's peers file says this about the home relay.
+/// A relay in the middle, two relays behind it, and for each of these a home relay whose path ends there.
 struct Fork {
     homes: [Relay; 2],
     _relays: [Relay; 3],
     _sites: [Site; 4],
 }
 
-/// `known` are those of `west` and `east` that the middle relay has a `[[relay]]` for.
+/// `limits` are in the line of the home relays in the middle relay's peers file. `known` are those of `west` and `east` that the
+/// middle relay has a `[[relay]]` for.
 fn fork(limits: &str, known: &[&str]) -> Fork {
     let [home, middle, west, east] = [Site::new(), Site::new(), Site::new(), Site::new()];
     let admit = |site: &Site, key: &Key, rest: &str| format!("peers = {:?}\n", site.admit(&[(&key.public, rest)]));
@@ -84,7 +85,7 @@ fn fork(limits: &str, known: &[&str]) -> Fork {
 }
 
 #[test]
-fn a_peer_goes_on_through_its_own_relays_only() {
+fn peer_is_forwarded_only_through_its_allowed_relays() {
     let target = Watched::new();
     let mut fork = fork("through=west", &["west", "east"]);
     echoes(&mut socks5(fork.homes[0].address(), parrot()).unwrap());
@@ -96,7 +97,7 @@ fn a_peer_goes_on_through_its_own_relays_only() {
 }
 
 #[test]
-fn a_peer_goes_on_through_every_relay_that_is_configured_and_no_other() {
+fn unrestricted_peer_is_forwarded_only_through_configured_relays() {
     let target = Watched::new();
     let mut fork = fork("", &["east"]);
     echoes(&mut socks5(fork.homes[1].address(), parrot()).unwrap());
@@ -109,7 +110,7 @@ fn a_peer_goes_on_through_every_relay_that_is_configured_and_no_other() {
 
 /// `encrypt = true` at a listener: plain sessions are refused.
 #[test]
-fn a_listener_that_wants_encryption_refuses_plain_sessions() {
+fn listener_with_encrypt_refuses_plain_sessions() {
     let target = Watched::new();
     let (mut home, mut far, sites) = limited("", "encrypt = true\n");
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));

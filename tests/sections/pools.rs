@@ -16,7 +16,7 @@ struct Counted {
     sites: [Site; 2],
     hellos: Arc<Mutex<usize>>,
     openings: Arc<Mutex<Vec<usize>>>,
-    /// The kinds of the hellos up: 0 for a first handshake, 4 between acquaintances.
+    /// The kinds of the hellos up: 0 for a full handshake, 4 for a resumed handshake.
     kinds: Arc<Mutex<Vec<u8>>>,
     peers: std::path::PathBuf,
 }
@@ -54,18 +54,18 @@ impl Counted {
     }
 }
 
-/// The point of it all: a session finds its connection made.
+/// A session takes a connection that was dialled before.
 #[test]
-fn a_session_goes_by_a_connection_that_stood_ready() {
+fn sessions_use_ready_connections() {
     let counted = Counted::new("");
     let target = parrot();
-    // The sessions go on, so that none leaves its connection to the next one.
+    // The sessions stay open, so that none leaves its connection to the next session.
     let mut sessions = vec![socks5(counted.home.address(), target).unwrap()];
     echoes(&mut sessions[0]);
     for session in 1..=10 {
         let used = counted.openings.lock().unwrap().len();
         eventually("a ready connection", || (counted.hellos() > used).then_some(()));
-        // Its hello is counted before home has it.
+        // The hello is counted before the home relay has received it.
         eventually("it at home", || {
             let metrics = counted.home.ask("/metrics");
             let ready = metrics.lines().find_map(|line| line.strip_prefix("ekiden_ready{relay=\"far\"} "));
@@ -80,13 +80,13 @@ fn a_session_goes_by_a_connection_that_stood_ready() {
     }
 }
 
-/// One handshake shortens the next ones, until the relay restarts and loses its ticket key: no session fails by that.
+/// A ticket shortens later handshakes, until the relay restarts and loses its ticket key. No session fails because of that.
 #[test]
-fn relays_that_have_met_greet_each_other_the_short_way() {
+fn later_handshakes_are_resumed_until_the_relay_restarts() {
     let mut counted = Counted::new("");
     let target = parrot();
-    let greeted_again = |counted: &Counted| {
-        // The sessions go on, so that each needs another connection.
+    let wait_resumed = |counted: &Counted| {
+        // The sessions stay open, so that each needs another connection.
         let mut sessions = Vec::new();
         eventually("a short handshake", || {
             let mut session = socks5(counted.home.address(), target).unwrap();
@@ -95,20 +95,20 @@ fn relays_that_have_met_greet_each_other_the_short_way() {
             (counted.kinds.lock().unwrap().last() == Some(&4)).then_some(())
         });
     };
-    greeted_again(&counted);
-    assert_eq!(counted.kinds.lock().unwrap()[0], 0, "the first handshake is the long one");
+    wait_resumed(&counted);
+    assert_eq!(counted.kinds.lock().unwrap()[0], 0, "the first handshake is not a full one");
     counted.relay.signal("KILL");
     counted.relay.exit_code();
     let before = counted.kinds.lock().unwrap().len();
     counted.relay = counted.sites[0].relay("", &format!("peers = {:?}\n", counted.peers));
-    greeted_again(&counted);
-    assert!(counted.kinds.lock().unwrap()[before..].contains(&0), "a relay that has restarted remembers nobody");
+    wait_resumed(&counted);
+    assert!(counted.kinds.lock().unwrap()[before..].contains(&0), "no full handshake after the restart of the relay");
 }
 
-/// A relay that has another key after a reload is another one. A ticket that was given out in the name of the key before
-/// opened connections for an hour, to a caller that is configured for that key.
+/// A relay with another key after a reload is another relay. Regression: a ticket of the previous key opened connections
+/// for an hour, for a caller that is configured for that key.
 #[test]
-fn a_ticket_of_a_key_that_was_changed_is_stale() {
+fn ticket_of_a_replaced_key_is_stale() {
     let (site, home, other) = (Site::new(), Site::new(), Key::new());
     let entrance = format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")]));
     let mut relay = site.relay("", &entrance);
@@ -130,7 +130,7 @@ fn a_ticket_of_a_key_that_was_changed_is_stale() {
     let answer_since = |from: usize| {
         let mut sessions = Vec::new();
         eventually("a hello with a ticket", || {
-            // A session that goes on keeps its connection, so that another one is made.
+            // A session that stays open keeps its connection, so that another connection is made.
             sessions.extend(socks5(home.address(), target));
             let hellos = hellos.lock().unwrap();
             let mut since = hellos.iter().skip(from).filter(|[up, _]| *up == Some(4));
@@ -145,12 +145,12 @@ fn a_ticket_of_a_key_that_was_changed_is_stale() {
     relay.next(|event| event["event"] == "reloaded");
     relay.sessions();
     let from = hellos.lock().unwrap().len();
-    assert_eq!(answer_since(from), 5, "the ticket was good for another key");
+    assert_eq!(answer_since(from), 5, "the ticket was accepted for another key");
 }
 
 /// A connection carries one session at a time.
 #[test]
-fn sessions_at_once_have_a_connection_each() {
+fn concurrent_sessions_use_separate_connections() {
     let counted = Counted::new("");
     let target = parrot();
     let mut sessions: Vec<_> = (0..30).map(|_| socks5(counted.home.address(), target).unwrap()).collect();
@@ -161,7 +161,7 @@ fn sessions_at_once_have_a_connection_each() {
     assert_eq!(openings.len(), 30);
 }
 
-/// After a rush there are as many ready connections as allowed, and no more.
+/// After a burst of sessions at most the configured number of ready connections remains.
 #[test]
 fn ready_connections_are_bounded() {
     let counted = Counted::new("[limits]\nready_connections = 2\n");
@@ -179,19 +179,19 @@ fn ready_connections_are_bounded() {
 /// Found by these tests: a ready connection got no more time for its OPEN than for its hello, because parsed bytes of
 /// the hello still counted as unread.
 #[test]
-fn a_connection_may_wait_longer_than_a_handshake_takes() {
+fn ready_connections_outlive_the_handshake_timeout() {
     let mut counted = Counted::with("", "[timeouts]\nhandshake = \"600ms\"\n");
     let made = eventually("ready connections", || Some(counted.hellos()).filter(|made| *made >= 2));
     // Time itself is under test: more than three handshakes may take.
     pause_until(Instant::now() + Duration::from_secs(2));
-    assert_eq!(counted.hellos(), made, "they were made again");
+    assert_eq!(counted.hellos(), made, "ready connections were dialled again");
     echoes(&mut socks5(counted.home.address(), parrot()).unwrap());
-    assert_eq!(counted.relay.closed()["end"], "finished", "an unused connection is no session");
+    assert_eq!(counted.relay.closed()["end"], "finished", "an unused connection was logged as a session");
 }
 
-/// The same bug: they were waited for.
+/// The same bug: the shutdown waited for ready connections.
 #[test]
-fn connections_that_wait_do_not_hold_up_the_end() {
+fn ready_connections_do_not_delay_shutdown() {
     let mut counted = Counted::new("");
     eventually("ready connections", || (counted.hellos() >= 2).then_some(()));
     let asked = Instant::now();
@@ -200,9 +200,9 @@ fn connections_that_wait_do_not_hold_up_the_end() {
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 
-/// Connections that grew old are closed, and sessions that come afterwards do not notice.
+/// Ready connections older than `ready_age` are closed, and later sessions succeed.
 #[test]
-fn old_connections_are_replaced() {
+fn aged_ready_connections_are_closed_or_replaced() {
     let counted = Counted::new("[timeouts]\nready_age = \"100ms\"\n");
     let target = parrot();
     for _ in 0..2 {
@@ -215,22 +215,22 @@ fn old_connections_are_replaced() {
     }
 }
 
-/// The relays behind the next one are the next one's to call: they do not even know us.
+/// The home relay dials the next relay only. Relays behind it do not admit the key of the home relay.
 #[test]
-fn nobody_is_called_but_next_relays() {
+fn only_next_relays_are_dialled() {
     let mut chain = Chain::of(2);
     let target = parrot();
     for _ in 0..5 {
         echoes(&mut socks5(chain.home.address(), target).unwrap());
     }
     chain.relays[1].signal("TERM");
-    let strangers = |event: &&serde_json::Value| event["end"] == "unauthenticated";
-    assert_eq!(chain.relays[1].rest().iter().filter(strangers).count(), 0, "somebody called who was not asked to");
+    let unknown = |event: &&serde_json::Value| event["end"] == "unauthenticated";
+    assert_eq!(chain.relays[1].rest().iter().filter(unknown).count(), 0, "dialled by the home relay");
 }
 
-/// The operator's view of it.
+/// The results of all sessions and the dials ahead of need are counted.
 #[test]
-fn metrics_count_what_pools_do() {
+fn metrics_count_pool_results_and_dials() {
     let chain = Chain::of(1);
     let target = parrot();
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! Relays that call each other: their addresses, their files, and chains of them.
+//! Relays that dial each other: their addresses, their files, and chains of them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::harness::*;
 /// A home relay's listener.
 pub const AUTO: &str = "kind = \"auto\"\n";
 
-/// Where a relay stands: its key, its address and its files, which outlive the process.
+/// The key, the address and the files of a relay, which outlive its process.
 pub struct Site {
     pub key: Key,
     pub address: SocketAddr,
@@ -34,18 +34,18 @@ impl Site {
         Self { key: Key::new(), address: own_address(), folder: Folder::new() }
     }
 
-    /// The `[[relay]]` of those that call it.
+    /// The `[[relay]]` table of relays that dial this relay.
     pub fn table(&self, name: &str, more: &str) -> String {
         self.table_at(self.address, name, more)
     }
 
-    /// The table for a caller that dials another address.
+    /// Like `table`, for a relay that dials another address.
     pub fn table_at(&self, address: SocketAddr, name: &str, more: &str) -> String {
         let key = &self.key.public;
         format!("[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{key}\"\n{more}")
     }
 
-    /// The caller's `-F`.
+    /// The argument of `-F` for a relay that dials this relay.
     pub fn url(&self) -> String {
         format!("section://{}?key={}", self.address, self.key.public)
     }
@@ -56,7 +56,7 @@ impl Site {
         self.folder.write("peers", "# who may come in\n\n".to_owned() + &peers.iter().map(line).collect::<String>())
     }
 
-    /// Writes the configuration of a relay with a section listener. `settings` are keys of the top first, then tables;
+    /// Writes the configuration of a relay with a section listener. `settings` are top-level keys first, then tables;
     /// `entrance` are further lines of its listener.
     pub fn write(&self, settings: &str, entrance: &str) -> PathBuf {
         let (key, address) = (self.key.file.display(), self.address);
@@ -71,7 +71,7 @@ impl Site {
         start(&self.write(settings, entrance))
     }
 
-    /// Writes the configuration of a relay that clients come to.
+    /// Writes the configuration of a relay with a listener for clients.
     pub fn write_home(&self, settings: &str, entrance: &str) -> PathBuf {
         let key = self.key.file.display();
         let listener = format!("[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{entrance}");
@@ -79,19 +79,19 @@ impl Site {
         self.folder.write("ekiden.toml", text)
     }
 
-    /// Starts a relay that clients come to.
+    /// Starts a relay with a listener for clients.
     pub fn home(&self, settings: &str, entrance: &str) -> Relay {
         start(&self.write_home(settings, entrance))
     }
 }
 
-/// Starts a relay from a file, and waits until all of it listens.
+/// Starts a relay from a file, and waits for all its listeners.
 pub fn start(file: &std::path::Path) -> Relay {
     let listeners = std::fs::read_to_string(file).unwrap().matches("[[listener]]").count();
     Relay::run(&["-c", file.to_str().unwrap()], listeners)
 }
 
-/// A `[[path]]` and the `[[route]]` that sends everything its way.
+/// A `[[path]]`, and a `[[route]]` of all targets to it.
 pub fn everything_by(name: &str, relays: &[String]) -> String {
     format!("[[path]]\nname = \"{name}\"\nrelays = {relays:?}\n[[route]]\npath = [\"{name}\"]\n")
 }
@@ -105,14 +105,14 @@ pub enum By {
     Forward,
 }
 
-/// A chain that is to be.
+/// The settings of a chain.
 pub struct Layout {
     pub relays: usize,
     pub by: By,
     pub encrypt: bool,
     /// Lines of the home relay's listener.
     pub entrance: String,
-    /// Further keys of the home relay's file, keys of the top first.
+    /// Further keys of the home relay's file, top-level keys first.
     pub home: String,
     /// Further lines of the last relay's file.
     pub far: String,
@@ -207,7 +207,7 @@ pub fn pair(home: &Relay) -> (TcpStream, TcpStream) {
     (client, accept(&listener))
 }
 
-/// Waits for the end of a session that got as far as to say where it wanted to go.
+/// Waits for the closing event of a session whose target is known.
 pub fn session_closed(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "closed" && event["target"].is_string())
 }
@@ -219,13 +219,13 @@ pub fn metric_sum(relay: &Relay, metric: &str, label: &str) -> usize {
     series.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
 }
 
-/// How many connections to `address` stand; of all processes here.
+/// Number of established connections to `address`, of all processes in this network namespace.
 pub fn connections_to(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
     // proc_pid_net(5): the third column is the address as the kernel stores it, and the port; in the next, 01 is
     // ESTABLISHED.
     let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let stands = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
-    table.lines().filter(stands).count()
+    let is_established = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
+    table.lines().filter(is_established).count()
 }

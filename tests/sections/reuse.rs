@@ -35,7 +35,7 @@ fn wait_used(relay: &Relay, count: usize) {
 /// The record boundaries of the copying start and of splice(2), and a size with many chunks; either side ends first, or both at
 /// once.
 #[test]
-fn sessions_one_after_another_use_one_connection_and_every_byte_is_right() {
+fn consecutive_sessions_reuse_one_connection_without_errors() {
     for encrypt in [false, true] {
         let mut chain = Layout { relays: 3, encrypt, ..Layout::default() }.start();
         let sizes = [(0, 0), (1, 0), (0, 1), (65_535, 65_537), (3_000_000, 100_000), (100_000, 3_000_000)];
@@ -58,10 +58,10 @@ fn sessions_one_after_another_use_one_connection_and_every_byte_is_right() {
     }
 }
 
-/// A running session says how its sections began, in the words of the closing event, the table and the metrics. Its counters are
-/// those of the session: the section has sent 50 large segments before.
+/// The start of the sections of a running session has the same terms in the closing event, the table and the metrics. The counters
+/// are those of the session: the section has sent 50 large segments before.
 #[test]
-fn a_running_session_says_how_its_sections_began() {
+fn running_session_shows_how_its_sections_started() {
     let mut chain = Chain::of_kind(1, false);
     for earlier in 0..3 {
         let (mut client, mut server) = chain.pair();
@@ -96,7 +96,7 @@ fn a_running_session_says_how_its_sections_began() {
 
 /// A receiver that held back the first session on a section does not limit the next one, whose client writes 1.6 MB/s.
 #[test]
-fn an_earlier_session_on_the_section_is_not_what_limits() {
+fn earlier_session_on_the_section_is_not_reported_as_limit() {
     let mut chain = Chain::of_kind(1, false);
     let (client, mut server) = chain.pair();
     let writer = send(&client, pattern(80_000_000));
@@ -133,9 +133,9 @@ fn status(relay: &Relay) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// One direction ends long before the other: the section is not free, and a session at that time has another one.
+/// One direction ends long before the other: the section is not free, and a concurrent session uses another section.
 #[test]
-fn a_section_whose_session_is_half_closed_is_not_used() {
+fn section_with_a_half_closed_session_is_not_reused() {
     for encrypt in [false, true] {
         let chain = Chain::of_kind(2, encrypt);
         for client_ends in [false, true] {
@@ -146,18 +146,18 @@ fn a_section_whose_session_is_half_closed_is_not_used() {
             assert_eq!(read_all(last), b"");
             let (other_client, other_server) = chain.pair();
             exchange(other_client, other_server, 100_000, 100_000);
-            let said = pattern(200_000);
-            let writer = send(last, said.clone());
-            assert!(read_all(if client_ends { &mut client } else { &mut server }) == said);
+            let sent = pattern(200_000);
+            let writer = send(last, sent.clone());
+            assert!(read_all(if client_ends { &mut client } else { &mut server }) == sent);
             join(writer);
         }
         wait_used(&chain.home, 2);
     }
 }
 
-/// A reset takes the section along, at any moment of a session: before a byte, between bytes, half-closed.
+/// A reset ends the section as well, at any moment of a session: before a byte, between bytes, half-closed.
 #[test]
-fn a_section_that_was_reset_carries_nothing_more() {
+fn reset_section_is_not_reused() {
     for encrypt in [false, true] {
         for (moment, client_resets) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
             let chain = Chain::of_kind(2, encrypt);
@@ -173,13 +173,13 @@ fn a_section_that_was_reset_carries_nothing_more() {
                 ended.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(read_all(if client_resets { &mut server } else { &mut client }), b"");
             }
-            let (resets, mut hears) = if client_resets { (client, server) } else { (server, client) };
+            let (resets, mut survivor) = if client_resets { (client, server) } else { (server, client) };
             reset(resets);
             if moment < 2 {
-                assert!(is_reset(&mut hears), "moment {moment}");
+                assert!(is_reset(&mut survivor), "moment {moment}");
             }
             eventually("the end of the session", || chain.home.sessions().is_empty().then_some(()));
-            drop(hears);
+            drop(survivor);
             assert_eq!((used(&chain.home), taken(&chain.home, "reused")), (0, 1), "moment {moment}");
             let (client, server) = chain.pair();
             exchange(client, server, 100_000, 100_000);
@@ -187,9 +187,9 @@ fn a_section_that_was_reset_carries_nothing_more() {
     }
 }
 
-/// A relay that is killed closes its idle sections, and the next session finds out before it sends a byte.
+/// The kill of a relay closes its idle sections, which the next session detects before it sends a byte.
 #[test]
-fn a_relay_that_was_killed_between_two_sessions_costs_none() {
+fn kill_of_a_relay_between_sessions_fails_no_session() {
     let layout = || Layout { relays: 1, ..Layout::default() };
     let mut chain = layout().start();
     for _ in 0..3 {
@@ -207,7 +207,7 @@ fn a_relay_that_was_killed_between_two_sessions_costs_none() {
 
 /// Each OPEN is judged by the rules in force, also on a section that has carried sessions.
 #[test]
-fn a_peer_that_was_revoked_opens_no_further_session() {
+fn revoked_peer_opens_no_session_on_a_used_section() {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let mut relay = site.relay("", &format!("peers = {peers:?}\n"));
@@ -224,8 +224,8 @@ fn a_peer_that_was_revoked_opens_no_further_session() {
     assert!(refused["detail"].as_str().unwrap().contains("not among the peers"), "{refused}");
 }
 
-/// Makes `rounds` sessions of each of four clients at once. Each session hears its own bytes, which no other session of its
-/// client shares at the same place; one of `resets` ends with a reset instead.
+/// Runs `rounds` sessions of each of four concurrent clients. Each session gets back its own bytes, which differ from those of
+/// all other sessions; every `resets`th session ends with a reset instead.
 fn take_turns(chain: &Chain, rounds: u32, resets: u32) {
     let target = parrot();
     let home = chain.home.address();
@@ -251,7 +251,7 @@ fn take_turns(chain: &Chain, rounds: u32, resets: u32) {
 }
 
 #[test]
-fn many_sessions_in_turn_do_not_mix() {
+fn sessions_on_reused_sections_get_their_own_bytes() {
     for encrypt in [false, true] {
         let chain = Chain::of_kind(2, encrypt);
         take_turns(&chain, 250, u32::MAX);
@@ -262,7 +262,7 @@ fn many_sessions_in_turn_do_not_mix() {
 
 #[test]
 #[ignore = "nine minutes: make soak"]
-fn a_million_sessions_do_not_mix_and_leave_nothing() {
+fn one_million_sessions_get_their_own_bytes_and_leak_nothing() {
     for encrypt in [false, true] {
         let chain = Chain::of_kind(2, encrypt);
         let measure = || [&chain.home, &chain.relays[0]].map(|relay| (relay.descriptors(), relay.resident_kib()));
@@ -271,7 +271,7 @@ fn a_million_sessions_do_not_mix_and_leave_nothing() {
         let before = measure();
         take_turns(&chain, 120_000, 97);
         for ((descriptors, memory), (descriptors_before, memory_before)) in measure().into_iter().zip(before) {
-            // One lost in a thousand sessions would be 480.
+            // A leak of one descriptor in a thousand sessions would be 480.
             assert!(descriptors < descriptors_before + 50, "{descriptors} descriptors, {descriptors_before} before");
             assert!(memory < memory_before + 4_000, "{memory} KiB, {memory_before} before");
         }
@@ -281,7 +281,7 @@ fn a_million_sessions_do_not_mix_and_leave_nothing() {
 /// Requests cross an encrypted section by a bridge, which returns the section when the server has closed. A plain section carries
 /// the requests of one server connection, and ends with it.
 #[test]
-fn an_encrypted_section_carries_requests_to_one_server_after_another() {
+fn encrypted_section_is_reused_for_requests_to_other_servers() {
     for encrypt in [false, true] {
         let chain = Chain::of_kind(1, encrypt);
         for round in 0..3 {
@@ -306,7 +306,7 @@ fn an_encrypted_section_carries_requests_to_one_server_after_another() {
 
 /// A dialler of version 1 has its session without chunks, until FIN.
 #[test]
-fn a_dialler_of_version_1_is_served_as_before() {
+fn version_1_dialler_is_served_without_chunks() {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let mut relay = site.relay("", &format!("peers = {peers:?}\n"));
@@ -347,7 +347,7 @@ fn a_dialler_of_version_1_is_served_as_before() {
 
 /// A listener of version 1 gets one session on each connection, without chunks.
 #[test]
-fn a_listener_of_version_1_gets_a_connection_for_each_session() {
+fn version_1_listener_gets_one_connection_per_session() {
     let (site, home) = (Site::new(), Site::new());
     let key = private_key(&site.key);
     let address = serve(move |section| serve_first_version(section, &key));
@@ -355,9 +355,9 @@ fn a_listener_of_version_1_gets_a_connection_for_each_session() {
     let at_home = home.home(&settings, AUTO);
     for _ in 0..3 {
         let mut client = socks5(at_home.address(), parrot()).unwrap();
-        let said = pattern(200_000);
-        let writer = send(&client, said.clone());
-        assert!(read_all(&mut client) == said);
+        let sent = pattern(200_000);
+        let writer = send(&client, sent.clone());
+        assert!(read_all(&mut client) == sent);
         join(writer);
     }
     eventually("the end of all sessions", || at_home.sessions().is_empty().then_some(()));

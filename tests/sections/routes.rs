@@ -27,13 +27,13 @@ impl Crossing {
         Self { home, relays, sites, peers }
     }
 
-    /// Which way a session to `target` went; it has worked.
-    fn way(&mut self, target: SocketAddr) -> String {
+    /// The path of a session to `target`, which must succeed.
+    fn path_of(&mut self, target: SocketAddr) -> String {
         echoes(&mut socks5(self.home.address(), target).expect("a tunnel"));
-        self.closed_way()
+        self.closed_path()
     }
 
-    fn closed_way(&mut self) -> String {
+    fn closed_path(&mut self) -> String {
         let closed = self.home.closed();
         assert_eq!(closed["end"], "finished", "{closed}");
         closed["path"].as_str().unwrap().to_owned()
@@ -53,7 +53,7 @@ fn route(to: &[String], path: &[&str]) -> String {
 }
 
 #[test]
-fn the_first_route_that_matches_counts() {
+fn first_matching_route_is_used() {
     let [by_port, by_network, other] = [parrot(), parrot(), parrot()];
     let routes = [
         route(&[format!("*:{}", by_port.port())], &["by-west"]),
@@ -64,70 +64,70 @@ fn the_first_route_that_matches_counts() {
     ]
     .concat();
     let mut crossing = Crossing::new(&routes);
-    assert_eq!(crossing.way(by_port), "by-west");
-    assert_eq!(crossing.way(by_network), "by-east");
-    assert_eq!(crossing.way(other), "direct");
-    // A name is routed by the name, and resolved by the relay at the end of its way.
+    assert_eq!(crossing.path_of(by_port), "by-west");
+    assert_eq!(crossing.path_of(by_network), "by-east");
+    assert_eq!(crossing.path_of(other), "direct");
+    // A name is routed by the name, and resolved by the last relay of its path.
     echoes(&mut socks5_by_name(crossing.home.address(), "localhost", other.port()).unwrap());
-    assert_eq!(crossing.closed_way(), "by-west");
+    assert_eq!(crossing.closed_path(), "by-west");
     echoes(&mut socks5_by_name(crossing.home.address(), "localhost", by_port.port()).unwrap());
-    assert_eq!(crossing.closed_way(), "by-west");
+    assert_eq!(crossing.closed_path(), "by-west");
     assert!(socks5_by_name(crossing.home.address(), "nosuch.invalid", 80).is_err());
     assert_eq!(crossing.home.closed()["path"], "by-east");
 }
 
-/// Targets without a route go by `forward`, or direct.
+/// Targets without a route use `forward`, or a direct connection.
 #[test]
-fn other_targets_go_as_if_there_were_no_routes() {
+fn targets_without_a_route_use_forward_or_direct() {
     let (routed, other) = (parrot(), parrot());
     let mut crossing = Crossing::new(&route(&[format!("*:{}", routed.port())], &["by-east"]));
-    assert_eq!(crossing.way(routed), "by-east");
-    assert_eq!(crossing.way(other), "direct");
+    assert_eq!(crossing.path_of(routed), "by-east");
+    assert_eq!(crossing.path_of(other), "direct");
 
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
     let hop = format!("socks5://{}", proxy.address());
     let routes = route(&[format!("*:{}", routed.port())], &["direct"]);
     let mut relay = Site::new().home(&format!("forward = [\"{hop}\"]\n{routes}"), AUTO);
-    for (target, way) in [(routed, "direct"), (other, hop.as_str())] {
+    for (target, path) in [(routed, "direct"), (other, hop.as_str())] {
         echoes(&mut socks5(relay.address(), target).unwrap());
-        assert_eq!(relay.closed()["path"], way);
+        assert_eq!(relay.closed()["path"], path);
     }
 }
 
 #[test]
-fn a_way_that_is_down_gives_place_to_the_next_and_comes_back() {
+fn unreachable_path_is_skipped_until_recovery() {
     let target = parrot();
     let mut crossing = Crossing::new("[[route]]\npath = [\"by-west\", \"by-east\", \"direct\"]\n");
-    assert_eq!(crossing.way(target), "by-west");
+    assert_eq!(crossing.path_of(target), "by-west");
     crossing.kill(0);
     for _ in 0..5 {
-        assert_eq!(crossing.way(target), "by-east");
+        assert_eq!(crossing.path_of(target), "by-east");
     }
     crossing.kill(1);
     for _ in 0..5 {
-        assert_eq!(crossing.way(target), "direct");
+        assert_eq!(crossing.path_of(target), "direct");
     }
     crossing.revive(1);
-    eventually("the second way", || (crossing.way(target) == "by-east").then_some(()));
+    eventually("the second way", || (crossing.path_of(target) == "by-east").then_some(()));
     crossing.revive(0);
-    eventually("the first way", || (crossing.way(target) == "by-west").then_some(()));
-    assert_eq!(crossing.way(target), "by-west");
+    eventually("the first way", || (crossing.path_of(target) == "by-west").then_some(()));
+    assert_eq!(crossing.path_of(target), "by-west");
 }
 
-/// A target that refuses has been reached: no other way is tried, or a refused target would not stay refused.
+/// A target that refuses has been reached, so no other path is tried.
 #[test]
-fn a_refused_target_is_not_tried_again_by_another_way() {
+fn refused_target_is_not_retried_on_another_path() {
     let mut crossing = Crossing::new("[[route]]\npath = [\"by-west\", \"by-east\", \"direct\"]\n");
     for _ in 0..3 {
         assert_eq!(socks5(crossing.home.address(), nobody()).map(|_| ()), Err(5));
         let closed = crossing.home.closed();
         assert_eq!((&closed["path"], &closed["end"]), (&"by-west".into(), &"refused".into()), "{closed}");
     }
-    assert_eq!(crossing.way(parrot()), "by-west", "a refused target is no reason to leave a way");
+    assert_eq!(crossing.path_of(parrot()), "by-west", "a refused target has changed the path");
 }
 
 #[test]
-fn when_every_way_is_down_the_client_is_told_so() {
+fn failure_of_every_path_is_reported_to_the_client() {
     let mut crossing = Crossing::new("[[route]]\npath = [\"by-west\", \"by-east\"]\n");
     crossing.kill(0);
     crossing.kill(1);
@@ -139,7 +139,7 @@ fn when_every_way_is_down_the_client_is_told_so() {
 
 /// A mistake in a route or a path is found by `check`, not by a client.
 #[test]
-fn routes_and_paths_that_lead_nowhere_are_mistakes() {
+fn check_rejects_invalid_routes_paths_and_relays() {
     let site = Site::new();
     for (tables, key) in [
         ("[[path]]\nname = \"a\"\nrelays = [\"nobody\"]\n", "path[1].relays"),
@@ -153,15 +153,15 @@ fn routes_and_paths_that_lead_nowhere_are_mistakes() {
     ] {
         let file = site.write_home(tables, AUTO);
         let output = ekiden().arg("check").arg(&file).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{tables}");
-        assert!(said.contains(key), "no word of {key} in:\n{said}");
+        assert!(message.contains(key), "{key} is not named in:\n{message}");
     }
 }
 
-/// A relay with a URL is a foreign proxy, and may be in a path like any.
+/// A relay with a URL is a foreign proxy, and can be part of a path.
 #[test]
-fn a_path_may_go_through_a_foreign_proxy() {
+fn path_through_a_foreign_proxy_works() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
     let tables = format!("[[relay]]\nname = \"corp\"\nurl = \"socks5://{}\"\n", proxy.address());
     let mut relay = Site::new().home(&(tables + &everything_by("by-corp", &["corp".to_owned()])), AUTO);
@@ -179,7 +179,7 @@ fn peers(site: &Site, callers: &[&Site]) -> String {
 }
 
 #[test]
-fn two_relays_that_forward_to_each_other_notice() {
+fn mutual_forwarding_is_detected_as_a_loop() {
     for encrypt in [false, true] {
         let [home, one, two] = [Site::new(), Site::new(), Site::new()];
         let forward = |site: &Site| format!("forward = [\"{}&encrypt={encrypt}\"]\n", site.url());
@@ -190,20 +190,20 @@ fn two_relays_that_forward_to_each_other_notice() {
         assert_eq!(socks5(relay.address(), parrot()).map(|_| ()), Err(1));
         assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
         assert_eq!(session_closed(&mut relay)["end"], "loop");
-        // Its first session was on the way when the second one came.
+        // The first session was still being opened when the second session arrived.
         let ends = [session_closed(&mut first), session_closed(&mut first)]
             .map(|closed| closed["end"].as_str().unwrap().to_owned());
         assert!(ends.iter().all(|end| end == "loop"), "{ends:?}");
-        // It knew the session when it came back, and did not wait until its hops were used up.
+        // The first relay recognises the trace of the second session. The hop count is not used up.
         first.signal("TERM");
         let more = first.rest().iter().filter(|event| event["target"].is_string()).count();
-        assert_eq!(more, 0, "it went round and round");
+        assert_eq!(more, 0, "the session has passed the loop more than once");
     }
 }
 
-/// A ring of three, and clients at one of the relays in it: it has a listener of each kind.
+/// A ring of three relays, one of which also has a listener for clients.
 #[test]
-fn a_ring_is_noticed_by_the_relay_it_comes_back_to() {
+fn forwarding_ring_is_detected_as_a_loop() {
     let ring = [Site::new(), Site::new(), Site::new()];
     let settings = |at: usize| format!("forward = [\"{}\"]\n", ring[(at + 1) % 3].url());
     let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n";
@@ -216,9 +216,9 @@ fn a_ring_is_noticed_by_the_relay_it_comes_back_to() {
     assert_eq!(first.next(|event| event["event"] == "closed" && event["listener"] == "door")["end"], "loop");
 }
 
-/// The HTTP client of a loop is told so, too.
+/// HTTP clients get the error in `Proxy-Status`.
 #[test]
-fn a_loop_has_a_word_in_proxy_status() {
+fn loop_is_reported_in_proxy_status() {
     use std::io::Write;
     let [home, one] = [Site::new(), Site::new()];
     let forward = format!("forward = [\"{}\"]\n", one.url());
@@ -232,9 +232,9 @@ fn a_loop_has_a_word_in_proxy_status() {
     assert!(head.starts_with("HTTP/1.1 502 ") && head.contains("error=proxy_loop_detected"), "{head}");
 }
 
-/// A relay is known by its key, so it cannot be on a path twice, neither by its name nor by another one.
+/// A relay is identified by its key, so a path cannot have it twice, under one name or under two.
 #[test]
-fn a_path_that_leads_back_is_a_mistake() {
+fn check_rejects_a_path_with_a_repeated_relay() {
     let [home, one, two] = [Site::new(), Site::new(), Site::new()];
     let tables = one.table("one", "") + &two.table("two", "");
     let again = one.table("again", "");
@@ -244,15 +244,15 @@ fn a_path_that_leads_back_is_a_mistake() {
     ] {
         let file = home.write_home(&(tables + &everything_by("way", &names.map(str::to_owned))), AUTO);
         let checked = ekiden().arg("check").arg(&file).output().unwrap();
-        let said = String::from_utf8(checked.stderr).unwrap();
-        assert_eq!(checked.status.code(), Some(2), "{names:?}: {said}");
-        assert!(said.contains(key), "no word of {key} in:\n{said}");
+        let message = String::from_utf8(checked.stderr).unwrap();
+        assert_eq!(checked.status.code(), Some(2), "{names:?}: {message}");
+        assert!(message.contains(key), "{key} is not named in:\n{message}");
     }
 }
 
-/// No false positives: the same relays, one after the other, for many sessions at once.
+/// No false positives: many concurrent sessions cross the same relays.
 #[test]
-fn many_sessions_by_one_way_are_no_loop() {
+fn many_sessions_on_one_path_are_not_a_loop() {
     let chain = Chain::of(2);
     let mut pairs: Vec<_> = (0..20).map(|_| chain.pair()).collect();
     for (client, server) in &mut pairs {
@@ -261,7 +261,7 @@ fn many_sessions_by_one_way_are_no_loop() {
 }
 
 #[test]
-fn a_relay_that_is_its_own_next_hop_is_refused_at_the_start() {
+fn relay_with_itself_as_next_hop_fails_to_start() {
     let site = Site::new();
     let file = site.write(&format!("forward = [\"{}\"]\n", site.url()), "");
     let output = ekiden().args(["run", "--admin", "off", "-c"]).arg(&file).output().unwrap();

@@ -12,8 +12,8 @@ use crate::streams::*;
 
 const PAYLOAD: &[u8] = b"the-payload-of-the-session";
 
-/// Sessions of all kinds: that work, that fail with bytes on their way, that are no sessions.
-fn try_all(home: SocketAddr, relay: SocketAddr) {
+/// Runs sessions that succeed, sessions that fail with bytes in flight, and handshakes that are malformed.
+fn run_sessions(home: SocketAddr, relay: SocketAddr) {
     let target = parrot();
     let mut client = socks5(home, target).unwrap();
     for _ in 0..3 {
@@ -34,19 +34,19 @@ fn try_all(home: SocketAddr, relay: SocketAddr) {
     }
 }
 
-fn assert_no_secret(said: &str, sites: &[Site]) {
-    assert!(said.contains("closed"), "nothing was said at all");
-    assert!(!said.contains(std::str::from_utf8(PAYLOAD).unwrap()), "the payload is in:\n{said}");
+fn assert_no_secret(output: &str, sites: &[Site]) {
+    assert!(output.contains("closed"), "no closing event was written");
+    assert!(!output.contains(std::str::from_utf8(PAYLOAD).unwrap()), "the payload is in:\n{output}");
     for site in sites {
-        assert!(!said.contains(&site.key.private), "a private key is in:\n{said}");
+        assert!(!output.contains(&site.key.private), "a private key is in:\n{output}");
     }
 }
 
 #[test]
-fn nothing_is_said_of_keys_and_payloads() {
+fn log_metrics_and_api_contain_no_keys_or_payloads() {
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(1, encrypt);
-        try_all(chain.home.address(), chain.sites[1].address);
+        run_sessions(chain.home.address(), chain.sites[1].address);
         let (mut client, mut server) = chain.pair();
         talk(&mut client, &mut server);
         client.write_all(PAYLOAD).unwrap();
@@ -63,10 +63,10 @@ fn nothing_is_said_of_keys_and_payloads() {
     }
 }
 
-/// A relay whose log is for people, and goes to a file.
-struct Spoken(Child);
+/// A relay whose text log goes to a file.
+struct TextLogRelay(Child);
 
-impl Spoken {
+impl TextLogRelay {
     fn start(folder: &Path, config: &Path) -> Self {
         let (out, err) = (File::create(folder.join("out")).unwrap(), File::create(folder.join("err")).unwrap());
         let mut command = ekiden();
@@ -74,15 +74,15 @@ impl Spoken {
         Self(command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap())
     }
 
-    /// Ends it in good manners, so that all is written.
-    fn end(mut self) {
+    /// Ends the relay with SIGTERM, so that all events are written.
+    fn stop(mut self) {
         let id = self.0.id().to_string();
         assert!(std::process::Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
         self.0.wait().unwrap();
     }
 }
 
-impl Drop for Spoken {
+impl Drop for TextLogRelay {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -90,7 +90,7 @@ impl Drop for Spoken {
 }
 
 #[test]
-fn nothing_is_said_to_people_either() {
+fn text_log_contains_no_keys_or_payloads() {
     let sites = [Site::new(), Site::new()];
     let peers = sites[1].admit(&[(&sites[0].key.public, "home")]);
     let door = own_address();
@@ -98,14 +98,14 @@ fn nothing_is_said_to_people_either() {
     let home = sites[0].write_home(&format!("forward = [\"{}\"]\n", sites[1].url()), AUTO);
     let text = std::fs::read_to_string(&home).unwrap().replace("127.0.0.1:0", &door.to_string());
     std::fs::write(&home, text).unwrap();
-    let relays = [Spoken::start(&sites[1].folder.0, &far), Spoken::start(&sites[0].folder.0, &home)];
+    let relays = [TextLogRelay::start(&sites[1].folder.0, &far), TextLogRelay::start(&sites[0].folder.0, &home)];
     for address in [sites[1].address, door] {
         eventually("it to listen", || std::net::TcpStream::connect(address).ok());
     }
-    try_all(door, sites[1].address);
-    relays.into_iter().for_each(Spoken::end);
+    run_sessions(door, sites[1].address);
+    relays.into_iter().for_each(TextLogRelay::stop);
     for site in &sites {
-        let said = |name: &str| std::fs::read_to_string(site.folder.0.join(name)).unwrap();
-        assert_no_secret(&(said("out") + &said("err")), &sites);
+        let output = |name: &str| std::fs::read_to_string(site.folder.0.join(name)).unwrap();
+        assert_no_secret(&(output("out") + &output("err")), &sites);
     }
 }

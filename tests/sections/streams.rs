@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::harness::*;
 
-/// A server that says everything back.
+/// An echo server.
 pub fn parrot() -> SocketAddr {
     serve(|mut stream| {
         let mut bytes = [0; 65_536];
@@ -23,7 +23,7 @@ pub fn echoes(stream: &mut TcpStream) {
     assert_eq!(read_exactly(stream, 4), b"echo");
 }
 
-/// Says something at either end, and hears it at the other.
+/// Sends a message from each end, and checks that it arrives at the other.
 pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"question").unwrap();
     assert_eq!(read_exactly(server, 8), b"question");
@@ -44,7 +44,7 @@ pub fn send(stream: &TcpStream, bytes: Vec<u8>) -> JoinHandle<()> {
     })
 }
 
-/// Sends for as long as it can, in a thread of its own, and says why not longer.
+/// Sends until an error, in a thread of its own, which returns the kind of the error.
 pub fn pour(stream: &TcpStream) -> JoinHandle<ErrorKind> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -64,13 +64,13 @@ pub fn is_reset_pouring(stream: &mut TcpStream, writer: JoinHandle<ErrorKind>) -
     join(writer) == ErrorKind::ConnectionReset || heard == Ending::Reset
 }
 
-/// Moves this many bytes up and down at once, and both ends.
+/// Transfers this many bytes up and down at once, and FIN in both directions.
 pub fn exchange(mut client: TcpStream, mut server: TcpStream, up: usize, down: usize) {
     let (up, down) = (pattern(up), pattern(down));
     let writers = [send(&client, up.clone()), send(&server, down.clone())];
     let reader = std::thread::spawn(move || read_all(&mut server));
-    assert!(read_all(&mut client) == down, "what came down was changed");
-    assert!(join(reader) == up, "what went up was changed");
+    assert!(read_all(&mut client) == down, "bytes to the client were changed");
+    assert!(join(reader) == up, "bytes to the server were changed");
     writers.into_iter().for_each(join);
 }
 

@@ -1,5 +1,5 @@
 //! Sections between relays are tuned while they run: the resulting socket options, the profile's own settings, and
-//! those that are left alone.
+//! the sockets that are not tuned.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A home relay and one behind it, which have these keys in the profile of the section between them.
+/// A home relay and a relay behind it, with the keys of the test in the profile of the section between them.
 struct Pair {
     home: Relay,
     far: Relay,
@@ -30,7 +30,7 @@ impl Pair {
         Self { home, far, site }
     }
 
-    /// Both ends of the section between them, once bytes have gone through it and `settled` says that it is as expected.
+    /// The tuning of both ends of the section, once bytes have crossed it and `settled` is true for both ends.
     fn tuning(&self, settled: impl Fn(&Value) -> bool) -> [Value; 2] {
         let (mut client, mut server) = pair(&self.home);
         eventually("both ends to be as expected", || {
@@ -41,39 +41,39 @@ impl Pair {
         })
     }
 
-    /// The retransmission timeout of the section between them, milliseconds, as others see it.
+    /// The retransmission timeout of the section in milliseconds, as ss(8) shows it.
     fn timeout(&self) -> f64 {
         let to = self.site.address.to_string();
         let seen = Command::new("ss").args(["-Htin", "state", "established", "dst", &to]).output().unwrap();
         let seen = String::from_utf8(seen.stdout).unwrap();
         let timeouts = seen.split_whitespace().filter_map(|word| word.strip_prefix("rto:")?.parse().ok());
-        // Ready ones wait beside it; the session's has had the most round trips.
+        // Ready connections are listed, too. The session's connection has had the most round trips.
         timeouts.fold(f64::INFINITY, f64::min)
     }
 }
 
-/// Whether the kernel lacks the options of timers: then a section says so, and the tests of their values are skipped.
+/// Whether the kernel lacks the timer options. Then the section reports them, and the tests of their values are skipped.
 fn has_no_timer_options() -> bool {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     if tcp_timers(listener.as_fd()).rto_min.is_some() {
         return false;
     }
     let is_refused = |tuning: &Value, key: &str| {
-        tuning["refused"].as_array().is_some_and(|all| all.iter().any(|told| told.as_str().unwrap().starts_with(key)))
+        tuning["refused"].as_array().is_some_and(|all| all.iter().any(|entry| entry.as_str().unwrap().starts_with(key)))
     };
     Pair::with("").tuning(|tuning| ["rto_min", "rto_max", "delack_max"].iter().all(|key| is_refused(tuning, key)));
     skipped("this kernel has no TCP_RTO_MIN_US (Linux 6.15), which `refused` of the section says");
     true
 }
 
-/// The ends are this machine's, so that round trips are short: then all values are the least, but for the clocks' ticks.
+/// Both ends are on this machine, so round trips are short, and all values are minimal up to the ticks of clocks.
 fn is_least(tuning: &Value) -> bool {
     let near = |key: &str, wanted: f64| tuning[key].as_f64().is_some_and(|value| (value / wanted - 1.0).abs() < 0.2);
     near("rto_min_seconds", 0.028) && near("rto_max_seconds", 1.0) && near("delack_max_seconds", 0.008)
 }
 
 #[test]
-fn both_ends_are_tuned_and_nobody_elses() {
+fn both_ends_of_a_section_are_tuned_and_other_sockets_are_not() {
     if has_no_timer_options() {
         return;
     }
@@ -103,27 +103,27 @@ fn both_ends_are_tuned_and_nobody_elses() {
 }
 
 #[test]
-fn what_a_profile_says_stays() {
+fn profile_settings_override_tuning() {
     if has_no_timer_options() {
         return;
     }
     let section =
         Pair::with("rto_min = \"92ms\"\ndelack_max = \"60ms\"\nnotsent_lowat = \"256KiB\"\nkeepalive_count = 3");
-    let said = |tuning: &Value| {
+    let settings = |tuning: &Value| {
         let key = |key: &str| tuning[key].as_f64().unwrap_or(0.0);
         [key("rto_min_seconds"), key("delack_max_seconds"), key("notsent_lowat")]
     };
-    // `keepalive_count` decides when a dead peer is detected, and would not with the user timeout that `rto_max`
-    // implies.
+    // `keepalive_count` decides when a dead peer is detected. The user timeout that `rto_max` implies would replace
+    // it.
     let tunings =
-        section.tuning(|tuning| said(tuning) == [0.092, 0.06, 262_144.0] && tuning["rto_max_seconds"] == 120.0);
+        section.tuning(|tuning| settings(tuning) == [0.092, 0.06, 262_144.0] && tuning["rto_max_seconds"] == 120.0);
     assert!(tunings[0]["rto_seconds"].as_f64().unwrap() > 0.09, "{tunings:?}");
     let later = section.tuning(|tuning| !tuning.is_null());
-    assert!(later.iter().all(|tuning| said(tuning) == [0.092, 0.06, 262_144.0]), "{later:?}");
+    assert!(later.iter().all(|tuning| settings(tuning) == [0.092, 0.06, 262_144.0]), "{later:?}");
 }
 
 #[test]
-fn a_profile_that_says_no_leaves_all_alone() {
+fn tune_false_keeps_kernel_defaults() {
     if has_no_timer_options() {
         return;
     }
@@ -143,12 +143,12 @@ fn a_profile_that_says_no_leaves_all_alone() {
     assert!(
         section.home.sessions()[0]["up"]["tuning"].is_null() && section.far.sessions()[0]["down"]["tuning"].is_null()
     );
-    assert!(section.timeout() >= 200.0, "the kernel's own: {} ms", section.timeout());
+    assert!(section.timeout() >= 200.0, "not the kernel's default: {} ms", section.timeout());
 }
 
-/// Bytes written one by one arrive unchanged, also where pieces were coalesced and several records opened at once.
+/// Small writes arrive unchanged, also where writes were coalesced and several records opened at once.
 #[test]
-fn small_pieces_arrive_whole_and_in_order() {
+fn small_writes_arrive_complete_and_in_order() {
     let section = Pair::with("");
     let (client, mut server) = pair(&section.home);
     client.set_nodelay(true).unwrap();
@@ -160,20 +160,20 @@ fn small_pieces_arrive_whole_and_in_order() {
             client.write_all(piece).unwrap();
         }
     });
-    assert!(read_all(&mut server) == expected, "something changed on the way");
+    assert!(read_all(&mut server) == expected, "bytes were changed");
     join(writing);
 }
 
-/// While pieces are coalesced the receiver is not woken for each; afterwards a single piece is as fast as any.
+/// While small writes are coalesced, the receiver is not woken for each. A single write after them is delivered, too.
 #[test]
-fn a_piece_behind_a_row_of_pieces_arrives() {
+fn single_write_after_a_burst_of_small_writes_arrives() {
     let section = Pair::with("");
     let (mut client, mut server) = pair(&section.home);
     client.set_nodelay(true).unwrap();
     for _ in 0..20 {
         let row: Vec<u8> = (0..2000).flat_map(|at: u32| at.to_be_bytes()).collect();
         row.chunks(4).for_each(|piece| client.write_all(piece).unwrap());
-        assert!(read_exactly(&mut server, row.len()) == row, "pieces were lost or swapped");
+        assert!(read_exactly(&mut server, row.len()) == row, "writes were lost or swapped");
         client.write_all(b"!").unwrap();
         assert_eq!(read_exactly(&mut server, 1), b"!");
     }

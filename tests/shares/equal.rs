@@ -7,51 +7,51 @@ use super::network::*;
 use super::programs::missing;
 use super::scene::*;
 
-/// Some seconds at the rate of all, in bytes.
+/// Bytes of four seconds at [`RATE`].
 const LONG: u64 = 10_000_000;
 
 #[test]
-fn whatever_their_congestion_control() {
+fn shares_are_equal_for_all_congestion_controls() {
     for family in BOTH {
         let text =
             [SHARED, &listener(8001, "cubic", ""), &listener(8002, "bbr", ""), &listener(8003, "reno", "")].concat();
         let Some(scene) = Scene::of(family, &text) else { return };
         let downloads = [8001, 8001, 8002, 8002, 8003].map(|port| scene.download(port));
-        scene.settles(&[RATE / 5.0; 5]);
-        scene.shares(&downloads.each_ref(), &[RATE / 5.0; 5], LONG);
+        scene.wait_for_shares(&[RATE / 5.0; 5]);
+        scene.assert_shares(&downloads.each_ref(), &[RATE / 5.0; 5], LONG);
     }
 }
 
 #[test]
-fn one_alone_has_it_all_before_and_after_others() {
+fn sole_section_gets_the_full_rate_before_and_after_sharing() {
     for congestion in ["cubic", "bbr"] {
         let text = [SHARED, &listener(8001, congestion, ""), &listener(8002, "cubic", "")].concat();
         let Some(scene) = Scene::new(&text) else { return };
         let first = scene.download(8001);
-        scene.settles(&[RATE]);
-        scene.shares(&[&first], &[RATE], LONG / 2);
+        scene.wait_for_shares(&[RATE]);
+        scene.assert_shares(&[&first], &[RATE], LONG / 2);
         let second = scene.download(8002);
-        scene.settles(&[RATE / 2.0; 2]);
-        scene.shares(&[&first, &second], &[RATE / 2.0; 2], LONG / 2);
+        scene.wait_for_shares(&[RATE / 2.0; 2]);
+        scene.assert_shares(&[&first, &second], &[RATE / 2.0; 2], LONG / 2);
         drop(second);
-        scene.settles(&[RATE]);
-        scene.shares(&[&first], &[RATE], LONG / 2);
+        scene.wait_for_shares(&[RATE]);
+        scene.assert_shares(&[&first], &[RATE], LONG / 2);
     }
 }
 
-/// The unused share of a slow server goes to the others.
+/// The other sections use the unused share of a slow server.
 #[test]
-fn what_one_does_not_use_is_the_others() {
+fn unused_share_is_available_to_other_sections() {
     let Some(scene) = Scene::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };
     let address = SocketAddr::new(scene.relay_ip(), 8001);
     let slow = scene.download_by(&["--request-target", SLOWLY], address);
     let fast = scene.download(8001);
-    scene.shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
+    scene.assert_shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
 }
 
-/// Records are paced like everything else.
+/// Encrypted records are paced like plain bytes.
 #[test]
-fn encrypted_sections_share_too() {
+fn encrypted_sections_get_equal_shares() {
     let key = Key::new();
     let far = format!(
         "{SHARED}[[listener]]\nname = \"relays\"\nbind = \"0.0.0.0:7000\"\nkind = \"section\"\nkey = \"{}\"\nallow_open = true\n\
@@ -66,32 +66,32 @@ fn encrypted_sections_share_too() {
     };
     let _relays = [8001, 8002].map(near);
     let downloads = [8001, 8002].map(|port| scene.download_by(&[], SocketAddr::from(([127, 0, 0, 1], port))));
-    scene.settles(&[RATE / 2.0; 2]);
-    scene.shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
+    scene.wait_for_shares(&[RATE / 2.0; 2]);
+    scene.assert_shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
 }
 
-/// Uploads leave by the other interface, and are its business.
+/// Uploads leave by the other interface, so the limit of that interface applies to uploads only.
 #[test]
-fn what_leaves_elsewhere_is_not_held_back() {
+fn traffic_on_another_interface_is_not_limited() {
     let text = format!("{}{}", SHARED.replace("left", "right"), listener(8001, "cubic", ""));
     let Some(scene) = Scene::new(&text) else { return };
     let download = scene.download(8001);
-    let got = watch(&[&download], LONG);
+    let got = measure(&[&download], LONG);
     scene.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
 }
 
-/// One share for the first, three for the other.
+/// One part for the first download, three parts for the second.
 const SHARES: [f64; 2] = [RATE / 4.0, RATE * 3.0 / 4.0];
 
 fn check_three_to_one(scene: &Scene, downloads: &[Download; 2]) {
-    scene.settles(&SHARES);
-    let ratio = |got: &Got| got.bytes[1] as f64 / got.bytes[0] as f64;
-    scene.shares_so(&downloads.each_ref(), &SHARES, 8_000_000, |got| (2.3..3.7).contains(&ratio(got)));
+    scene.wait_for_shares(&SHARES);
+    let ratio = |got: &Sample| got.bytes[1] as f64 / got.bytes[0] as f64;
+    scene.assert_fair(&downloads.each_ref(), &SHARES, 8_000_000, |got| (2.3..3.7).contains(&ratio(got)));
 }
 
 #[test]
-fn listeners_have_weights() {
+fn shares_follow_listener_weights() {
     let text = [SHARED, &listener(8001, "bbr", ""), &listener(8002, "cubic", "weight = 3")].concat();
     let Some(scene) = Scene::new(&text) else { return };
     let downloads = [8001, 8002].map(|port| scene.download(port));
@@ -99,7 +99,7 @@ fn listeners_have_weights() {
 }
 
 #[test]
-fn users_have_weights_on_top_of_that() {
+fn shares_follow_user_weights() {
     if missing(&["htpasswd"]) {
         return;
     }

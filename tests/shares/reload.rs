@@ -6,61 +6,61 @@ use super::scene::*;
 const SHORT: u64 = 5_000_000;
 
 #[test]
-fn a_new_rate_holds_for_running_sessions() {
+fn reloaded_rate_applies_to_running_sessions() {
     let door = listener(8001, "cubic", "");
     let Some(mut scene) = Scene::new(&[SHARED, &door].concat()) else { return };
     let downloads = [8001, 8001].map(|port| scene.download(port));
     let both = &downloads.each_ref();
-    scene.settles(&[RATE / 2.0; 2]);
-    scene.shares(both, &[RATE / 2.0; 2], SHORT);
+    scene.wait_for_shares(&[RATE / 2.0; 2]);
+    scene.assert_shares(both, &[RATE / 2.0; 2], SHORT);
 
-    scene.offer(&[&SHARED.replace("20", "60"), door.as_str()].concat());
+    scene.send_reload(&[&SHARED.replace("20", "60"), door.as_str()].concat());
     scene.relay.next(|event| event["event"] == "reloaded");
-    scene.settles(&[RATE * 1.5; 2]);
-    scene.shares(both, &[RATE * 1.5; 2], 2 * SHORT);
+    scene.wait_for_shares(&[RATE * 1.5; 2]);
+    scene.assert_shares(both, &[RATE * 1.5; 2], 2 * SHORT);
 
-    scene.offer(&door);
+    scene.send_reload(&door);
     scene.relay.next(|event| event["event"] == "reloaded");
     scene.wait_unlimited();
-    let got = watch(both, 10 * SHORT);
+    let got = measure(both, 10 * SHORT);
     assert!(got.rate() > 6.0 * RATE, "{got:?}");
     assert_eq!(scene.interface(), serde_json::Value::Null);
 }
 
 #[test]
-fn a_mistake_leaves_the_shares_as_they_are() {
+fn rejected_reload_keeps_the_shares() {
     let door = listener(8001, "cubic", "");
     let Some(mut scene) = Scene::new(&[SHARED, &door].concat()) else { return };
     let download = scene.download(8001);
-    scene.settles(&[RATE]);
+    scene.wait_for_shares(&[RATE]);
     for (wrong, said) in [("\"0bit/s\"", "64kbit/s"), ("\"900Gbit/s\"", "400Gbit/s"), ("20", "100Mbit/s")] {
-        scene.offer(&[&SHARED.replace("\"20Mbit/s\"", wrong), door.as_str()].concat());
+        scene.send_reload(&[&SHARED.replace("\"20Mbit/s\"", wrong), door.as_str()].concat());
         let rejected = scene.relay.next(|event| event["event"] == "reload_rejected").to_string();
         assert!(rejected.contains("interface[1].rate") && rejected.contains(said), "{rejected}");
     }
-    scene.settles(&[RATE]);
-    scene.shares(&[&download], &[RATE], SHORT);
+    scene.wait_for_shares(&[RATE]);
+    scene.assert_shares(&[&download], &[RATE], SHORT);
 }
 
-/// It may come later, as the interface of a dialled line does.
+/// The interface may appear later, like the interface of a PPP connection.
 #[test]
-fn an_interface_that_is_not_there_is_told_and_no_mistake() {
+fn missing_interface_is_a_warning_and_no_error() {
     let door = listener(8001, "cubic", "");
     let Some(mut scene) = Scene::new(&[&SHARED.replace("left", "ppp0"), door.as_str()].concat()) else { return };
     let warning = scene.relay.next(|event| event["event"] == "warning").to_string();
     assert!(warning.contains("no interface ppp0"), "{warning}");
     let download = scene.download(8001);
-    // No download is held back meanwhile.
-    let got = watch(&[&download], 4 * SHORT);
+    // Until the interface appears, downloads are not limited.
+    let got = measure(&[&download], 4 * SHORT);
     scene.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
     drop(download);
-    // It comes.
+    // The interface appears.
     scene.row["relay"].ip("link add ppp0 type veth peer name other\nlink set ppp0 up\nlink set other up\n");
-    scene.offer(&[&SHARED.replace("left", "ppp0"), door.as_str()].concat());
+    scene.send_reload(&[&SHARED.replace("left", "ppp0"), door.as_str()].concat());
     scene.relay.next(|event| event["event"] == "reloaded");
     scene.relay.signal("TERM");
-    assert!(!scene.relay.rest().iter().any(|event| event["event"] == "warning"), "it is there now");
+    assert!(!scene.relay.rest().iter().any(|event| event["event"] == "warning"), "the interface exists now");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn status_and_metrics_show_the_shares() {
     let downloads = [8001, 8002].map(|port| scene.download(port));
     let fair = eventually("figures of a whole second", || {
         let shown = scene.interface();
-        // In its first moment each of them was alone, and the unused share of one goes to the other.
+        // At first each section was alone, and a section may use the unused share of the other section.
         let part = |key| shown[key].as_f64().map_or(0.0, |bits| bits / RATE);
         let settled = (0.8..1.02).contains(&part("sent_bits_per_second")) && part("level_bits_per_second") == 0.5;
         shown["fairness"].as_f64().filter(|jain| settled && *jain > 0.95).map(|_| shown)
@@ -93,12 +93,12 @@ fn status_and_metrics_show_the_shares() {
     eventually("nobody who sends", || (scene.interface()["sending"] == 0).then_some(()));
 }
 
-/// Sessions that send now and then are no members, and one that is alone again is not held back.
+/// Without an `[[interface]]` table no section has a ceiling, and the status and the metrics have no shares.
 #[test]
-fn nothing_is_shared_where_nothing_is_configured() {
+fn rates_are_not_limited_without_an_interface_table() {
     let Some(scene) = Scene::new(&listener(8001, "cubic", "")) else { return };
     let download = scene.download(8001);
-    let got = watch(&[&download], 20_000_000);
+    let got = measure(&[&download], 20_000_000);
     scene.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
     assert!(scene.interface().is_null());

@@ -1,4 +1,4 @@
-//! A client, a relay that shares its interface toward the client, a server that has no end, and downloads by curl.
+//! A client, a relay that shares its interface toward the client, a server with endless answers, and downloads by curl.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -18,10 +18,10 @@ pub const RATE: f64 = 20e6;
 /// The rate in the configuration.
 pub const SHARED: &str = "[[interface]]\nname = \"left\"\nrate = \"20Mbit/s\"\n";
 
-/// The path of a response that comes at [`SLOW`].
+/// The request target of a response that the server sends at [`SLOW`].
 pub const SLOWLY: &str = "/slowly";
 
-/// Bits a second.
+/// The rate of a slow response, in bits per second.
 pub const SLOW: f64 = 2e6;
 
 /// The bytes after which a download counts as begun.
@@ -32,13 +32,13 @@ pub struct Scene {
     pub row: Row,
     pub relay: Relay,
     pub family: Family,
-    /// Of the server.
+    /// The address of the server.
     pub server: SocketAddr,
     folder: Folder,
 }
 
 impl Scene {
-    /// With this configuration, whose listeners are made by [`listener`].
+    /// Starts a scene with this configuration, whose listeners are made by [`listener`].
     pub fn new(text: &str) -> Option<Self> {
         Self::of(Family::V4, text)
     }
@@ -52,7 +52,7 @@ impl Scene {
             Row::of(&["client", "relay", "server"], if family == Family::V4 { &[Family::V4] } else { &[Family::V6] })?;
         let server = endless(&row, family);
         let folder = Folder::new();
-        let path = folder.write("ekiden.toml", told(text, server));
+        let path = folder.write("ekiden.toml", configuration(text, server));
         let listeners = text.matches("[[listener]]").count();
         let mut command = ekiden();
         command.args(["run", "-c"]).arg(path);
@@ -60,9 +60,9 @@ impl Scene {
         Some(Self { row, relay, family, server, folder })
     }
 
-    /// Offers the relay another configuration.
-    pub fn offer(&self, text: &str) {
-        self.folder.write("ekiden.toml", told(text, self.server));
+    /// Writes another configuration, and tells the relay to reload.
+    pub fn send_reload(&self, text: &str) {
+        self.folder.write("ekiden.toml", configuration(text, self.server));
         self.relay.signal("HUP");
     }
 
@@ -82,7 +82,7 @@ impl Scene {
         Download { child, file, _folder: folder }
     }
 
-    /// Where the client finds the relay.
+    /// The relay's address on the link to the client.
     pub fn relay_ip(&self) -> IpAddr {
         self.row.left("relay", self.family)
     }
@@ -103,7 +103,7 @@ pub fn listener(port: u16, congestion: &str, more: &str) -> String {
 }
 
 /// The configuration with its version, for two threads.
-fn told(text: &str, server: SocketAddr) -> String {
+fn configuration(text: &str, server: SocketAddr) -> String {
     format!("version = 1\nthreads = 2\n{}", text.replace("SERVER", &server.to_string()))
 }
 
@@ -154,7 +154,7 @@ impl Drop for Download {
     }
 }
 
-/// A section of the relay's that sends by the interface `left`, as its kernel has it.
+/// A section of the relay that sends by the interface `left`, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     /// The ports of the relay and of its peer.
@@ -164,12 +164,12 @@ pub struct Section {
     headers: u64,
     /// Payload that was sent so far, in bytes.
     sent: u64,
-    /// How fast it may send (`SO_MAX_PACING_RATE`), in bits of payload a second.
+    /// The ceiling of the send rate (`SO_MAX_PACING_RATE`), in bits of payload per second.
     pub ceiling: Option<u64>,
 }
 
 impl Section {
-    /// One that has sent enough to be sure that it sends, from a line of ss(8).
+    /// Parses a line of ss(8). Only a section that has sent more than [`BEGUN`] bytes is returned.
     fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let port = |at: usize| words.get(at)?.rsplit(':').next()?.parse().ok();
@@ -188,7 +188,7 @@ impl Section {
         self.segment + self.headers
     }
 
-    /// Bits of payload a second that it may send where its share is so much, headers and all.
+    /// Bits of payload per second that the section may send with this share, which includes headers.
     fn part_of(&self, share: f64) -> u64 {
         (share / 8.0) as u64 * self.segment / self.packet() * 8
     }
@@ -205,9 +205,9 @@ impl Scene {
 
     /// Waits until each section may send exactly one of these shares, in bits a second and ascending.
     ///
-    /// Shares are exact while each section sends all it may. A section whose sender waits for a processor sends less for a
-    /// moment, and the others get the rest: `proto/src/share` tests that arithmetic in virtual time.
-    pub fn settles(&self, shares: &[f64]) {
+    /// Shares are exact while each section uses its whole share. A section whose sender waits for a processor sends
+    /// less for a moment, and the other sections get the rest: `proto/src/share` tests that arithmetic in virtual time.
+    pub fn wait_for_shares(&self, shares: &[f64]) {
         eventually(&format!("shares of {shares:?}"), || {
             let mut sections = self.sections();
             sections.sort_by_key(|section| section.ceiling);
@@ -225,29 +225,29 @@ impl Scene {
         });
     }
 
-    /// In the long run, from now on, downloads get these shares in bits a second: all together 80 % of the rate, in
-    /// payload, and Jain's index of the shares is at least 0.95.
-    pub fn shares(&self, downloads: &[&Download], shares: &[f64], bytes: u64) {
-        self.shares_so(downloads, shares, bytes, |got| got.jain(shares) >= 0.95);
+    /// Asserts that downloads get these shares from now on, in bits per second: the payload of all downloads is at
+    /// least 80 % of the rate, and Jain's index of the shares is at least 0.95.
+    pub fn assert_shares(&self, downloads: &[&Download], shares: &[f64], bytes: u64) {
+        self.assert_fair(downloads, shares, bytes, |got| got.jain(shares) >= 0.95);
     }
 
-    /// Like `shares`, with the criterion `is_fair`. The run is at least so many bytes long. Pacing only slows down: on
-    /// a busy machine the share is lower for a while, so the run continues until the average since its beginning is
-    /// right. At no moment the sections have sent more than the rate.
-    pub fn shares_so(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Got) -> bool) {
-        begun(downloads);
+    /// Like `assert_shares`, with the criterion `is_fair`. The run transfers at least `bytes` bytes. Pacing only slows
+    /// down: on a busy machine the share is lower for a while, so the run continues until the average since its
+    /// beginning is right. The sections never send more than the rate.
+    pub fn assert_fair(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Sample) -> bool) {
+        wait_begun(downloads);
         let (sections, run) = (self.sections(), Run::begin(downloads));
         let all: f64 = shares.iter().sum();
         for part in 5.. {
-            let got = run.reaches(bytes / 5 * part);
+            let got = run.wait_for_bytes(bytes / 5 * part);
             let sent = sent_since(&sections, &self.sections());
             // A ceiling is updated from the bytes of two samples, of 0.1 s each.
             let most = all * (run.begun.elapsed().as_secs_f64() + 0.2);
-            assert!(sent * 8.0 <= most, "{sent} bytes, and {all} bit/s are there: {got:?}");
+            assert!(sent * 8.0 <= most, "{sent} bytes sent, more than {all} bit/s allow: {got:?}");
             if got.rate() >= 0.80 * all && is_fair(&got) {
                 return;
             }
-            assert!(run.begun.elapsed() < PATIENCE, "{all} bit/s are there, for {shares:?}: {got:?}");
+            assert!(run.begun.elapsed() < PATIENCE, "shares {shares:?} of {all} bit/s not reached: {got:?}");
         }
     }
 }
@@ -261,15 +261,15 @@ fn sent_since(before: &[Section], after: &[Section]) -> f64 {
     after.iter().map(of).sum()
 }
 
-/// The bytes of downloads over some time.
+/// The bytes of downloads within a span.
 #[derive(Debug)]
-pub struct Got {
+pub struct Sample {
     pub bytes: Vec<u64>,
     pub span: Duration,
 }
 
-impl Got {
-    /// Bits a second of all.
+impl Sample {
+    /// The rate of all downloads together, in bits per second.
     pub fn rate(&self) -> f64 {
         self.bytes.iter().sum::<u64>() as f64 * 8.0 / self.span.as_secs_f64()
     }
@@ -282,12 +282,12 @@ impl Got {
     }
 }
 
-/// Waits until all have begun.
-pub fn begun(downloads: &[&Download]) {
+/// Waits until all downloads have begun.
+pub fn wait_begun(downloads: &[&Download]) {
     eventually("downloads that have begun", || downloads.iter().all(|one| one.bytes() > BEGUN).then_some(()));
 }
 
-/// Downloads from one moment on.
+/// Downloads, measured from the beginning of the run.
 pub struct Run<'a> {
     downloads: &'a [&'a Download],
     before: Vec<u64>,
@@ -300,18 +300,18 @@ impl<'a> Run<'a> {
         Self { downloads, before, begun: Instant::now() }
     }
 
-    /// Waits until they have got so many bytes, all together.
-    pub fn reaches(&self, bytes: u64) -> Got {
+    /// Waits until the downloads together have received this number of bytes since the beginning of the run.
+    pub fn wait_for_bytes(&self, bytes: u64) -> Sample {
         eventually("more bytes", || {
             let each = self.downloads.iter().zip(&self.before).map(|(one, before)| one.bytes() - before);
-            let got = Got { bytes: each.collect(), span: self.begun.elapsed() };
+            let got = Sample { bytes: each.collect(), span: self.begun.elapsed() };
             (got.bytes.iter().sum::<u64>() >= bytes).then_some(got)
         })
     }
 }
 
-/// Waits until they have so many bytes more, all together.
-pub fn watch(downloads: &[&Download], bytes: u64) -> Got {
-    begun(downloads);
-    Run::begin(downloads).reaches(bytes)
+/// Measures the downloads until they together have received this number of bytes more.
+pub fn measure(downloads: &[&Download], bytes: u64) -> Sample {
+    wait_begun(downloads);
+    Run::begin(downloads).wait_for_bytes(bytes)
 }

@@ -46,7 +46,7 @@ impl Certificate {
         self.renew_for(common_name, "30");
     }
 
-    /// Like `renew`, with a certificate that is valid for so many days.
+    /// Like `renew`, with a certificate that is valid for `days` days.
     pub fn renew_for(&self, common_name: &str, days: &str) {
         let [certificate, key] = ["new.pem", "new.key"].map(|name| self.folder.0.join(name));
         let mut openssl = program("openssl", &self.folder);

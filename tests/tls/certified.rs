@@ -48,7 +48,7 @@ fn fetch(certificate: &Certificate, relay: &Relay, origin: &str, more: &[String]
 }
 
 #[test]
-fn a_certificate_names_its_user() {
+fn client_certificate_identifies_the_user() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["curl"]) {
         return;
@@ -80,7 +80,7 @@ fn a_certificate_names_its_user() {
 }
 
 #[test]
-fn a_password_may_take_the_place_of_a_certificate() {
+fn password_is_accepted_instead_of_a_client_certificate() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["curl"]) {
         return;
@@ -100,9 +100,9 @@ fn a_password_may_take_the_place_of_a_certificate() {
     }
 }
 
-/// The certificate opens a listener of any address, which otherwise needs users.
+/// With `tls_clients` a listener may bind to any address, which otherwise requires `users`.
 #[test]
-fn authorities_close_a_listener() {
+fn client_authorities_permit_a_public_bind_address() {
     let Some(certificate) = Certificate::new() else { return };
     let authority = Authority::new();
     let check = |bind: &str, keys: &str| {

@@ -1,4 +1,4 @@
-//! The files of a certificate: mistakes that `ekiden check` finds, and changes while the relay runs.
+//! The files of a certificate: errors that `ekiden check` finds, and changes while the relay runs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
@@ -17,14 +17,14 @@ fn check(keys: &str) -> Output {
 }
 
 /// The message of `ekiden check` for these keys.
-fn mistake(keys: &str) -> String {
+fn error_of(keys: &str) -> String {
     let output = check(keys);
     assert!(!output.status.success(), "{keys}");
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
 #[test]
-fn mistakes_name_their_key() {
+fn certificate_file_errors_state_the_expected_value() {
     let (Some(certificate), Some(other)) = (Certificate::new(), Certificate::new()) else { return };
     let [file, key, other] =
         [certificate.file(), certificate.key(), other.key()].map(|path| path.display().to_string());
@@ -42,17 +42,17 @@ fn mistakes_name_their_key() {
         (both(&file, &empty), "a file with a private key in PEM"),
         (both("/nowhere", &key), "a readable file with certificates in PEM"),
     ] {
-        let said = mistake(&keys);
+        let said = error_of(&keys);
         assert!(said.contains(expected), "{keys}: {said}");
     }
 }
 
 #[test]
-fn the_private_key_belongs_to_its_owner() {
+fn private_key_readable_by_the_group_is_rejected() {
     let Some(certificate) = Certificate::new() else { return };
     let set_mode = |mode| std::fs::set_permissions(certificate.key(), std::fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o640);
-    let said = mistake(&certificate.keys());
+    let said = error_of(&certificate.keys());
     assert!(said.contains("a file that only its owner can read: chmod 600"), "{said}");
     set_mode(0o600);
     assert!(check(&certificate.keys()).status.success());
@@ -72,7 +72,7 @@ fn a_new_certificate_is_used_without_a_signal() {
     let mut old = certificate.client(relay.address()).connect(address);
     let mut at_server = accept(&listener);
     certificate.renew("localhost");
-    // The client trusts the new one only.
+    // The client trusts only the new certificate.
     eventually("the new certificate", || presented(&certificate, &relay));
     old.send(b"still here");
     assert_eq!(read_exactly(&mut at_server, 10), b"still here");
@@ -90,8 +90,8 @@ fn a_certificate_that_expires_soon_is_reported() {
     let file = file.to_str().unwrap();
     let mut relay = Relay::run(&["-c", file], 1);
     let warning = relay.next(|event| event["event"] == "warning")["message"].as_str().unwrap().to_owned();
-    let told = format!("listener door: the certificate in {} expires on 20", certificate.file().display());
-    assert!(warning.starts_with(&told) && warning.ends_with(", in 12 days: renew it"), "{warning}");
+    let prefix = format!("listener door: the certificate in {} expires on 20", certificate.file().display());
+    assert!(warning.starts_with(&prefix) && warning.ends_with(", in 12 days: renew it"), "{warning}");
     let days = |relay: &Relay| {
         let metrics = relay.ask("/metrics");
         let line = "ekiden_tls_certificate_expiry_timestamp_seconds{listener=\"door\"} ";
@@ -120,18 +120,18 @@ fn a_certificate_that_expires_soon_is_reported() {
 }
 
 #[test]
-fn files_with_mistakes_leave_the_certificate() {
+fn invalid_files_keep_the_current_certificate() {
     let Some(certificate) = Certificate::new() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     let good = std::fs::read(certificate.file()).unwrap();
     let before = presented(&certificate, &relay).unwrap();
     std::fs::write(certificate.file(), "no certificate").unwrap();
-    let warned = |relay: &mut Relay, text: &str| {
+    let assert_warned = |relay: &mut Relay, text: &str| {
         let warning = relay.next(|event| event["event"] == "warning");
         let message = warning["message"].as_str().unwrap().to_owned();
         assert!(message.contains(text) && message.contains("stays"), "{message}");
     };
-    // Each handshake looks at the files, at most once a second.
+    // Handshakes check the files, at most once a second.
     let trusting = Certificate { folder: Folder::new() };
     std::fs::write(trusting.file(), &good).unwrap();
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"rejected\"} 1";
@@ -139,7 +139,7 @@ fn files_with_mistakes_leave_the_certificate() {
         assert_eq!(presented(&trusting, &relay).unwrap(), before);
         relay.ask("/metrics").contains(line).then_some(())
     });
-    warned(&mut relay, "tls_certificate to be a file with at least one PEM block");
+    assert_warned(&mut relay, "tls_certificate to be a file with at least one PEM block");
 
     // A reload has the same result.
     relay.signal("HUP");
@@ -148,7 +148,7 @@ fn files_with_mistakes_leave_the_certificate() {
 }
 
 #[test]
-fn a_reload_takes_another_file() {
+fn reload_switches_the_certificate_file() {
     let (Some(first), Some(second)) = (Certificate::new(), Certificate::new()) else { return };
     let text = |certificate: &Certificate| {
         format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\nname = \"door\"\n{}", certificate.keys())
@@ -160,5 +160,5 @@ fn a_reload_takes_another_file() {
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
     eventually("the other certificate", || presented(&second, &relay));
-    assert!(presented(&first, &relay).is_none(), "the first is no longer used");
+    assert!(presented(&first, &relay).is_none(), "the first certificate is still in use");
 }

@@ -1,4 +1,4 @@
-//! Handshakes that fail, do not come, or select a protocol.
+//! Handshakes that fail, time out, or select a protocol.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use tokio_rustls::rustls::version::TLS13;
 use crate::certificate::{Certificate, has_kernel_tls};
 use crate::harness::{Folder, Relay, accept, connect, ekiden, eventually, is_closed, read_all, read_exactly, server};
 
-/// A relay with one TLS listener and these further lines of the configuration.
+/// A relay with one TLS listener. `before` are lines before the listener, and `keys` are further keys of the listener.
 fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> Relay {
     let tls = certificate.keys();
     let text = format!("version = 1\n{before}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}{keys}\n");
@@ -17,7 +17,7 @@ fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -
 }
 
 #[test]
-fn clients_without_tls_are_told_so() {
+fn plaintext_clients_are_rejected_and_logged() {
     let Some(certificate) = Certificate::new() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     let mut client = relay.connect();
@@ -30,12 +30,12 @@ fn clients_without_tls_are_told_so() {
 
     let mut client = relay.connect();
     client.write_all(&[5, 1, 0]).unwrap();
-    assert!(is_closed(&mut client), "a SOCKS client sends its password only inside of TLS");
+    assert!(is_closed(&mut client), "SOCKS without TLS is rejected");
     assert_eq!(relay.closed()["detail"], detail);
 }
 
 #[test]
-fn a_handshake_that_does_not_come_is_not_waited_for() {
+fn incomplete_tls_handshake_times_out() {
     let Some(certificate) = Certificate::new() else { return };
     let folder = Folder::new();
     let mut relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"300ms\"", "");
@@ -56,7 +56,7 @@ fn a_handshake_that_does_not_come_is_not_waited_for() {
 
 /// Connections without a handshake have an eighth of the descriptors, and the oldest of them makes room for a new one.
 #[test]
-fn handshakes_that_do_not_come_have_few_places() {
+fn connections_without_handshake_are_limited_and_evicted() {
     let Some(certificate) = Certificate::new() else { return };
     // One thread accepts in the order of arrival.
     let tls = certificate.keys();
@@ -74,7 +74,7 @@ fn handshakes_that_do_not_come_have_few_places() {
 }
 
 #[test]
-fn http_is_selected_by_its_name() {
+fn alpn_selects_http_1_1() {
     let Some(certificate) = Certificate::new() else { return };
     let relay = Relay::listen(&[&certificate.listener("auto"), &certificate.listener("socks")]);
     let selected = |listener: usize, offered: &[&str]| {
@@ -83,14 +83,14 @@ fn http_is_selected_by_its_name() {
     };
     assert_eq!(selected(0, &["spdy/3", "http/1.1"]).unwrap().as_deref(), Some("http/1.1"));
     assert_eq!(selected(0, &[]).unwrap(), None);
-    assert_eq!(selected(1, &["http/1.1"]).unwrap(), None, "SOCKS has no name");
+    assert_eq!(selected(1, &["http/1.1"]).unwrap(), None, "SOCKS has no ALPN name");
     let refused = selected(0, &["spdy/3"]).unwrap_err().to_string();
     assert!(refused.contains("NoApplicationProtocol"), "{refused}");
 }
 
-/// The PROXY header of a load balancer comes before the handshake.
+/// A load balancer that passes TLS through sends its PROXY header before the handshake.
 #[test]
-fn a_load_balancer_may_pass_tls_on() {
+fn proxy_header_before_the_tls_handshake_is_accepted() {
     let Some(certificate) = Certificate::new() else { return };
     let folder = Folder::new();
     let mut relay = relay(&certificate, &folder, "", "proxy_protocol = [\"127.0.0.1\"]");
@@ -106,7 +106,7 @@ fn a_load_balancer_may_pass_tls_on() {
 }
 
 #[test]
-fn the_status_names_the_version_and_the_transfer() {
+fn status_shows_tls_version_cipher_and_transfer() {
     let Some(certificate) = Certificate::new() else { return };
     let relay = Relay::listen(&[&certificate.listener("auto")]);
     let (listener, address) = server();

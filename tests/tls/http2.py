@@ -1,4 +1,4 @@
-"""A client of an HTTP/2 proxy, of the library h2. Deadlines are those of the socket."""
+"""A client of an HTTP/2 proxy that uses the library h2. The timeout of the socket is the deadline of each wait."""
 import socket
 import ssl
 
@@ -11,7 +11,7 @@ DEADLINE = 60
 
 
 class Stream:
-    """What has come of one stream."""
+    """The received headers, data and end of one stream."""
 
     def __init__(self):
         self.headers, self.data, self.ended, self.reset, self.interim = None, bytearray(), False, None, []
@@ -117,7 +117,7 @@ class Client:
         return stream.ended or stream.reset is not None
 
     def send(self, number, data, end=False):
-        """Sends all bytes, as far as the windows let them."""
+        """Sends all bytes, and waits where the windows are full."""
         data = memoryview(data)
         while data:
             room = min(self.h2.local_flow_control_window(number), self.h2.max_outbound_frame_size, len(data))

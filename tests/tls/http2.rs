@@ -22,7 +22,7 @@ pub fn h2_certificate() -> Option<Certificate> {
     Certificate::new().filter(|_| has_h2)
 }
 
-/// A command that runs a script with the client of `http2.py`. `client` in it makes a connection to the relay.
+/// A command that runs a script with the client of `http2.py`. In the script, `client()` connects to the relay.
 fn script(certificate: &Certificate, relay: &Relay, script: &str, arguments: &[&str]) -> Command {
     const ENDS: &str = "
 import sys
@@ -54,22 +54,22 @@ pub fn run(certificate: &Certificate, relay: &Relay, text: &str, arguments: &[&s
     String::from_utf8(succeeds(&mut script(certificate, relay, text, arguments))).unwrap()
 }
 
-/// A script that waits for the end of its standard input.
-pub struct Waiting(Child);
+/// A running script that ends after the end of its standard input.
+pub struct RunningScript(Child);
 
-impl Waiting {
+impl RunningScript {
     pub fn start(certificate: &Certificate, relay: &Relay, text: &str, arguments: &[&str]) -> Self {
         let mut python = script(certificate, relay, text, arguments);
         Self(python.stdin(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Tells the script to go on.
+    /// Writes the line after which the script continues.
     pub fn write_line(&mut self) {
         self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 }
 
-impl Drop for Waiting {
+impl Drop for RunningScript {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
@@ -158,9 +158,9 @@ assert answer.status == 400 and b'This is ekiden' in answer.data, answer.headers
     assert_eq!((&request["status"], &request["url"]), (&200.into(), &format!("http://{origin}/").into()));
 }
 
-/// Refusals have the statuses of HTTP/1.1, and the connection stays.
+/// Refusals have the statuses of HTTP/1.1, and the connection remains open.
 #[test]
-fn refusals_are_answers_of_one_stream() {
+fn refusals_affect_only_one_stream() {
     const SCRIPT: &str = "
 import base64
 client, refused, origin = client(), sys.argv[3], sys.argv[4]
@@ -196,7 +196,7 @@ assert status(number)[0] == 407
 }
 
 #[test]
-fn ends_of_streams_are_those_of_connections() {
+fn end_stream_and_fin_close_one_direction() {
     const SCRIPT: &str = "
 client, (listener, target) = client(), server()
 def tunnel():
@@ -225,7 +225,7 @@ end.close()
 }
 
 #[test]
-fn resets_of_streams_are_those_of_connections() {
+fn stream_resets_map_to_connection_resets() {
     const SCRIPT: &str = "
 import struct
 client, (listener, target) = client(), server()
@@ -272,9 +272,9 @@ except ConnectionResetError:
     assert_eq!(ends, expected.map(|(end, count)| vec![end; count]).concat());
 }
 
-/// A tunnel whose client does not read, and one whose server does not read, take windows of their own only.
+/// A tunnel whose client does not read and a tunnel whose server does not read exhaust only their own windows.
 #[test]
-fn streams_that_wait_do_not_stop_others() {
+fn blocked_streams_do_not_block_other_streams() {
     const SCRIPT: &str = "
 import threading
 client, (listener, target) = client(window=65535), server()
@@ -348,7 +348,7 @@ Promise.all([
 
 /// curl speaks HTTP/2 to a proxy only with this option.
 #[test]
-fn curl_by_http2() {
+fn curl_tunnels_over_http2() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["curl"]) {
         return;

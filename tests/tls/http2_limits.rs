@@ -1,13 +1,14 @@
-//! Limits of HTTP/2 connections: their streams, their memory, their life.
+//! Limits of HTTP/2 connections: their streams, their memory, their lifetime.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::certificate::Certificate;
 use crate::harness::{Folder, Relay, eventually};
-use crate::http2::{Waiting, h2_certificate, run};
+use crate::http2::{RunningScript, h2_certificate, run};
 
-/// A relay with one TLS listener, named `door`, and these lines of the configuration before and in it.
+/// A relay with one TLS listener, named `door`. `before` are lines before the listener, and `keys` are further keys of
+/// the listener.
 fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> Relay {
     Relay::run(&["-c", configuration(certificate, folder, before, keys).to_str().unwrap()], 1)
 }
@@ -30,7 +31,7 @@ fn streams(relay: &Relay, result: &str) -> u64 {
 }
 
 #[test]
-fn a_connection_has_a_limit_of_streams() {
+fn concurrent_streams_per_connection_are_limited() {
     const SCRIPT: &str = "
 client, (listener, target) = client(), server()
 assert client.h2.remote_settings.max_concurrent_streams == 256
@@ -48,7 +49,7 @@ client.tunnel(target)
     run(&certificate, &relay, SCRIPT, &[]);
 }
 
-/// Each stream takes a place of a session.
+/// Each stream counts as a session.
 #[test]
 fn streams_count_as_sessions() {
     const SCRIPT: &str = "
@@ -80,9 +81,9 @@ while True:
     }
 }
 
-/// CVE-2023-44487.
+/// CVE-2023-44487 (rapid reset).
 #[test]
-fn a_client_that_only_opens_and_resets_streams_is_sent_away() {
+fn rapid_reset_client_is_stopped() {
     const SCRIPT: &str = "
 client = client()
 listener, target = server()
@@ -103,13 +104,13 @@ except OSError:
     run(&certificate, &relay, SCRIPT, &[]);
     let (sessions, refused) = (streams(&relay, "session"), streams(&relay, "exhausted"));
     assert!(sessions + refused < 1000, "{sessions} sessions of 20000 streams");
-    // Others are served.
+    // Other clients are served.
     run(&certificate, &relay, "listener, target = server()\nclient().tunnel(target)", &[]);
     assert_eq!(relay.next(|event| event["event"] == "closed" && event["bytes_up"] == 0)["http"], 2);
 }
 
 #[test]
-fn connections_without_streams_end() {
+fn connections_without_streams_time_out() {
     const SCRIPT: &str = "
 silent, used = client(), client()
 listener, target = server()
@@ -136,9 +137,9 @@ assert used.goaway.error_code == 0 and used.streams[number].ended
     client.hear_out();
 }
 
-/// Connections without streams make room for others; connections with streams do not need a place.
+/// Idle connections are closed for new connections; connections with streams are not evicted.
 #[test]
-fn idle_connections_make_room() {
+fn idle_connections_are_evicted_for_new_connections() {
     const SCRIPT: &str = "
 busy = client()
 listener, target = server()
@@ -159,7 +160,7 @@ assert read(end, 5) == b'hello'
     assert!(relay.evictions("door") >= 9, "{}", relay.evictions("door"));
 }
 
-/// A stream takes more descriptors than a connection, so fewer of them have a place.
+/// A stream needs more descriptors than a connection, so fewer streams than connections are admitted.
 #[test]
 fn descriptors_suffice_for_all_streams() {
     const SCRIPT: &str = "
@@ -245,13 +246,13 @@ sys.stdin.read()
     let relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, "listener, target = server()\nclient().tunnel(target)", &[]);
     let before = relay.resident_kib();
-    let mut python = Waiting::start(&certificate, &relay, SCRIPT, &[&TUNNELS.to_string()]);
+    let mut python = RunningScript::start(&certificate, &relay, SCRIPT, &[&TUNNELS.to_string()]);
     let used = || relay.resident_kib().saturating_sub(before);
     eventually("full windows", || (used() >= TUNNELS * 512).then_some(()));
-    still(&relay, "bytes_up");
+    wait_until_still(&relay, "bytes_up");
     python.write_line();
     eventually("bytes of the servers", || (moved(&relay, "bytes_down") > 0).then_some(()));
-    still(&relay, "bytes_down");
+    wait_until_still(&relay, "bytes_down");
     let used = used();
     assert!(used <= TUNNELS * 1024, "{used} KiB of {TUNNELS} tunnels");
 }
@@ -261,8 +262,8 @@ fn moved(relay: &Relay, counter: &str) -> u64 {
     relay.sessions().iter().map(|session| session[counter].as_u64().unwrap()).sum()
 }
 
-/// Waits until nothing moves.
-fn still(relay: &Relay, counter: &str) {
+/// Waits until the counter has not changed for a second.
+fn wait_until_still(relay: &Relay, counter: &str) {
     let (mut last, mut since) = (0, Instant::now());
     eventually("full buffers", || {
         if moved(relay, counter) != last {

@@ -1,4 +1,4 @@
-//! Listeners that speak TLS: real clients, the ends of streams, changed certificates, and mistakes in the configuration.
+//! Listeners that speak TLS: real clients, the ends of streams, changed certificates, and configuration errors.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "the suites of TLS use their own parts of it")]

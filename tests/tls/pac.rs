@@ -22,7 +22,7 @@ fn relay(certificate: &Certificate, keys: &str) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }
 
-/// Fetches the script under this name of the relay.
+/// Fetches the script with this host name in the URL.
 fn script(certificate: &Certificate, relay: &Relay, host: &str) -> (u16, String) {
     let authority = certificate.file().display().to_string();
     let url = format!("https://{host}:{}/proxy.pac", relay.address().port());
@@ -71,7 +71,7 @@ fn the_script_follows_the_routes() {
 }
 
 #[test]
-fn the_script_names_the_relay_as_the_client_does() {
+fn script_names_the_relay_by_the_requested_host() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["curl"]) {
         return;
@@ -86,7 +86,7 @@ fn the_script_names_the_relay_as_the_client_does() {
 
 /// The script shows names of targets, so it requires `pac = true` beside `users`.
 #[test]
-fn a_listener_with_users_keeps_its_routes_to_itself() {
+fn users_and_pac_key_control_access_to_the_script() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["curl"]) {
         return;

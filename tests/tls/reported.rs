@@ -11,7 +11,7 @@ use crate::programs::{client, missing};
 use crate::servers::Haproxy;
 
 /// A relay whose targets get headers of version 2, and whose clients may have certificates of `authority` in place of passwords.
-fn sending(certificate: &Certificate, authority: &Authority) -> Relay {
+fn sending_relay(certificate: &Certificate, authority: &Authority) -> Relay {
     let text = format!(
         "version = 1\n[[listener]]\nkind = \"http\"\nbind = \"127.0.0.1:0\"\n{}tls_clients = \"{}\"\n\
          [[route]]\npath = [\"direct\"]\nsend_proxy = \"v2\"\n",
@@ -62,13 +62,13 @@ fn read_tlvs(listener: &TcpListener) -> Vec<u8> {
 
 /// The relay reports the same bytes as haproxy for the same client.
 #[test]
-fn a_target_gets_tls_of_the_client() {
+fn proxy_header_reports_client_tls_like_haproxy() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["haproxy"]) {
         return;
     }
     let (authority, (listener, address)) = (Authority::new(), server());
-    let relay = sending(&certificate, &authority);
+    let relay = sending_relay(&certificate, &authority);
     let balancer = balancer(&certificate, &authority, address);
     let [_, chain, _, key] = authority.sign("named", &["-subj", "/O=Example/CN=alice"]);
     let connect = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n");
@@ -92,7 +92,7 @@ fn a_target_gets_tls_of_the_client() {
 
 /// A load balancer's report of TLS is accepted, and not passed on.
 #[test]
-fn a_load_balancer_may_report_tls() {
+fn tls_report_of_a_load_balancer_is_accepted() {
     let Some(certificate) = Certificate::new() else { return };
     if missing(&["haproxy"]) {
         return;

@@ -19,7 +19,7 @@ fn tunnel(certificate: &Certificate) -> (Relay, Client, TcpStream) {
 }
 
 #[test]
-fn large_streams_arrive_whole_in_both_versions() {
+fn large_streams_arrive_complete_over_tls_1_2_and_1_3() {
     let Some(certificate) = Certificate::new() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     let bytes = pattern(20_000_000);
@@ -45,9 +45,9 @@ fn large_streams_arrive_whole_in_both_versions() {
     }
 }
 
-/// `close_notify` ends the direction of its sender only.
+/// `close_notify` ends only the direction of its sender.
 #[test]
-fn an_end_closes_its_direction_only() {
+fn close_notify_ends_one_direction_only() {
     let Some(certificate) = Certificate::new() else { return };
     let (mut relay, mut client, mut at_server) = tunnel(&certificate);
     client.send(b"question");
@@ -68,9 +68,9 @@ fn an_end_closes_its_direction_only() {
     assert_eq!(relay.closed()["end"], "finished");
 }
 
-/// FIN without `close_notify` may be the work of an attacker.
+/// FIN without `close_notify` may be a truncation attack.
 #[test]
-fn a_truncated_stream_is_a_reset_for_the_server() {
+fn truncated_tls_stream_resets_the_server_connection() {
     let Some(certificate) = Certificate::new() else { return };
     let (mut relay, mut client, mut at_server) = tunnel(&certificate);
     client.send(b"half");
@@ -83,7 +83,7 @@ fn a_truncated_stream_is_a_reset_for_the_server() {
 }
 
 #[test]
-fn resets_travel_as_resets() {
+fn resets_are_forwarded_in_both_directions() {
     let Some(certificate) = Certificate::new() else { return };
     let (mut relay, client, mut at_server) = tunnel(&certificate);
     reset(client.0.sock);
@@ -113,9 +113,9 @@ fn a_changed_record_resets_the_session() {
     assert_eq!(relay.closed()["end"], "altered");
 }
 
-/// A connection that is kept for further requests ended without `close_notify`.
+/// Regression: a connection that waited for further requests ended without `close_notify`.
 #[test]
-fn an_idle_http_connection_ends_in_order() {
+fn idle_http_connection_ends_with_close_notify() {
     let Some(certificate) = Certificate::new() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("http")]);
     let origin = origin::start();

@@ -31,7 +31,7 @@ fn top_every(time: &str, admin: &Path, arguments: &[&str]) -> Command {
 }
 
 /// A relay to a server that sends about a megabyte a second, and a client that reads.
-fn busy() -> (Relay, std::net::TcpStream) {
+fn busy_relay() -> (Relay, std::net::TcpStream) {
     let server = serve(|mut stream| {
         while stream.write_all(&[7; 16 << 10]).is_ok() {
             std::thread::park_timeout(Duration::from_millis(10));
@@ -47,20 +47,20 @@ fn busy() -> (Relay, std::net::TcpStream) {
     (relay, client)
 }
 
-/// Whether a line is of a session that is on its way, with a rate of megabits.
+/// Whether a line shows a running session with a rate in Mbit/s.
 fn is_busy(line: &str) -> bool {
     line.starts_with("      1 127.0.0.1") && line.split_whitespace().skip(3).any(|rate| rate.ends_with('M'))
 }
 
-/// After the end; the last output may still be on its way.
+/// Asserts that the program has restored the terminal. The last output may not have arrived yet.
 fn assert_restored(terminal: &mut Terminal) {
-    assert!(terminal.is_restored(), "the modes are those of before");
+    assert!(terminal.is_restored(), "the terminal modes are restored");
     terminal.until("the screen of before", |screen| !screen.alternate && screen.cursor_shown);
 }
 
 #[test]
-fn a_session_is_seen_and_looked_at_and_q_gives_the_terminal_back() {
-    let (relay, client) = busy();
+fn top_shows_list_and_details_and_q_restores_the_terminal() {
+    let (relay, client) = busy_relay();
     let mut terminal = Terminal::start(&top(&relay.admin, &[]), 80, 24);
     terminal.until("a session and its rate", |screen| is_busy(&screen.line(4)));
     assert!(!terminal.is_restored() && terminal.screen.alternate && !terminal.screen.cursor_shown);
@@ -94,20 +94,20 @@ fn a_session_is_seen_and_looked_at_and_q_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_relay_goes_and_comes_and_what_watches_stays() {
-    // The address is a name, which leads to one relay and then to another.
+fn top_reconnects_after_a_relay_restart() {
+    // The address is a symbolic link, which points to one relay and later to another relay.
     let folder = Folder::new();
     let name = folder.0.join("admin.sock");
-    let (relay, _client) = busy();
+    let (relay, _client) = busy_relay();
     symlink(&relay.admin, &name).unwrap();
     let mut terminal = Terminal::start(&top(&name, &["--no-color"]), 160, 24);
     terminal.until("a session", |screen| is_busy(&screen.line(4)));
 
     drop(relay);
     terminal.until("its absence", |screen| screen.line(1).starts_with("no answer from ") && screen.has("Still asking"));
-    assert!(terminal.screen.line(4).contains("127.0.0.1"), "what was known last:\n{}", terminal.screen.text());
+    assert!(terminal.screen.line(4).contains("127.0.0.1"), "the last known state:\n{}", terminal.screen.text());
 
-    let (again, _client) = busy();
+    let (again, _client) = busy_relay();
     std::fs::remove_file(&name).unwrap();
     symlink(&again.admin, &name).unwrap();
     terminal.until("the next relay", |screen| screen.line(1).starts_with("by down") && is_busy(&screen.line(4)));
@@ -118,7 +118,7 @@ fn a_relay_goes_and_comes_and_what_watches_stays() {
 }
 
 #[test]
-fn signals_give_the_terminal_back() {
+fn signals_restore_the_terminal() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);
     for signal in ["TERM", "INT", "HUP"] {
         let mut command = top(&relay.admin, &[]);
@@ -134,8 +134,8 @@ fn signals_give_the_terminal_back() {
 }
 
 #[test]
-fn where_nothing_can_be_drawn_it_says_what_to_use() {
-    let (relay, _client) = busy();
+fn unusable_terminal_and_missing_relay_are_reported() {
+    let (relay, _client) = busy_relay();
     let piped = top(&relay.admin, &[]).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(piped.stderr).unwrap();
     assert_eq!(piped.status.code(), Some(1));
@@ -157,9 +157,9 @@ fn where_nothing_can_be_drawn_it_says_what_to_use() {
 }
 
 #[test]
-fn once_is_one_screen_as_text_with_rates() {
-    let (relay, _client) = busy();
-    // A rate over a time in which the server gets to send, also on a machine that does something else.
+fn once_prints_one_plain_text_screen_with_rates() {
+    let (relay, _client) = busy_relay();
+    // The interval is long enough for the server to send, also on a busy machine.
     let mut command = top_every("2s", &relay.admin, &["--once", "--sort", "age", "--filter", "door"]);
     let output = command.env("COLUMNS", "100").env("LINES", "12").stdin(Stdio::null()).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
@@ -172,7 +172,7 @@ fn once_is_one_screen_as_text_with_rates() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_are_told() {
+fn command_line_errors_are_reported() {
     for (arguments, expected) in [
         (["--sort", "speed"], "expected one of session, client"),
         (["--every", "1ms"], "expected 100ms or more"),

@@ -13,24 +13,24 @@ use crate::harness::PATIENCE;
 
 /// A program on a terminal. It is killed when this is dropped.
 pub struct Terminal {
-    /// Where the keyboard and the screen are.
+    /// The side of the keyboard and the screen.
     master: File,
-    /// The program's side, kept open so that its modes can be read when the program is gone.
-    ours: File,
+    /// The program's side, kept open so that its modes can be read after the program has ended.
+    program_side: File,
     child: Child,
     written: Receiver<Vec<u8>>,
     pub screen: Screen,
 }
 
 impl Terminal {
-    /// Starts `command` on a terminal of so many columns and lines, which becomes its controlling terminal: only so
-    /// does it hear of new sizes.
+    /// Starts `command` on a terminal of this size, which becomes its controlling terminal: the kernel sends SIGWINCH
+    /// only there.
     pub fn start(command: &Command, columns: u16, lines: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
-        let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
-        let open = || File::options().read(true).write(true).open(&name).expect("our own terminal");
-        let ours = open();
+        let name = ptsname(&master, Vec::new()).expect("the name of the terminal").into_string().expect("text");
+        let open = || File::options().read(true).write(true).open(&name).expect("the terminal opens");
+        let program_side = open();
         let mut on_terminal = Command::new("setsid");
         on_terminal.arg("--ctty").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -50,7 +50,7 @@ impl Terminal {
                 on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().expect("setsid runs")
             },
             master,
-            ours,
+            program_side,
         }
     }
 
@@ -58,12 +58,12 @@ impl Terminal {
         self.child.id()
     }
 
-    /// Types.
+    /// Types keys.
     pub fn keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).expect("the terminal takes keys");
     }
 
-    /// Makes the window another size.
+    /// Changes the size of the window.
     pub fn resize(&mut self, columns: u16, lines: u16) {
         self.screen.resize(columns, lines);
         resize(&self.master, columns, lines);
@@ -80,7 +80,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the program ends by itself; its exit code.
+    /// Waits until the program ends by itself. Returns the exit code.
     pub fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -88,16 +88,16 @@ impl Terminal {
             if let Ok(bytes) = self.written.recv_timeout(Duration::from_millis(5)) {
                 self.screen.write(&bytes);
             }
-            if let Some(status) = self.child.try_wait().expect("our own child") {
+            if let Some(status) = self.child.try_wait().expect("waitpid succeeds") {
                 return status.code();
             }
-            assert!(Instant::now() < deadline, "it does not end; on the screen:\n{}", self.screen.text());
+            assert!(Instant::now() < deadline, "the program does not end; on the screen:\n{}", self.screen.text());
         }
     }
 
-    /// Whether lines are edited and keys are shown, as a shell wants it.
+    /// Whether the terminal edits lines and echoes keys, as a shell expects.
     pub fn is_restored(&self) -> bool {
-        let modes = tcgetattr(&self.ours).expect("the modes of a terminal").local_modes;
+        let modes = tcgetattr(&self.program_side).expect("the modes of a terminal").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 }
@@ -134,7 +134,7 @@ pub struct Screen {
     column: usize,
     line: usize,
     /// The incomplete part of a control sequence or a character.
-    begun: Vec<u8>,
+    pending: Vec<u8>,
     /// Whether it is the alternate screen, which preserves the normal one.
     pub alternate: bool,
     pub cursor_shown: bool,
@@ -144,8 +144,8 @@ pub struct Screen {
 impl Screen {
     fn new(columns: u16, lines: u16) -> Self {
         let cells = vec![vec![' '; columns.into()]; lines.into()];
-        let (column, line, begun) = (0, 0, Vec::new());
-        Self { cells, column, line, begun, alternate: false, cursor_shown: true, coloured: false }
+        let (column, line, pending) = (0, 0, Vec::new());
+        Self { cells, column, line, pending, alternate: false, cursor_shown: true, coloured: false }
     }
 
     fn resize(&mut self, columns: u16, lines: u16) {
@@ -167,16 +167,16 @@ impl Screen {
 
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.begun.push(*byte);
-            if self.take_begun() {
-                self.begun.clear();
+            self.pending.push(*byte);
+            if self.try_execute() {
+                self.pending.clear();
             }
         }
     }
 
     /// Executes the sequence, if it is complete.
-    fn take_begun(&mut self) -> bool {
-        match &self.begun[..] {
+    fn try_execute(&mut self) -> bool {
+        match &self.pending[..] {
             [0x1b] | [0x1b, b'['] => false,
             [0x1b, b'[', parameters @ .., last] => {
                 if !(0x40..=0x7e).contains(last) {
@@ -186,7 +186,7 @@ impl Screen {
                 self.control(*last, &parameters);
                 true
             }
-            [0x1b, ..] => panic!("an unknown sequence: {:?}", self.begun),
+            [0x1b, ..] => panic!("an unknown sequence: {:?}", self.pending),
             [b'\r'] => {
                 self.column = 0;
                 true
@@ -206,7 +206,7 @@ impl Screen {
     }
 
     fn put(&mut self, letter: char) {
-        // The line may be gone since the window shrank: the next screen is drawn for the new size.
+        // After the window has shrunk, the line may not exist: the next screen is drawn for the new size.
         if let Some(cell) = self.cells.get_mut(self.line).and_then(|line| line.get_mut(self.column)) {
             *cell = letter;
         }

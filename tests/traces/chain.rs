@@ -11,13 +11,13 @@ use crate::relays::*;
 
 const PARTS: [&str; 3] = ["ingress", "dial", "transfer"];
 
-/// A home relay and one behind it, that both tell `collector`.
-fn told_to(collector: &Collector, more: &str) -> Chain {
+/// A home relay and a relay behind it that export to `collector`.
+fn traced_chain(collector: &Collector, more: &str) -> Chain {
     let (home, far) = (collector.table("home", more), collector.table("far", more));
     Layout { home, far, ..Layout::default() }.start()
 }
 
-/// A download of so many bytes through the chain; the closing event at the first relay.
+/// Downloads this number of bytes through the chain. Returns the closing event of the first relay.
 fn download(chain: &mut Chain, bytes: usize) -> Value {
     let (mut client, mut server) = chain.pair();
     client.write_all(b"please").unwrap();
@@ -31,8 +31,8 @@ fn download(chain: &mut Chain, bytes: usize) -> Value {
 
 #[test]
 fn the_spans_of_both_relays_are_one_trace() {
-    let collector = Collector::start(Manner::Takes);
-    let mut chain = told_to(&collector, "");
+    let collector = Collector::start(CollectorMode::Accept);
+    let mut chain = traced_chain(&collector, "");
     let closed = download(&mut chain, 300_000);
     let (home, far) = (collector.span("home", "session"), collector.span("far", "session"));
 
@@ -55,7 +55,7 @@ fn the_spans_of_both_relays_are_one_trace() {
         }
         let transfer = collector.span(relay, "transfer");
         let (from, to) = transfer.times();
-        assert!(transfer.moment("first byte").is_some_and(|at| from <= at && at <= to), "{transfer:?}");
+        assert!(transfer.event_time("first byte").is_some_and(|at| from <= at && at <= to), "{transfer:?}");
         assert!(transfer.attribute("ekiden.down.rtt_seconds").as_f64().is_some_and(|rtt| rtt > 0.0), "{transfer:?}");
     }
     let ids: Vec<Value> = collector.spans().iter().map(|span| span.json["spanId"].clone()).collect();
@@ -64,9 +64,9 @@ fn the_spans_of_both_relays_are_one_trace() {
 }
 
 #[test]
-fn dialling_is_told_hop_by_hop() {
-    let collector = Collector::start(Manner::Takes);
-    let mut chain = told_to(&collector, "");
+fn dial_span_has_an_event_per_hop() {
+    let collector = Collector::start(CollectorMode::Accept);
+    let mut chain = traced_chain(&collector, "");
     download(&mut chain, 1000);
     let dial = collector.span("home", "dial");
     assert_eq!((&dial.json["kind"], dial.attribute("ekiden.path")), (&3.into(), "way".into()), "{dial:?}");
@@ -79,27 +79,27 @@ fn dialling_is_told_hop_by_hop() {
 }
 
 #[test]
-fn no_address_of_a_client_is_told_unless_it_is_asked_for() {
-    for (more, told) in [("", false), ("client_address = true", true)] {
-        let collector = Collector::start(Manner::Takes);
-        let mut chain = told_to(&collector, more);
+fn client_address_is_exported_only_if_configured() {
+    for (more, exported) in [("", false), ("client_address = true", true)] {
+        let collector = Collector::start(CollectorMode::Accept);
+        let mut chain = traced_chain(&collector, more);
         let closed = download(&mut chain, 1000);
         let (ip, port) = closed["client"].as_str().unwrap().rsplit_once(':').unwrap();
         for relay in ["home", "far"] {
             let session = collector.span(relay, "session");
             collector.span(relay, "transfer");
-            let expected = if told { (ip.into(), port.into()) } else { (Value::Null, Value::Null) };
+            let expected = if exported { (ip.into(), port.into()) } else { (Value::Null, Value::Null) };
             assert_eq!((session.attribute("client.address"), session.attribute("client.port")), expected);
         }
         let everywhere = format!("{:?}", collector.spans());
-        assert_eq!(everywhere.contains(&format!("\"{port}\"")), told, "{everywhere}");
+        assert_eq!(everywhere.contains(&format!("\"{port}\"")), exported, "{everywhere}");
     }
 }
 
 #[test]
-fn what_comes_to_nothing_says_why() {
-    let collector = Collector::start(Manner::Takes);
-    let chain = told_to(&collector, "");
+fn spans_of_a_refused_session_carry_the_error() {
+    let collector = Collector::start(CollectorMode::Accept);
+    let chain = traced_chain(&collector, "");
     let refused = socks5(chain.home.address(), nobody()).map(drop);
     assert_eq!(refused, Err(5));
     for (relay, name) in [("home", "session"), ("home", "dial"), ("far", "session"), ("far", "dial")] {
@@ -112,8 +112,8 @@ fn what_comes_to_nothing_says_why() {
 }
 
 #[test]
-fn a_session_without_relays_has_a_trace_of_its_own() {
-    let collector = Collector::start(Manner::Takes);
+fn each_direct_session_has_its_own_trace() {
+    let collector = Collector::start(CollectorMode::Accept);
     let site = Site::new();
     let home = site.home(&collector.table("home", ""), AUTO);
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! A collector: takes spans as OTLP over HTTP brings them, in JSON, and keeps them for the test.
+//! A collector: receives spans by OTLP over HTTP in JSON, and stores them for the test.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// The collector's response.
+/// How the collector responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// That it has taken all.
-    Takes,
+pub enum CollectorMode {
+    /// 200: all spans are accepted.
+    Accept,
     /// 503.
-    Refuses,
-    /// Nothing.
-    IsSilent,
+    Unavailable,
+    /// No response.
+    Hang,
 }
 
 /// A running collector.
@@ -33,29 +33,29 @@ pub struct Span {
 }
 
 impl Collector {
-    pub fn start(manner: Manner) -> Self {
-        Self::on(server().0, manner)
+    pub fn start(mode: CollectorMode) -> Self {
+        Self::on(server().0, mode)
     }
 
-    /// One at an address of the test's choice.
-    pub fn on(listener: TcpListener, manner: Manner) -> Self {
+    /// A collector at an address of the test's choice.
+    pub fn on(listener: TcpListener, mode: CollectorMode) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (kept, address) = (Arc::clone(&requests), listener.local_addr().unwrap());
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let kept = Arc::clone(&kept);
-                std::thread::spawn(move || answer_all(stream, manner, &kept));
+                std::thread::spawn(move || answer_all(stream, mode, &kept));
             }
         });
         Self { address, requests }
     }
 
-    /// The `[traces]` of a relay that tells it.
+    /// The `[traces]` table of a relay that exports to this collector.
     pub fn table(&self, name: &str, more: &str) -> String {
         format!("[traces]\nendpoint = \"http://{}\"\nname = \"{name}\"\n{more}\n", self.address)
     }
 
-    /// Everything that has come.
+    /// All received spans.
     pub fn spans(&self) -> Vec<Span> {
         let requests = self.requests.lock().unwrap();
         let resources = requests.iter().flat_map(|request| request["resourceSpans"].as_array().unwrap().clone());
@@ -68,7 +68,7 @@ impl Collector {
         resources.flat_map(of).collect()
     }
 
-    /// How many requests have come.
+    /// The number of received requests.
     pub fn requests(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
@@ -81,7 +81,7 @@ impl Collector {
     }
 }
 
-/// The value of an attribute; nothing where there is none.
+/// The value of an attribute; null if the attribute is missing.
 pub fn attribute(of: &Value, key: &str) -> Value {
     let all = of["attributes"].as_array().unwrap();
     let found = all.iter().find(|attribute| attribute["key"] == key).map(|attribute| &attribute["value"]);
@@ -94,30 +94,30 @@ impl Span {
         attribute(&self.json, key)
     }
 
-    /// When it began and ended, in nanoseconds since 1970.
+    /// The start and the end of the span, in nanoseconds since 1970.
     pub fn times(&self) -> (u64, u64) {
         let time = |key: &str| self.json[key].as_str().unwrap().parse().unwrap();
         (time("startTimeUnixNano"), time("endTimeUnixNano"))
     }
 
-    /// When something happened in it.
-    pub fn moment(&self, name: &str) -> Option<u64> {
+    /// The time of an event of the span.
+    pub fn event_time(&self, name: &str) -> Option<u64> {
         let events = self.json["events"].as_array()?;
         let event = events.iter().find(|event| event["name"] == name)?;
         Some(event["timeUnixNano"].as_str().unwrap().parse().unwrap())
     }
 }
 
-fn answer_all(mut stream: TcpStream, manner: Manner, requests: &Mutex<Vec<Value>>) {
+fn answer_all(mut stream: TcpStream, mode: CollectorMode, requests: &Mutex<Vec<Value>>) {
     while let Some(request) = request(&mut stream) {
-        if manner == Manner::Takes {
+        if mode == CollectorMode::Accept {
             requests.lock().unwrap().push(request);
         }
-        let (status, body) = match manner {
-            Manner::Takes => ("200 OK", "{\"partialSuccess\":{}}"),
-            Manner::Refuses => ("503 Service Unavailable", "later"),
-            Manner::IsSilent => {
-                // Until the relay gives up.
+        let (status, body) = match mode {
+            CollectorMode::Accept => ("200 OK", "{\"partialSuccess\":{}}"),
+            CollectorMode::Unavailable => ("503 Service Unavailable", "later"),
+            CollectorMode::Hang => {
+                // Returns when the relay gives up.
                 let _ = stream.read(&mut [0]);
                 return;
             }
@@ -130,7 +130,7 @@ fn answer_all(mut stream: TcpStream, manner: Manner, requests: &Mutex<Vec<Value>
     }
 }
 
-/// Reads one request; none when the connection ends.
+/// Reads one request; `None` when the connection ends.
 fn request(stream: &mut TcpStream) -> Option<Value> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

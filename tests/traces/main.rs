@@ -1,6 +1,6 @@
-//! Sessions as OpenTelemetry has them, with a collector of the tests' own: a real HTTP server that speaks OTLP.
+//! OpenTelemetry traces of sessions, received by a collector of the tests: a real HTTP server that speaks OTLP.
 //!
-//! `collector` is that server; every other module is one question.
+//! `collector` is that server; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -5,7 +5,7 @@ use crate::harness::*;
 use crate::relays::*;
 
 #[test]
-fn a_bad_endpoint_is_a_mistake_that_says_what_to_write() {
+fn invalid_settings_are_reported_with_expected_values() {
     let folder = Folder::new();
     let text = "version = 1\n[traces]\nendpoint = \"https://collector.example:4318\"\nsample = 2\n";
     let file = folder.write("bad.toml", format!("{text}[[listener]]\nbind = \"127.0.0.1:0\"\n"));
@@ -15,11 +15,11 @@ fn a_bad_endpoint_is_a_mistake_that_says_what_to_write() {
     for expected in
         ["bad.toml:3", "traces.endpoint", "http://127.0.0.1:4318", "for https", "bad.toml:4", "traces.sample"]
     {
-        assert!(said.contains(expected), "no word of {expected} in:\n{said}");
+        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
     }
 }
 
-/// A session from its beginning to its closing event.
+/// Runs a session up to its closing event.
 fn session(home: &mut Relay) {
     let (client, server) = pair(home);
     drop((client, server));
@@ -28,25 +28,25 @@ fn session(home: &mut Relay) {
     home.sessions();
 }
 
-/// A relay exports the rest before it ends, so a missing span will never come.
+/// A relay exports the remaining spans before it ends, so a span that is missing then is lost.
 #[test]
-fn a_share_of_nothing_tells_nothing_and_one_of_all_tells_all_before_the_end() {
-    for (sample, told) in [("0", 0), ("1.0", 20)] {
-        let collector = Collector::start(Manner::Takes);
+fn sample_0_exports_no_session_and_sample_1_exports_all() {
+    for (sample, expected) in [("0", 0), ("1.0", 20)] {
+        let collector = Collector::start(CollectorMode::Accept);
         let site = Site::new();
         let mut home = site.home(&collector.table("home", &format!("sample = {sample}")), AUTO);
         (0..20).for_each(|_| session(&mut home));
         home.signal("TERM");
         assert_eq!(home.exit_code(), Some(0));
         let sessions = collector.spans().iter().filter(|span| span.json["name"] == "session").count();
-        assert_eq!(sessions, told, "of a share of {sample}");
+        assert_eq!(sessions, expected, "sample = {sample}");
     }
 }
 
-/// Relays that know nothing of each other's choices tell of the same sessions.
+/// Relays sample without coordination, and export the same sessions.
 #[test]
-fn a_trace_is_told_by_all_relays_of_the_same_share_or_by_none() {
-    let collector = Collector::start(Manner::Takes);
+fn relays_with_equal_sample_export_the_same_traces() {
+    let collector = Collector::start(CollectorMode::Accept);
     let half = "sample = 0.5";
     let (home, far) = (collector.table("home", half), collector.table("far", half));
     let mut chain = Layout { home, far, ..Layout::default() }.start();
@@ -62,13 +62,13 @@ fn a_trace_is_told_by_all_relays_of_the_same_share_or_by_none() {
         traces
     };
     assert_eq!(traces("home"), traces("far"));
-    // Once in 10^11 runs it is all or nothing by chance.
+    // By chance, all sessions or none are sampled once in 10^11 runs.
     assert!((1..40).contains(&traces("home").len()), "{}", traces("home").len());
 }
 
 #[test]
-fn a_reload_begins_and_ends_it() {
-    let collector = Collector::start(Manner::Takes);
+fn reload_enables_and_disables_traces() {
+    let collector = Collector::start(CollectorMode::Accept);
     let site = Site::new();
     let mut home = site.home("", AUTO);
     session(&mut home);

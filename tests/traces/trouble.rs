@@ -1,4 +1,4 @@
-//! A collector that is away, that says no, that says nothing: no session notices.
+//! A collector that is unreachable, that refuses, that does not respond: sessions are not affected.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ fn counted(relay: &Relay, result: &str) -> u64 {
     metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
 }
 
-/// Bytes there and back, from the beginning of a session to its end.
+/// Runs a session that carries bytes in both directions.
 fn echo(home: &mut Relay) {
     let (mut client, mut server) = pair(home);
     client.write_all(b"there").unwrap();
@@ -27,7 +27,7 @@ fn echo(home: &mut Relay) {
     session_closed(home);
 }
 
-fn telling(address: SocketAddr) -> (Site, Relay) {
+fn relay_exporting_to(address: SocketAddr) -> (Site, Relay) {
     let site = Site::new();
     let home = site.home(&format!("[traces]\nendpoint = \"http://{address}\"\n"), AUTO);
     (site, home)
@@ -38,14 +38,14 @@ fn is_warning(event: &Value) -> bool {
 }
 
 #[test]
-fn a_collector_that_is_away_is_said_once_and_what_it_missed_is_counted() {
+fn unreachable_collector_is_logged_once_and_losses_are_counted() {
     let address = nobody();
-    let (_site, mut home) = telling(address);
+    let (_site, mut home) = relay_exporting_to(address);
     echo(&mut home);
     let warning = home.next(is_warning);
     let message = warning["message"].as_str().unwrap();
     for expected in [address.to_string().as_str(), "cannot be reached", "ekiden_traced_sessions_total", "reload"] {
-        assert!(message.contains(expected), "no word of {expected} in {message}");
+        assert!(message.contains(expected), "{expected} is missing in {message}");
     }
     eventually("the first one to be counted", || (counted(&home, "unreachable") == 1).then_some(()));
     echo(&mut home);
@@ -54,24 +54,24 @@ fn a_collector_that_is_away_is_said_once_and_what_it_missed_is_counted() {
     assert_eq!(counted(&home, "sent"), 0);
     home.signal("TERM");
     assert_eq!(home.exit_code(), Some(0));
-    assert!(!home.rest().iter().any(is_warning), "it was said again");
+    assert!(!home.rest().iter().any(is_warning), "the warning was logged again");
 }
 
 #[test]
-fn a_collector_that_says_no_is_told_so_in_its_own_words() {
-    let collector = Collector::start(Manner::Refuses);
-    let (_site, mut home) = telling(collector.address);
+fn rejection_by_the_collector_is_logged_with_its_status() {
+    let collector = Collector::start(CollectorMode::Unavailable);
+    let (_site, mut home) = relay_exporting_to(collector.address);
     echo(&mut home);
     let warning = home.next(is_warning);
     assert!(warning["message"].as_str().unwrap().contains("answers 503"), "{warning}");
     eventually("it to be counted", || (counted(&home, "refused") == 1).then_some(()));
 }
 
-/// It has connections and never an answer. Sessions go on as if there were none, and so does the end.
+/// The collector accepts connections and never responds. Neither sessions nor the shutdown wait for it.
 #[test]
-fn a_collector_that_says_nothing_holds_nobody_up() {
-    let collector = Collector::start(Manner::IsSilent);
-    let (_site, mut home) = telling(collector.address);
+fn silent_collector_delays_neither_sessions_nor_shutdown() {
+    let collector = Collector::start(CollectorMode::Hang);
+    let (_site, mut home) = relay_exporting_to(collector.address);
     (0..50).for_each(|_| echo(&mut home));
     let asked = Instant::now();
     home.signal("TERM");
@@ -81,12 +81,12 @@ fn a_collector_that_says_nothing_holds_nobody_up() {
 }
 
 #[test]
-fn one_that_comes_back_is_told_again() {
+fn returning_collector_receives_traces_again() {
     let address = own_address();
-    let (_site, mut home) = telling(address);
+    let (_site, mut home) = relay_exporting_to(address);
     echo(&mut home);
     eventually("one to be lost", || (counted(&home, "unreachable") == 1).then_some(()));
-    let collector = Collector::on(TcpListener::bind(address).unwrap(), Manner::Takes);
+    let collector = Collector::on(TcpListener::bind(address).unwrap(), CollectorMode::Accept);
     echo(&mut home);
     eventually("one to be told", || (counted(&home, "sent") == 1).then_some(()));
     assert_eq!((collector.requests(), collector.spans().len()), (1, 4));

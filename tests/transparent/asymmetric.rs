@@ -1,4 +1,4 @@
-//! Only one direction of a connection goes through the box: it goes on as if there were no relay, and is counted.
+//! Only one direction of a connection goes through the box: it continues as if there were no relay, and is counted.
 
 use crate::boxes::*;
 use crate::harness::*;
@@ -8,7 +8,7 @@ use crate::streams::*;
 const NAMES: &[&str] = &["client", "near", "server"];
 const SHORT: &str = "[timeouts]\nhold = \"300ms\"\n";
 
-/// How many first answers the rules have seen go by whose first packets they have not.
+/// Number of first answers that have passed the rules without the first packets of their connections.
 fn asymmetric(row: &Row) -> u64 {
     row["near"].counter("ekiden", "asymmetric")
 }
@@ -21,7 +21,7 @@ fn passed_as_silent(near: &Station) -> u64 {
 }
 
 #[test]
-fn the_answers_go_another_way() {
+fn connection_with_answers_on_another_path_bypasses_the_relay() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &format!("{SHORT}{}", catching("")));
     row["server"].nft(COUNTED);
@@ -34,14 +34,14 @@ fn the_answers_go_another_way() {
         assert!(!is_cut(&server));
         exchange(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "timed_out");
-        // Each of them, also one that a client sends again that has waited for a second.
+        // Each first packet counts, also a retransmission of the client after a second.
         let are_counted = || passed_as_silent(&near) == row["server"].counter("first", "clients");
         eventually("all first packets to be counted", || are_counted().then_some(()));
     }
 }
 
 #[test]
-fn only_the_answers_come_this_way() {
+fn answers_without_their_first_packets_are_counted() {
     let Some(row) = Row::new(NAMES) else { return };
     let near = Station::start(&row["near"], &format!("{SHORT}{}", catching("")));
     for (family, count) in BOTH.into_iter().zip(1..) {
@@ -70,9 +70,9 @@ fn symmetric_connections_are_not_counted() {
         let connect = || (row["client"].connect(address), accept(&listener));
         let (mut client, mut server) = connect();
         talk(&mut client, &mut server);
-        let (mut passed, mut by) = connect();
-        talk(&mut passed, &mut by);
-        assert!(is_cut(&server) && !is_cut(&by));
+        let (mut passed, mut passed_server) = connect();
+        talk(&mut passed, &mut passed_server);
+        assert!(is_cut(&server) && !is_cut(&passed_server));
         assert_eq!(asymmetric(&row), 0);
         drop((client, server));
         near.relay.closed();

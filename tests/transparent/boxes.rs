@@ -17,7 +17,7 @@ pub fn catching(more: &str) -> String {
     )
 }
 
-/// Where a relay is, with its files, also while it does not run.
+/// The configuration and the files of a relay, also while it does not run.
 pub struct Site {
     folder: Folder,
     text: String,
@@ -68,7 +68,7 @@ pub struct Station {
 }
 
 impl Station {
-    /// Starts one with this configuration.
+    /// Starts a relay with this configuration.
     pub fn start(host: &Host, text: &str) -> Self {
         site(text).start(host)
     }
@@ -78,7 +78,7 @@ impl Station {
         self.site.write(text);
     }
 
-    /// Offers it another configuration.
+    /// Writes another configuration, and signals the relay to load it.
     pub fn try_reload(&mut self, text: &str) {
         self.configure(text);
         self.relay.signal("HUP");
@@ -90,7 +90,7 @@ impl Station {
         u32::try_from(view["pid"].as_u64().expect("a pid")).expect("a pid")
     }
 
-    /// Puts another configuration into force.
+    /// Writes another configuration, and waits until it is in force.
     pub fn reload(&mut self, text: &str) {
         self.try_reload(text);
         self.relay.next(|event| event["event"] == "reloaded");
@@ -104,7 +104,7 @@ impl Station {
     }
 }
 
-/// Where a relay with this configuration can be started.
+/// A site with this configuration.
 pub fn site(text: &str) -> Site {
     let mut site = Site::new();
     site.write(text);
@@ -116,9 +116,9 @@ pub fn site(text: &str) -> Site {
 pub enum Far {
     /// A router.
     Nobody,
-    /// A relay that catches connections by itself.
+    /// A relay that intercepts connections.
     Transparent,
-    /// A relay that is called by the near one.
+    /// A relay that the near relay dials.
     Section,
     /// A section, encrypted.
     Encrypted,
@@ -127,7 +127,7 @@ pub enum Far {
 impl Far {
     pub const ALL: [Self; 4] = [Self::Nobody, Self::Transparent, Self::Section, Self::Encrypted];
 
-    /// Whether the near relay knows of it.
+    /// Whether the near relay dials the far relay.
     pub fn is_called(self) -> bool {
         matches!(self, Self::Section | Self::Encrypted)
     }
@@ -146,20 +146,20 @@ pub struct Pair {
 pub struct Told<'a> {
     /// Tables of both.
     pub settings: &'a str,
-    /// Lines of the listeners that clients come to.
+    /// Lines of the listeners for clients.
     pub listener: &'a str,
-    /// Whether the server is to see the last of them instead of the client.
+    /// Whether the server sees the last relay instead of the client.
     pub hide: bool,
 }
 
 impl Pair {
-    /// Starts it, where that is possible.
+    /// Starts a pair where namespaces are permitted.
     pub fn new(kind: Far, told: Told<'_>) -> Option<Self> {
         let row = Row::new(&["client", "near", "far", "server"])?;
         Some(Self::on(row, kind, told))
     }
 
-    /// Starts it on these hosts.
+    /// Starts a pair on these hosts.
     pub fn on(row: Row, kind: Far, told: Told<'_>) -> Self {
         let Told { settings, listener, hide } = told;
         let keep = format!("keep_client_address = {}\n", !hide);
@@ -199,9 +199,9 @@ impl Pair {
         (client, server)
     }
 
-    /// How a connection to an address where it may not get fails.
+    /// The error of a connection to `address`, which must fail.
     pub fn fails(&self, address: SocketAddr) -> io::Error {
-        self.row["client"].try_connect(address).expect_err("it does not work")
+        self.row["client"].try_connect(address).expect_err("the connection fails")
     }
 
     /// The closing event of each relay for a session with this server, the nearest first.
@@ -222,7 +222,7 @@ impl Pair {
     }
 }
 
-/// Starts a pair of each kind, and does this with it for connections of both families.
+/// Starts a pair of each kind, and runs `check` on it for both families.
 pub fn each(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
     for kind in Far::ALL {
         let Some(mut pair) = Pair::new(kind, told) else { return };

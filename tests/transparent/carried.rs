@@ -13,7 +13,7 @@ use crate::streams::*;
 const MEBI: usize = 1 << 20;
 
 #[test]
-fn large_streams_both_ways_at_once() {
+fn large_streams_in_both_directions_arrive_unchanged() {
     some(Told::default(), |pair, family| {
         let (client, server) = pair.connect(family);
         let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
@@ -33,18 +33,18 @@ fn large_streams_both_ways_at_once() {
 }
 
 #[test]
-fn the_ends_see_each_other_and_nobody_else() {
+fn each_end_sees_the_address_of_the_other() {
     each(Told::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         talk(&mut client, &mut server);
-        assert!(is_cut(&server), "nobody was between");
+        assert!(is_cut(&server), "no relay was in the path");
         assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
         assert_eq!(plain(server.local_addr().unwrap()), client.peer_addr().unwrap());
     });
 }
 
 #[test]
-fn a_server_sees_the_last_relay_where_clients_are_hidden() {
+fn server_sees_the_last_relay_without_keep_client_address() {
     each(Told { hide: true, ..Told::default() }, |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         talk(&mut client, &mut server);
@@ -55,7 +55,7 @@ fn a_server_sees_the_last_relay_where_clients_are_hidden() {
 }
 
 #[test]
-fn each_direction_ends_by_itself() {
+fn each_direction_can_be_half_closed() {
     each(Told::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
@@ -82,7 +82,7 @@ fn each_direction_ends_by_itself() {
 }
 
 #[test]
-fn a_reset_stays_a_reset() {
+fn resets_are_carried_in_both_directions() {
     each(Told::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
@@ -101,7 +101,7 @@ fn a_reset_stays_a_reset() {
 }
 
 #[test]
-fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
+fn reset_during_a_transfer_is_carried() {
     each(Told::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         let writer = pour(&server);
@@ -117,7 +117,7 @@ fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
     });
 }
 
-/// So many connections, begun by ten threads of the client at once; each with the end that the server has of it.
+/// Opens `count` connections from ten concurrent threads of the client. Returns each with the server's end of it.
 fn crowd(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr) {
     let (listener, address) = pair.row.server(Family::V4);
     let client = &pair.row["client"];
@@ -126,7 +126,7 @@ fn crowd(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr)
         let clients: Vec<_> = (0..10).map(|_| scope.spawn(connect)).collect();
         let accepted = (0..count).map(|_| accept(&listener));
         let mut servers: BTreeMap<_, _> = accepted.map(|stream| (plain(stream.peer_addr().unwrap()), stream)).collect();
-        let clients = clients.into_iter().flat_map(|thread| thread.join().expect("they connect"));
+        let clients = clients.into_iter().flat_map(|thread| thread.join().expect("all clients connect"));
         let find = |client: TcpStream| {
             let server = servers.remove(&client.local_addr().unwrap()).expect("the server sees the client's own port");
             (client, server)
@@ -136,7 +136,7 @@ fn crowd(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr)
 }
 
 #[test]
-fn hundreds_of_sessions_at_once() {
+fn three_hundred_concurrent_sessions_work() {
     for kind in [Far::Transparent, Far::Section] {
         let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
         let (mut sessions, address) = crowd(&pair, 300);
@@ -157,7 +157,7 @@ fn hundreds_of_sessions_at_once() {
 }
 
 #[test]
-fn without_ipv4() {
+fn relaying_works_without_ipv4() {
     for kind in Far::ALL {
         let Some(row) = Row::of(&["client", "near", "far", "server"], &[Family::V6]) else { return };
         let mut pair = Pair::on(row, kind, Told::default());

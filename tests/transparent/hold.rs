@@ -11,7 +11,7 @@ use crate::streams::*;
 
 /// ECONNREFUSED means that the reset was the first answer: after a SYN-ACK it would be ECONNRESET (RFC 9293, 3.10.7).
 #[test]
-fn a_closed_port_refuses() {
+fn closed_port_refuses_the_client() {
     each(Told::default(), |pair, family| {
         let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
         assert_eq!(pair.fails(address).kind(), ErrorKind::ConnectionRefused, "far: {:?}", pair.kind);
@@ -23,7 +23,7 @@ fn a_closed_port_refuses() {
 
 /// Refused connections occupy no session place.
 #[test]
-fn refusals_take_no_place() {
+fn refused_connections_take_no_session_place() {
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[limits]\nsessions = 1\n", ..Told::default() })
     else {
         return;
@@ -43,9 +43,9 @@ fn refusals_take_no_place() {
     }
 }
 
-/// The far end of the link says by ICMP that there is no way to the server.
+/// The far end of the link reports by ICMP that the server is unreachable.
 #[test]
-fn an_unreachable_host_is_unreachable() {
+fn unreachable_host_is_reported_to_the_client() {
     each(Told::default(), |pair, family| {
         let address = SocketAddr::new(pair.row.left("server", family), 9);
         pair.row["far"].ip(&format!("route add unreachable {}\n", address.ip()));
@@ -56,7 +56,7 @@ fn an_unreachable_host_is_unreachable() {
 }
 
 /// Accepts one connection after the other and resets it at once.
-fn hang_up(listener: TcpListener) {
+fn reset_clients(listener: TcpListener) {
     thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
             reset(stream);
@@ -65,27 +65,27 @@ fn hang_up(listener: TcpListener) {
 }
 
 #[test]
-fn a_server_that_hangs_up_has_answered() {
+fn server_reset_after_accept_is_no_failed_dial() {
     each(Told::default(), |pair, family| {
         let (listener, address) = pair.row.server(family);
-        hang_up(listener);
+        reset_clients(listener);
         match pair.row["client"].try_connect(address) {
             Ok(mut client) => assert!(is_reset(&mut client), "far: {:?}", pair.kind),
-            // It was so quick that connect(2) has seen it.
+            // The reset has arrived before connect(2) returned.
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "far: {:?}", pair.kind),
         }
         for closed in pair.closed(address) {
-            // The latter where the dial itself has seen it.
+            // `reset` where the dial itself has seen the reset.
             assert!(["reset_by_server", "reset"].iter().any(|end| closed["end"] == *end), "{closed}");
         }
         let metrics = pair.near.relay.ask("/metrics");
-        assert!(!metrics.contains("reason=\"failed\""), "that is no failure of ours: {metrics}");
+        assert!(!metrics.contains("reason=\"failed\""), "counted as a failed dial: {metrics}");
     });
 }
 
-/// The cheaper modes: the client is told "connected" at once, and a failure is a reset.
+/// The modes without hold: the client is connected at once, and a failure is a reset.
 #[test]
-fn without_hold_a_failure_is_a_reset() {
+fn failure_without_hold_is_a_reset() {
     for mode in ["strict", "early"] {
         let listener = format!("connect = \"{mode}\"");
         some(Told { listener: &listener, ..Told::default() }, |pair, family| {
@@ -103,9 +103,9 @@ fn without_hold_a_failure_is_a_reset() {
     }
 }
 
-/// No listener is there, on the box itself.
+/// Ports of the box without a listener, and a listener of the box.
 #[test]
-fn the_box_answers_for_itself() {
+fn connections_to_the_box_are_not_intercepted() {
     let Some(pair) = Pair::new(Far::Transparent, Told::default()) else { return };
     for family in BOTH {
         for ip in [pair.row.left("near", family), pair.row.right("near", family), pair.row.left("far", family)] {

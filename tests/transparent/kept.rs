@@ -22,7 +22,7 @@ fn listener(kind: &str, more: &str) -> String {
 }
 
 #[test]
-fn by_socks() {
+fn socks_listener_keeps_client_addresses() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &listener("socks", ""));
     let (listener, address) = row.server(Family::V4);
@@ -39,7 +39,7 @@ fn by_socks() {
 }
 
 #[test]
-fn by_one_fixed_target() {
+fn tcp_listener_keeps_client_addresses() {
     for family in BOTH {
         let Some(row) = Row::new(NAMES) else { return };
         let (server, address) = row.server(family);
@@ -54,7 +54,7 @@ fn by_one_fixed_target() {
 
 /// Connections to servers are kept for later requests, but not for those of other clients.
 #[test]
-fn by_http() {
+fn http_listener_keeps_client_addresses() {
     if missing(&["curl", "python3"]) {
         return;
     }
@@ -84,7 +84,7 @@ fn by_http() {
     drop(near);
 }
 
-/// The side that ends a connection, and the way it does.
+/// The ends of a connection: a reset by the client, a FIN of the server first, a FIN of the client first.
 const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
     |client, server| {
         reset(client);
@@ -100,7 +100,7 @@ const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
     },
 ];
 
-/// A connection from this port of the client, as soon as its kernel has seen the end of the one before it.
+/// A connection from this port of the client, as soon as the client's kernel permits its reuse.
 fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream) {
     let connect = || {
         let socket = Socket::new(Domain::for_address(own), Type::STREAM, None).unwrap();
@@ -109,7 +109,7 @@ fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAd
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         match socket.connect(&to.into()) {
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => None,
-            result => result.map(|()| Some(TcpStream::from(socket))).expect("it listens"),
+            result => result.map(|()| Some(TcpStream::from(socket))).expect("the server listens"),
         }
     };
     let client = row["client"].inside(|| eventually("its port", connect));
@@ -117,10 +117,10 @@ fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAd
 }
 
 #[test]
-fn a_port_that_is_used_again() {
+fn client_port_can_be_reused_at_once() {
     for (kind, timestamps) in [(Far::Nobody, "1"), (Far::Nobody, "0"), (Far::Transparent, "1"), (Far::Section, "1")] {
         let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
-        // A client that does not remember its old connections.
+        // The client keeps no connections in TIME-WAIT.
         pair.row["client"].set("ipv4/tcp_max_tw_buckets", "0");
         pair.row["near"].set("ipv4/tcp_timestamps", timestamps);
         for family in BOTH {

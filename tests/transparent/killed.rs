@@ -10,9 +10,9 @@ use super::harness::*;
 use super::network::*;
 use super::streams::*;
 
-/// Sessions that are silent, and one in the middle of a transfer.
+/// Idle sessions, and a session during a transfer.
 #[test]
-fn sessions_are_reset() {
+fn kill_of_a_relay_resets_its_sessions() {
     for kind in Far::ALL {
         for victim in ["near", "far"] {
             let Some(pair) = Pair::new(kind, Told::default()) else { return };
@@ -38,18 +38,18 @@ fn sessions_are_reset() {
     }
 }
 
-/// New connections while the far relay is away: through the near one alone, or without any, but they work.
+/// New connections work while the far relay is down: through the near relay alone, or without a relay.
 #[test]
-fn the_far_relay_is_away_and_comes_back() {
+fn connections_work_while_the_far_relay_is_down() {
     for kind in [Far::Transparent, Far::Section, Far::Encrypted] {
         let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
-        let again = pair.far.take().expect("a relay").kill();
+        let site = pair.far.take().expect("a relay").kill();
         for family in BOTH.into_iter().chain(BOTH) {
             let (mut client, mut server) = pair.connect(family);
             talk(&mut client, &mut server);
             assert_eq!(is_cut(&server), kind == Far::Transparent, "{kind:?}");
         }
-        pair.far = Some(again.start(&pair.row["far"]));
+        pair.far = Some(site.start(&pair.row["far"]));
         for family in BOTH {
             let family = eventually("the far relay to be used", || {
                 let (mut client, mut server) = pair.connect(family);
@@ -63,23 +63,23 @@ fn the_far_relay_is_away_and_comes_back() {
         near.signal("TERM");
         let count = |name: &str, events: &[Value]| events.iter().filter(|event| event["event"] == name).count();
         let events = near.rest();
-        let told = if kind.is_called() { 1 } else { 0 };
-        assert_eq!(["bypass_began", "bypass_ended"].map(|name| count(name, &events)), [told, told], "{events:?}");
+        let times = if kind.is_called() { 1 } else { 0 };
+        assert_eq!(["bypass_began", "bypass_ended"].map(|name| count(name, &events)), [times, times], "{events:?}");
     }
 }
 
 #[test]
-fn the_near_relay_is_away_and_comes_back() {
+fn connections_work_while_the_near_relay_is_down() {
     for kind in Far::ALL {
         let Some(pair) = Pair::new(kind, Told::default()) else { return };
         let Pair { kind, row, near, far } = pair;
-        let again = near.kill();
+        let site = near.kill();
         let (listener, address) = row.server(Family::V4);
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
         talk(&mut client, &mut server);
         assert_eq!(is_cut(&server), kind == Far::Transparent);
-        let near = again.start(&row["near"]);
+        let near = site.start(&row["near"]);
         let pair = Pair { kind, row, near, far };
         // A connection that began without the relay continues without it.
         talk(&mut client, &mut server);
@@ -101,8 +101,8 @@ const ALIVE: &str = "target_profile = \"alive\"\n[profile.alive]\nkeepalive = \"
 const PROBES: &str = "table inet probes { counter probes { }; chain input { type filter hook input priority 0; \
     tcp flags == ack meta length < 80 counter name probes; }; }";
 
-/// A session that has been silent for several probes of either section.
-fn kept(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)> {
+/// A session that has been idle for several probes of either section.
+fn idle_session(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)> {
     let pair = Pair::new(far, Told { settings: ALIVE, listener: "profile = \"alive\"", ..Told::default() })?;
     let (mut client, mut server) = pair.connect(family);
     talk(&mut client, &mut server);
@@ -119,16 +119,16 @@ const CUT: &str = "table inet cut { chain forward { type filter hook forward pri
     chain input { type filter hook input priority 0; drop; }; }";
 
 #[test]
-fn a_server_that_is_gone() {
-    let Some((mut pair, mut client, server)) = kept(Far::Nobody, Family::V4) else { return };
+fn lost_server_is_detected_by_keepalive() {
+    let Some((mut pair, mut client, server)) = idle_session(Far::Nobody, Family::V4) else { return };
     pair.row["server"].nft(CUT);
     assert!(is_reset(&mut client));
     pair.all_closed(plain(server.local_addr().unwrap()), "server_lost");
 }
 
 #[test]
-fn a_client_that_is_gone() {
-    let Some((mut pair, client, mut server)) = kept(Far::Section, Family::V6) else { return };
+fn lost_client_is_detected_by_keepalive() {
+    let Some((mut pair, client, mut server)) = idle_session(Far::Section, Family::V6) else { return };
     pair.row["client"].nft(CUT);
     assert!(is_reset(&mut server));
     let closed = pair.closed(client.peer_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Ways that lead back to a relay end at once.
+//! Connections that lead back to a relay end at once.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use crate::streams::*;
 
 /// The box's own listener, at each of its addresses.
 #[test]
-fn who_calls_the_listener_itself_is_turned_away() {
+fn direct_connection_to_the_tproxy_listener_is_rejected() {
     let Some(mut pair) = Pair::new(Far::Nobody, Told::default()) else { return };
     for family in BOTH {
         for ip in [pair.row.left("near", family), pair.row.right("near", family)] {
             let address = SocketAddr::new(ip, 7001);
-            turned_away(&pair, address);
+            check_rejected(&pair, address);
             let closed = pair.near.relay.closed();
             assert_eq!(closed["end"], "bad_handshake", "{closed}");
             assert!(pair.near.relay.sessions().is_empty());
@@ -22,20 +22,20 @@ fn who_calls_the_listener_itself_is_turned_away() {
     }
 }
 
-fn turned_away(pair: &Pair, address: SocketAddr) {
+fn check_rejected(pair: &Pair, address: SocketAddr) {
     match pair.row["client"].try_connect(address) {
         Ok(mut client) => assert!(is_reset(&mut client)),
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
     }
 }
 
-/// The listener of the other box: for the near one it is a server like others.
+/// The listener of the other box: for the near relay it is a server like any other.
 #[test]
-fn who_calls_the_other_listener_is_turned_away_there() {
+fn connection_to_the_far_tproxy_listener_is_rejected_there() {
     let Some(mut pair) = Pair::new(Far::Transparent, Told::default()) else { return };
     for family in BOTH {
         let address = SocketAddr::new(pair.row.left("far", family), 7001);
-        turned_away(&pair, address);
+        check_rejected(&pair, address);
         let far = pair.far.as_mut().expect("a relay");
         assert_eq!(far.relay.closed()["end"], "bad_handshake");
         assert_eq!(pair.near.relay.closed()["target"], address.to_string());
@@ -45,7 +45,7 @@ fn who_calls_the_other_listener_is_turned_away_there() {
 
 /// Both boxes intercept connections from both sides, also those of each other.
 #[test]
-fn boxes_that_catch_each_other() {
+fn mutually_intercepting_boxes_relay_without_a_loop() {
     let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };
     let text = catching("").replace("[\"left\"]", "[\"left\", \"right\"]");
     let mut stations = ["near", "far"].map(|host| Station::start(&row[host], &text));

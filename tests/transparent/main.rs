@@ -1,6 +1,6 @@
-//! Relays between hosts that do not know of them: packets are caught on their way, in networks made for each test.
+//! Transparent relays between hosts: packets are intercepted on their path, in networks made for each test.
 //!
-//! `network` makes the hosts, `boxes` puts relays on them; every other module is one question.
+//! `network` makes the hosts, `boxes` puts relays on them; every other module covers one topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -13,7 +13,7 @@ use crate::programs::missing;
 /// The address of `exit.example`, which is that of the server.
 const ADDRESSES: [(&str, &str); 1] = [("exit.example", "10.0.1.2")];
 
-/// An address that no host has: its clients get to the relay near them.
+/// An address that no host has: connections to it reach the near relay.
 const NOWHERE: &str = "203.0.113.9";
 
 /// A client, a relay that catches its connections, a SOCKS proxy at the same host, and a server.
@@ -87,7 +87,7 @@ fn request(host: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_name_of_a_request_selects_the_route() {
+fn host_of_an_http_request_selects_the_route() {
     let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
     assert_eq!(scene.path_of(&request("a.example")), ("proxy".into(), "a.example".into()));
     assert_eq!(scene.path_of(&request("a.other")), ("direct".into(), "a.other".into()));
@@ -95,9 +95,9 @@ fn the_name_of_a_request_selects_the_route() {
     assert_eq!(scene.path_of(b"SSH-2.0-client\r\n"), ("direct".into(), Value::Null));
 }
 
-/// The server sees each connection before the name is sent, so it was dialled without it.
+/// The server accepts the connection before the client sends the name, so the relay has dialled without the name.
 #[test]
-fn a_client_that_is_late_or_silent_goes_by_its_address() {
+fn connection_with_a_late_name_is_routed_by_its_address() {
     let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
     let (mut client, mut server) = (scene.connect(), accept(&scene.server));
     server.write_all(b"220 ready\r\n").unwrap();
@@ -109,9 +109,9 @@ fn a_client_that_is_late_or_silent_goes_by_its_address() {
     assert_eq!((&closed["path"], &closed["server_name"]), (&"direct".into(), &Value::Null), "{closed}");
 }
 
-/// A name in pieces, of which the last comes after the wait: all bytes arrive.
+/// A name in two pieces, the second after the wait: all bytes arrive.
 #[test]
-fn an_incomplete_name_is_passed_on() {
+fn connection_with_an_incomplete_name_is_routed_by_its_address() {
     let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
     let (bytes, mut client) = (request("pieces.example"), scene.connect());
     client.write_all(&bytes[..20]).unwrap();
@@ -142,9 +142,9 @@ fn the_name_in_a_client_hello_selects_the_route() {
     assert_eq!((&closed["path"], &closed["server_name"]), (&"proxy".into(), &"tls.example".into()), "{closed}");
 }
 
-/// The proxy gets the name, and connects to the address that it has there.
+/// The proxy gets the name, and connects to the address that it resolves.
 #[test]
-fn a_name_is_resolved_where_the_route_says() {
+fn resolve_exit_sends_the_name_to_the_proxy() {
     let Some(mut scene) = Scene::new("to = [\"exit.example\"]\nresolve = \"exit\"") else { return };
     let nowhere = SocketAddr::new(NOWHERE.parse().unwrap(), scene.address.port());
     let client = scene.row["client"].connect(nowhere);
@@ -154,9 +154,9 @@ fn a_name_is_resolved_where_the_route_says() {
     assert_eq!(scene.proxy.closed()["target"], expected);
 }
 
-/// The rules of a transparent listener are about addresses, and a name would match none of them.
+/// The rules of a transparent listener match addresses; a name would match none of them.
 #[test]
-fn the_rules_apply_to_the_address_of_the_client() {
+fn access_rules_apply_to_the_address_not_to_the_name() {
     let route = "to = [\"exit.example\"]\nresolve = \"exit\"";
     let Some(mut scene) = Scene::with(route, "allow = [\"10.0.1.0/24\"]") else { return };
     assert_eq!(scene.path_of(&request("exit.example")), ("proxy".into(), "exit.example".into()));
@@ -164,7 +164,7 @@ fn the_rules_apply_to_the_address_of_the_client() {
 }
 
 #[test]
-fn a_list_is_read_again_when_its_file_changes() {
+fn changed_list_file_is_reloaded_unless_invalid() {
     let Some(mut scene) = Scene::new("to_files = [\"LIST\"]") else { return };
     assert_eq!(scene.path_of(&request("listed.example")).0, "proxy");
     assert_eq!(scene.path_of(&request("other.example")).0, "direct");

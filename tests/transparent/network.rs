@@ -47,7 +47,7 @@ pub const ONLY_CLIENTS: &str = "table inet silence { chain input { type filter h
 pub const COUNTED: &str = "table inet first { counter clients { }; chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size <= 1200 counter name clients; }; }";
 
-/// Rules of a client each of whose connections has one first packet: those that are sent again do not leave.
+/// Rules of a client that drop the retransmissions of first packets.
 pub const ONCE: &str = "table inet once { set seen { type inet_service . inet_service; size 1000; flags dynamic; }; \
     chain output { type filter hook output priority 0; tcp flags & (syn | ack) == syn jump first; }; \
     chain first { tcp sport . tcp dport @seen drop; add @seen { tcp sport . tcp dport }; }; }";
@@ -61,12 +61,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// How ip(8) finds it.
+    /// The path of the namespace, for ip(8).
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
-    /// Does something on this host. Sockets and programs that begin there stay there.
+    /// Runs `act` on this host. Sockets and programs that it creates stay on the host.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let entered = || {
             ekiden_sys::netns::enter_network_namespace(self.namespace.as_fd()).expect("the namespace is open");
@@ -75,15 +75,15 @@ impl Host {
         thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs a program with this input, which has to succeed, and returns its output.
+    /// Runs a program with this input. The program has to succeed; returns its output.
     pub fn run(&self, program: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.inside(|| command.spawn()).expect("the program runs");
-        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
-        let output = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments:?}: {said}\n{input}");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("the program reads");
+        let output = child.wait_with_output().expect("the program ends");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {stderr}\n{input}");
         String::from_utf8(output.stdout).expect("text")
     }
 
@@ -116,7 +116,7 @@ impl Host {
         (listener, port)
     }
 
-    /// A connection from here.
+    /// Connects from this host.
     pub fn connect(&self, address: SocketAddr) -> TcpStream {
         self.inside(|| connect(address))
     }
@@ -141,8 +141,8 @@ impl Host {
     }
 
     /// Waits until other hosts can resolve its addresses. The kernel joins the group by which neighbours ask for an IPv6 address
-    /// (RFC 4861, 7.2.1) a moment after it has the address; a question before that is not answered, and the packet behind
-    /// it waits for a second. With `nodad` an address never is tentative, and nothing tells of that moment.
+    /// (RFC 4861, 7.2.1) a moment after it has the address; an earlier question is not answered, and the packet behind
+    /// it waits for a second. With `nodad` an address is never tentative, and no state shows that moment.
     fn wait_resolvable(&self) {
         let tentative = || self.run("ip", &["-6", "-o", "address", "show", "tentative"], "");
         eventually("IPv6 addresses", || tentative().is_empty().then_some(()));
@@ -166,7 +166,7 @@ impl std::ops::Index<&str> for Row {
 }
 
 impl Row {
-    /// Makes one, where that is allowed; where not, says so.
+    /// Makes a row where namespaces are permitted. Else returns `None` with a message.
     pub fn new(names: &'static [&'static str]) -> Option<Self> {
         Self::of(names, &BOTH)
     }
@@ -185,7 +185,7 @@ impl Row {
             }
         };
         let row = Self { names, hosts, families };
-        row.hosts.iter().for_each(settle);
+        row.hosts.iter().for_each(set_sysctls);
         for (host, next) in row.hosts.iter().zip(&row.hosts[1..]) {
             host.ip(&format!("link add right type veth peer name left netns {}\nlink set right up\n", next.path()));
             next.ip("link set left up\n");
@@ -194,14 +194,14 @@ impl Row {
             eventually("interfaces that are up", || host.interfaces_are_up().then_some(()));
         }
         for (place, host) in row.hosts.iter().enumerate() {
-            host.ip(&families.iter().map(|family| row.furniture(place, *family)).collect::<String>());
+            host.ip(&families.iter().map(|family| row.address_commands(place, *family)).collect::<String>());
         }
         row.hosts.iter().for_each(Host::wait_resolvable);
         Some(row)
     }
 
     /// Addresses and routes of a host.
-    fn furniture(&self, place: usize, family: Family) -> String {
+    fn address_commands(&self, place: usize, family: Family) -> String {
         let (last, mut text) = (self.hosts.len() - 1, String::new());
         let length = family.length();
         let sides = [("left", place.checked_sub(1), 2), ("right", (place < last).then_some(place), 1)];
@@ -246,7 +246,7 @@ impl Row {
             host.ip(&format!("address add {}/{length} dev around\n", address(family, AROUND, end)));
             host.wait_resolvable();
         }
-        // Calls still come from the address that the other host answers through the row.
+        // Connections keep the source address that the other host answers through the row.
         let (via, place) = (address(family, AROUND, 2), self.place(from));
         let own = if place == 0 { address(family, 0, 1) } else { address(family, place - 1, 2) };
         here.ip(&format!("route add {target} via {via} src {own} advmss {CLIENTS_SEGMENT}\n"));
@@ -274,8 +274,8 @@ impl Row {
 /// another test starts at that moment has a copy of it until it runs (fork(2)).
 pub const NOBODY: u16 = 9;
 
-/// Turns forwarding on, and everything off that takes time, before there are interfaces.
-fn settle(host: &Host) {
+/// Enables forwarding, and disables address checks that take time, before there are interfaces.
+fn set_sysctls(host: &Host) {
     for (key, value) in [
         ("ipv4/conf/all/forwarding", "1"),
         ("ipv6/conf/all/forwarding", "1"),

@@ -12,12 +12,12 @@ use super::streams::*;
 const NAMES: &[&str] = &["client", "near", "server"];
 
 /// Connections from the client to one server.
-struct Line {
+struct Scene {
     row: Row,
     near: Station,
 }
 
-impl Line {
+impl Scene {
     fn new(settings: &str) -> Option<Self> {
         let row = Row::new(NAMES)?;
         let near = Station::start(&row["near"], &format!("{settings}\n{}", catching("")));
@@ -25,8 +25,8 @@ impl Line {
     }
 }
 
-/// A working connection, cut by a relay if `cut`.
-fn works(row: &Row, family: Family, cut: bool) -> (std::net::TcpStream, std::net::TcpStream) {
+/// Opens a connection, and checks that it works: through a relay if `cut`, else directly.
+fn check_connection(row: &Row, family: Family, cut: bool) -> (std::net::TcpStream, std::net::TcpStream) {
     let (listener, address) = row.server(family);
     let mut client = row["client"].connect(address);
     let mut server = accept(&listener);
@@ -51,11 +51,11 @@ fn rules(host: &Host) -> Vec<String> {
 }
 
 #[test]
-fn at_the_session_limit() {
-    let Some(Line { row, mut near }) = Line::new("[limits]\nsessions = 2") else { return };
-    let mut running = [works(&row, Family::V4, true), works(&row, Family::V6, true)];
+fn connections_bypass_at_the_session_limit() {
+    let Some(Scene { row, mut near }) = Scene::new("[limits]\nsessions = 2") else { return };
+    let mut running = [check_connection(&row, Family::V4, true), check_connection(&row, Family::V6, true)];
     for family in BOTH {
-        works(&row, family, false);
+        check_connection(&row, family, false);
     }
     let began = near.relay.next(|event| event["event"] == "bypass_began");
     assert_eq!((&began["reason"], &began["listener"]), (&"session_limit".into(), &"caught".into()), "{began}");
@@ -68,51 +68,51 @@ fn at_the_session_limit() {
     let [(client, server), _rest] = running;
     drop((client, server));
     assert_eq!(near.relay.closed()["end"], "finished");
-    let _third = works(&row, Family::V4, true);
+    let _third = check_connection(&row, Family::V4, true);
     let ended = near.relay.next(|event| event["event"] == "bypass_ended");
     assert_eq!(ended["reason"], "session_limit");
 }
 
 #[test]
-fn at_the_limit_of_one_client() {
-    let Some(Line { row, mut near }) = Line::new("[limits]\nsessions_per_client = 1") else { return };
-    let _running = works(&row, Family::V4, true);
-    works(&row, Family::V4, false);
+fn connections_bypass_at_the_client_limit() {
+    let Some(Scene { row, mut near }) = Scene::new("[limits]\nsessions_per_client = 1") else { return };
+    let _running = check_connection(&row, Family::V4, true);
+    check_connection(&row, Family::V4, false);
     let began = near.relay.next(|event| event["event"] == "bypass_began");
     assert_eq!(began["reason"], "client_limit");
-    // The same host by another address is another client.
-    works(&row, Family::V6, true);
+    // The same host with another address is another client.
+    check_connection(&row, Family::V6, true);
 }
 
-/// The gate takes a place and a worker gives it back. Both count the same when a reload comes between: a limit that is set
+/// The gate takes a place and a worker gives it back. Both count the same when a reload occurs in between: a limit that is set
 /// counts the sessions that run already.
 #[test]
-fn a_limit_of_one_client_that_comes_and_goes() {
-    let Some(Line { row, mut near }) = Line::new("") else { return };
+fn client_limit_set_by_a_reload_counts_running_sessions() {
+    let Some(Scene { row, mut near }) = Scene::new("") else { return };
     let reload = |near: &mut Station, limits: &str| {
         near.reload(&format!("{limits}\n{}", catching("")));
-        // The gate answers this behind the command to go over to the new configuration.
+        // The gate answers this after the command to switch to the new configuration.
         near.relay.sessions();
     };
     let limit = "[limits]\nsessions_per_client = 1";
-    let first = works(&row, Family::V4, true);
+    let first = check_connection(&row, Family::V4, true);
     reload(&mut near, limit);
-    works(&row, Family::V4, false);
+    check_connection(&row, Family::V4, false);
     reload(&mut near, "");
-    let second = works(&row, Family::V4, true);
+    let second = check_connection(&row, Family::V4, true);
     reload(&mut near, limit);
     drop(first);
     assert_eq!(near.relay.closed()["end"], "finished");
-    works(&row, Family::V4, false);
+    check_connection(&row, Family::V4, false);
     drop(second);
     assert_eq!(near.relay.closed()["end"], "finished");
-    works(&row, Family::V4, true);
+    check_connection(&row, Family::V4, true);
 }
 
-/// New connections go on without it, running ones finish, and then it ends.
-fn drains(row: &Row, near: &mut Station, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
+/// Checks that new connections bypass the relay and running ones finish, and that the relay then exits.
+fn check_drain(row: &Row, near: &mut Station, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
     for family in BOTH {
-        works(row, family, false);
+        check_connection(row, family, false);
     }
     for (client, server) in running {
         exchange(client, server, 2_000_000, 2_000_000);
@@ -122,77 +122,77 @@ fn drains(row: &Row, near: &mut Station, running: [(std::net::TcpStream, std::ne
 }
 
 #[test]
-fn while_it_drains() {
-    let Some(Line { row, mut near }) = Line::new("[timeouts]\ndrain = \"1min\"") else { return };
-    let running = BOTH.map(|family| works(&row, family, true));
+fn connections_bypass_a_draining_relay() {
+    let Some(Scene { row, mut near }) = Scene::new("[timeouts]\ndrain = \"1min\"") else { return };
+    let running = BOTH.map(|family| check_connection(&row, family, true));
     near.relay.signal("TERM");
     near.relay.next(|event| event["event"] == "draining");
-    assert!(!row["near"].run("nft", &["list", "ruleset"], "").contains("tproxy"), "it still catches");
-    drains(&row, &mut near, running);
+    assert!(!row["near"].run("nft", &["list", "ruleset"], "").contains("tproxy"), "the relay still intercepts");
+    check_drain(&row, &mut near, running);
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
     for family in BOTH {
-        works(&row, family, false);
+        check_connection(&row, family, false);
     }
 }
 
 #[test]
-fn when_it_is_killed() {
-    let Some(Line { row, near }) = Line::new("") else { return };
-    let running = BOTH.map(|family| works(&row, family, true));
+fn connections_bypass_a_killed_relay() {
+    let Some(Scene { row, near }) = Scene::new("") else { return };
+    let running = BOTH.map(|family| check_connection(&row, family, true));
     near.kill();
     for family in BOTH {
-        works(&row, family, false);
+        check_connection(&row, family, false);
     }
     for (mut client, mut server) in running {
         assert!(is_reset(&mut client) && is_reset(&mut server));
     }
-    assert_ne!(rules(&row["near"]), Vec::<String>::new(), "what is to be removed?");
+    assert_ne!(rules(&row["near"]), Vec::<String>::new(), "the killed relay has left no rules");
     let report = row["near"].inside(|| said(ekiden().arg("doctor")));
     let report = String::from_utf8(report.out).expect("text");
     assert!(report.contains("ekiden rules remove"), "{report}");
     row["near"].inside(|| succeeds(ekiden().args(["rules", "remove"])));
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
     for family in BOTH {
-        works(&row, family, false);
+        check_connection(&row, family, false);
     }
 }
 
 #[test]
-fn a_new_start_takes_over_what_a_killed_one_left() {
-    let Some(Line { row, near }) = Line::new("") else { return };
+fn restart_takes_over_the_rules_of_a_killed_relay() {
+    let Some(Scene { row, near }) = Scene::new("") else { return };
     near.kill();
     let mut near = Station::start(&row["near"], &catching(""));
     for family in BOTH {
-        works(&row, family, true);
+        check_connection(&row, family, true);
     }
     near.relay.signal("TERM");
     assert_eq!(near.relay.exit_code(), Some(0));
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
 }
 
-/// Rules that are not the relay's stay: it is the gate that lets connections go by.
+/// Manual rules stay in place: the gate lets connections bypass the relay.
 #[test]
-fn while_it_drains_and_the_rules_stay() {
+fn connections_bypass_a_draining_relay_with_manual_rules() {
     let Some(row) = Row::new(NAMES) else { return };
     let site = site(&format!("[transparent]\nrules = \"manual\"\n[timeouts]\ndrain = \"1min\"\n{}", catching("")));
     row["near"].inside(|| succeeds(ekiden().args(["rules", "apply"]).arg("-c").arg(site.file())));
     let mut near = site.start(&row["near"]);
-    let running = BOTH.map(|family| works(&row, family, true));
+    let running = BOTH.map(|family| check_connection(&row, family, true));
     near.relay.signal("TERM");
     near.relay.next(|event| event["event"] == "draining");
-    drains(&row, &mut near, running);
+    check_drain(&row, &mut near, running);
     assert_ne!(rules(&row["near"]), Vec::<String>::new());
     for family in BOTH {
-        works(&row, family, false);
+        check_connection(&row, family, false);
     }
     row["near"].inside(|| succeeds(ekiden().args(["rules", "remove"])));
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
 }
 
-/// A packet that waits when the daemon is killed is sent again by its sender, and goes on.
+/// A packet that is held when the relay is killed is retransmitted by its sender, and passes.
 #[test]
-fn killed_while_a_packet_waits() {
-    let Some(Line { row, near }) = Line::new("[timeouts]\nhold = \"20s\"") else { return };
+fn held_packet_bypasses_a_killed_relay() {
+    let Some(Scene { row, near }) = Scene::new("[timeouts]\nhold = \"20s\"") else { return };
     row["server"].nft(ONLY_CLIENTS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
@@ -204,11 +204,11 @@ fn killed_while_a_packet_waits() {
     assert!(!is_cut(&server));
 }
 
-/// Connections that began without a relay go on without it when there is one.
+/// Connections that began without a relay continue without it after it has started.
 #[test]
-fn what_began_before() {
+fn connections_from_before_the_relay_stay_direct() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut before = BOTH.map(|family| works(&row, family, false));
+    let mut before = BOTH.map(|family| check_connection(&row, family, false));
     let near = Station::start(&row["near"], &catching(""));
     for (client, server) in &mut before {
         talk(client, server);
@@ -217,10 +217,10 @@ fn what_began_before() {
         exchange(client, server, 2_000_000, 2_000_000);
     }
     assert!(near.relay.sessions().is_empty());
-    works(&row, Family::V4, true);
+    check_connection(&row, Family::V4, true);
 }
 
-/// Programs that fail in the place of those of iptables.
+/// A folder with replacements of the iptables programs, which fail.
 fn without_iptables() -> Folder {
     let folder = Folder::new();
     for name in ["iptables", "ip6tables"] {
@@ -231,7 +231,7 @@ fn without_iptables() -> Folder {
     folder
 }
 
-/// nftables has no queue here, but iptables has.
+/// Whether nftables has a queue on this kernel.
 fn has_queue(host: &Host) -> bool {
     let rule = "table inet t { chain c { type filter hook prerouting priority 0; queue flags bypass to 1; }; }";
     let tried = host.inside(|| std::process::Command::new("nft").args(["-c", rule]).status());
@@ -239,7 +239,7 @@ fn has_queue(host: &Host) -> bool {
 }
 
 #[test]
-fn nothing_is_held_and_all_the_rest_works() {
+fn relaying_works_without_a_packet_queue() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };
     if has_queue(&row["near"]) {
         return skipped("this kernel's nftables has a queue, so there is always one");
@@ -257,7 +257,7 @@ fn nothing_is_held_and_all_the_rest_works() {
         let mut server = accept(&listener);
         talk(&mut client, &mut server);
         assert!(is_cut(&server));
-        // There is no way past the relay: the next one waits for a place.
+        // No connection can bypass the relay: the next one waits for a place.
         let mut waiting = row["client"].connect(address);
         near.next(|event| event["event"] == "accept_paused");
         drop((client, server));

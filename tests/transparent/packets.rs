@@ -1,4 +1,4 @@
-//! Losses, small MTUs and rewriting on the way: each section handles those of its own part of the path.
+//! Fragments, small MTUs and rewritten headers: each section handles those of its own part of the path.
 
 use crate::boxes::*;
 use crate::harness::*;
@@ -13,7 +13,7 @@ fn narrow(row: &Row, host: &str, next: &str, mtu: u32) {
     row[next].ip(&format!("link set left mtu {mtu}\n"));
 }
 
-/// A number that the kernel counts on a host.
+/// A counter of the kernel on a host, as nstat(8) shows it.
 fn counted(host: &Host, name: &str) -> u64 {
     let shown = host.run("nstat", &["-asz", name], "");
     let line = shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in {shown}"));
@@ -21,7 +21,7 @@ fn counted(host: &Host, name: &str) -> u64 {
 }
 
 /// A large transfer both ways over one box.
-fn carries(row: &Row, near: &mut Station, family: Family) {
+fn check_transfer(row: &Row, near: &mut Station, family: Family) {
     let (listener, address) = row.server(family);
     let client = row["client"].connect(address);
     let server = accept(&listener);
@@ -32,57 +32,57 @@ fn carries(row: &Row, near: &mut Station, family: Family) {
 }
 
 #[test]
-fn fragments_before_the_box() {
+fn fragments_on_the_client_side_are_reassembled() {
     let Some(row) = Row::new(&["client", "first", "second", "near", "server"]) else { return };
     narrow(&row, "first", "second", 600);
-    // Both ends let routers cut their packets.
+    // Both senders let routers fragment their packets.
     row["client"].set("ipv4/ip_no_pmtu_disc", "1");
     let mut near = Station::start(&row["near"], &catching(""));
-    carries(&row, &mut near, Family::V4);
+    check_transfer(&row, &mut near, Family::V4);
     assert!(counted(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
 }
 
 #[test]
-fn fragments_behind_the_box() {
+fn fragments_on_the_server_side_are_reassembled() {
     let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
     narrow(&row, "first", "second", 600);
     row["server"].set("ipv4/ip_no_pmtu_disc", "1");
     let mut near = Station::start(&row["near"], &catching(""));
-    carries(&row, &mut near, Family::V4);
+    check_transfer(&row, &mut near, Family::V4);
     assert!(counted(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
 }
 
-/// Routers answer to the address in the packets, which is not the box's: it has to hear them all the same.
+/// Routers send ICMP to the source address of the packets, which is not the box's. The box handles these messages all the same.
 #[test]
-fn a_narrow_link_is_discovered_on_either_side() {
+fn path_mtu_is_discovered_on_either_side() {
     for names in [&["client", "first", "second", "near", "server"], &["client", "near", "first", "second", "server"]] {
         let Some(row) = Row::new(names) else { return };
         narrow(&row, "first", "second", 1300);
         row["near"].set("ipv4/tcp_mtu_probing", "0");
         let mut near = Station::start(&row["near"], &catching(""));
-        for (family, asked) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
-            carries(&row, &mut near, family);
-            let told = counted(&row["first"], asked) + counted(&row["second"], asked);
-            assert!(told > 0, "nobody was told that the link is narrow");
+        for (family, counter) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
+            check_transfer(&row, &mut near, family);
+            let reported = counted(&row["first"], counter) + counted(&row["second"], counter);
+            assert!(reported > 0, "no router has reported the narrow link");
         }
     }
 }
 
 /// Like the test above, for connections that bypass: the relay ignores the ICMP messages of routers to clients.
 #[test]
-fn a_narrow_link_is_discovered_by_those_that_go_by() {
+fn path_mtu_is_discovered_by_bypassing_connections() {
     let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
     narrow(&row, "first", "second", 1280);
-    // Larger segments than the link takes, so that there is something to say.
+    // Segments are larger than the MTU of the link, so that its router reports them.
     row["server"].set("ipv4/tcp_mtu_probing", "0");
     let near = Station::start(&row["near"], &format!("[limits]\nsessions = 1\n{}", catching("")));
     let (listener, address) = row.server(Family::V6);
     let _first = (row["client"].connect(address), accept(&listener));
-    for (family, asked) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
+    for (family, counter) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
         let (listener, address) = row.server(family);
         let client = row["client"].connect(address);
         exchange(client, accept(&listener), 3 * MEBI, 3 * MEBI);
-        assert!(counted(&row["first"], asked) > 0, "nobody was told that the link is narrow");
+        assert!(counted(&row["first"], counter) > 0, "no router has reported the narrow link");
         row["client"].run("ping", &["-c", "1", "-W", "5", &address.ip().to_string()], "");
     }
     assert_eq!(near.relay.sessions().len(), 1);
@@ -90,7 +90,7 @@ fn a_narrow_link_is_discovered_by_those_that_go_by() {
 
 /// A router that rewrites the MSS, on either side.
 #[test]
-fn segments_are_clamped_on_either_side() {
+fn mss_clamping_is_respected_on_either_side() {
     const CLAMP: &str = "table inet clamp { chain forward { type filter hook forward priority 0; \
         tcp flags & syn == syn tcp option maxseg size set 700; }; }";
     for names in [&["client", "first", "near", "server"], &["client", "near", "first", "server"]] {
@@ -113,8 +113,8 @@ fn segments_are_clamped_on_either_side() {
 
 /// Each section negotiates ECN by the settings of its own ends (RFC 3168).
 #[test]
-fn congestion_notification_is_each_section_s_own() {
-    // Every packet that may be marked has met a queue that was long.
+fn ecn_is_negotiated_separately_by_each_section() {
+    // Marks every packet that permits it, like a router with a long queue.
     const MARKS: &str = "table inet marks { chain forward { type filter hook forward priority 0; \
         ip ecn ect0 ip ecn set ce; ip6 ecn ect0 ip6 ecn set ce; }; }";
     let Some(row) = Row::new(&["client", "first", "near", "server"]) else { return };
@@ -145,21 +145,21 @@ fn no_connections(host: &Host) -> Option<()> {
     host.run("ss", &["-Htino", "state", "established"], "").is_empty().then_some(())
 }
 
-/// A box whose kernel drops packets that come from where it would not send (RFC 3704), as distributions set it.
+/// A box whose kernel drops packets from interfaces that are not on the route back (RFC 3704), as distributions set it.
 #[test]
-fn a_box_that_filters_by_reverse_path() {
+fn relaying_works_with_reverse_path_filtering() {
     for filter in ["1", "2"] {
         let Some(row) = Row::new(&["client", "near", "server"]) else { return };
         row["near"].set("ipv4/conf/all/rp_filter", filter);
         row["near"].set("ipv4/conf/lo/rp_filter", filter);
         let mut near = Station::start(&row["near"], &catching(""));
-        carries(&row, &mut near, Family::V4);
+        check_transfer(&row, &mut near, Family::V4);
     }
 }
 
 /// Relayed connections take no entry in the box's conntrack table.
 #[test]
-fn connections_are_not_tracked() {
+fn relayed_connections_take_no_conntrack_entry() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };
     // Makes the kernel track everything.
     row["near"]

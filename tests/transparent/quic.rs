@@ -1,4 +1,4 @@
-//! QUIC beside a pair of relays: UDP packets to port 443 pass or are refused, as `quic` of the listeners says.
+//! QUIC beside a pair of relays: UDP packets to port 443 pass or are refused, as `quic` of the listeners sets.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -41,7 +41,7 @@ fn assert_refused(row: &Row) {
 }
 
 #[test]
-fn datagrams_go_through_a_pair_that_lets_them_pass() {
+fn datagrams_pass_by_default_and_with_quic_pass() {
     for listener in ["", "quic = \"pass\""] {
         let Some(pair) = Pair::new(Far::Transparent, Told { listener, ..Told::default() }) else { return };
         assert_passes(&pair.row);
@@ -52,7 +52,7 @@ fn datagrams_go_through_a_pair_that_lets_them_pass() {
 }
 
 #[test]
-fn datagrams_are_refused_while_the_relay_runs_and_pass_afterwards() {
+fn datagrams_are_refused_only_while_the_relay_runs() {
     let listener = "quic = \"refuse\"";
     let Some(mut pair) = Pair::new(Far::Transparent, Told { listener, ..Told::default() }) else { return };
     assert_refused(&pair.row);
@@ -70,7 +70,7 @@ fn datagrams_are_refused_while_the_relay_runs_and_pass_afterwards() {
     assert_passes(&pair.row);
 }
 
-/// The next relay replaces the rules of one that was killed, also by rules that let QUIC pass.
+/// The next relay replaces the rules of a killed relay, also by rules that let QUIC pass.
 #[test]
 fn rules_of_a_killed_relay_are_replaced() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };

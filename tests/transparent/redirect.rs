@@ -1,4 +1,4 @@
-//! Connections that are caught by address translation: those routed through a box, and those of its own programs.
+//! Connections that are intercepted by address translation: those routed through a box, and those of its own programs.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ fn connect(row: &Row, host: &str, listener: &TcpListener, address: SocketAddr) -
 }
 
 #[test]
-fn what_is_routed_through_the_box() {
+fn routed_connections_are_redirected() {
     for (more, kept) in [("", false), ("keep_client_address = true", true)] {
         let Some(row) = Row::new(NAMES) else { return };
         let mut near = Station::start(&row["near"], &redirecting("left", more));
@@ -43,20 +43,20 @@ fn what_is_routed_through_the_box() {
 }
 
 #[test]
-fn what_the_box_s_own_programs_send() {
+fn connections_of_local_programs_are_redirected() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &redirecting("lo", ""));
     for family in BOTH {
         let (listener, server_address) = row.server(family);
         let (mut client, mut server) = connect(&row, "near", &listener, server_address);
         talk(&mut client, &mut server);
-        // Its own dials would be caught, too, if it did not know them.
+        // The relay's own connections are not redirected again.
         assert_eq!(near.relay.sessions().len(), 1);
         exchange(client, server, 2_000_000, 3_000_000);
         let closed = near.relay.closed();
         assert_eq!(closed["end"], "finished", "{closed}");
         assert_eq!(closed["target"], server_address.to_string(), "{closed}");
-        // Others are not caught.
+        // Connections of other hosts are not redirected.
         let (mut client, mut server) = connect(&row, "client", &listener, server_address);
         talk(&mut client, &mut server);
         assert!(!is_cut(&server));
@@ -64,20 +64,20 @@ fn what_the_box_s_own_programs_send() {
 }
 
 #[test]
-fn a_closed_port_refuses() {
+fn routed_connection_to_a_closed_port_is_refused() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &redirecting("left", ""));
     for family in BOTH {
         let address = SocketAddr::new(row.left("server", family), NOBODY);
-        let error = row["client"].try_connect(address).expect_err("nobody listens");
+        let error = row["client"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         assert_eq!(near.relay.closed()["end"], "refused");
     }
 }
 
-/// Their packets do not come in anywhere, and cannot wait.
+/// Packets of local programs arrive at no interface, so they cannot be held.
 #[test]
-fn a_closed_port_resets_the_box_s_own_programs() {
+fn local_connection_to_a_closed_port_is_reset() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &redirecting("lo", ""));
     for family in BOTH {
@@ -90,13 +90,13 @@ fn a_closed_port_resets_the_box_s_own_programs() {
 fn assert_rejected(row: &Row, host: &str, address: SocketAddr) {
     match row[host].try_connect(address) {
         Ok(mut client) => assert!(is_reset(&mut client), "{host}"),
-        // It was so quick that connect(2) has seen it.
+        // The reset has arrived before connect(2) returned.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{host}"),
     }
 }
 
 #[test]
-fn who_calls_the_listener_itself_is_turned_away() {
+fn direct_connection_to_the_redirect_listener_is_rejected() {
     for (host, interface) in [("client", "left"), ("near", "lo")] {
         let Some(row) = Row::new(NAMES) else { return };
         let mut near = Station::start(&row["near"], &redirecting(interface, ""));

@@ -1,4 +1,4 @@
-//! Upgrades of a relay that clients do not know of: the rules stay in force, and first packets get their verdicts.
+//! Upgrades of a transparent relay: the rules stay in force, and first packets get their verdicts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,19 +10,19 @@ use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
 
-/// A connection that was caught.
-fn caught(row: &Row, family: Family) -> (TcpStream, TcpStream) {
+/// Opens a connection, and checks that the relay intercepts it.
+fn connect_caught(row: &Row, family: Family) -> (TcpStream, TcpStream) {
     let (listener, address) = row.server(family);
     let mut client = row["client"].connect(address);
-    let mut server = taken(&listener, &mut client);
+    let mut server = accept_with_data(&listener, &mut client);
     talk(&mut client, &mut server);
-    assert!(is_cut(&server), "it went by without a relay");
+    assert!(is_cut(&server), "no relay in the path");
     (client, server)
 }
 
-/// The connection with the client's bytes. A first packet that waits during an upgrade is dialled for by both
-/// processes, and the connection of the old one is not handed over.
-fn taken(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
+/// Accepts the connection with the client's bytes. While a first packet is held during an upgrade, both processes dial
+/// the server, and the connection of the old process is not handed over.
+fn accept_with_data(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
     client.write_all(b"?").unwrap();
     listener.set_nonblocking(true).unwrap();
     let mut all = Vec::new();
@@ -31,20 +31,20 @@ fn taken(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
             server.set_nonblocking(true).unwrap();
             all.push(server);
         }
-        let taken = all.iter_mut().position(|server| server.read(&mut [0]).is_ok_and(|bytes| bytes > 0))?;
-        Some(all.swap_remove(taken))
+        let index = all.iter_mut().position(|server| server.read(&mut [0]).is_ok_and(|bytes| bytes > 0))?;
+        Some(all.swap_remove(index))
     }))
 }
 
 #[test]
-fn the_rules_stay_in_force_and_go_with_the_last_process() {
+fn rules_stay_during_upgrades_and_end_with_the_last_process() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &catching(""));
-    let mut running = BOTH.map(|family| caught(&row, family));
+    let mut running = BOTH.map(|family| connect_caught(&row, family));
     for _ in 0..2 {
         let upgraded = std::thread::scope(|scope| {
-            // All the time, until the other process serves, and a little longer.
-            let clients = || (0..20).for_each(|number| drop(caught(&row, BOTH[number % 2])));
+            // Clients connect until the other process serves, and a little longer.
+            let clients = || (0..20).for_each(|number| drop(connect_caught(&row, BOTH[number % 2])));
             let clients: [_; 4] = std::array::from_fn(|_| scope.spawn(clients));
             let serving = near.serves();
             signal(serving, "USR2");
@@ -62,7 +62,7 @@ fn the_rules_stay_in_force_and_go_with_the_last_process() {
     exchange(other.0, other.1, 2_000_000, 2_000_000);
     ended(before);
     for family in BOTH {
-        drop(caught(&row, family));
+        drop(connect_caught(&row, family));
     }
     let serving = near.serves();
     signal(serving, "TERM");
@@ -71,9 +71,9 @@ fn the_rules_stay_in_force_and_go_with_the_last_process() {
     assert!(!left.contains("ekiden"), "{left}");
 }
 
-/// The process before gives the verdict, and the other one has the connection.
+/// The old process gives the verdict, and the new process has the connection.
 #[test]
-fn a_first_packet_that_waits_is_not_lost() {
+fn held_first_packet_survives_an_upgrade() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &format!("[timeouts]\nhold = \"20s\"\n{}", catching("")));
     row["server"].nft(NO_FIRST_PACKETS);
@@ -84,12 +84,12 @@ fn a_first_packet_that_waits_is_not_lost() {
     near.relay.upgraded();
     row["server"].nft("delete table inet silence");
     let mut client = join(client).unwrap();
-    assert!(is_cut(&taken(&listener, &mut client)), "it went by without a relay");
+    assert!(is_cut(&accept_with_data(&listener, &mut client)), "no relay in the path");
 }
 
-/// The new process cannot have it all: rules and listeners are the old one's again.
+/// The new process cannot bind a listener: the old process keeps its rules and listeners.
 #[test]
-fn a_failed_upgrade_leaves_everything_as_it_was() {
+fn failed_upgrade_keeps_rules_and_listeners() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &catching(""));
     let _taken = row["near"].inside(|| TcpListener::bind("[::]:7009")).unwrap();
@@ -99,12 +99,12 @@ fn a_failed_upgrade_leaves_everything_as_it_was() {
     let failed = near.relay.next(|event| event["event"] == "upgrade_failed");
     assert!(failed["why"].as_str().unwrap().contains("cannot listen"), "{failed}");
     for family in BOTH {
-        drop(caught(&row, family));
+        drop(connect_caught(&row, family));
     }
     near.configure(&catching(""));
     near.relay.signal("USR2");
     near.relay.upgraded();
     for family in BOTH {
-        drop(caught(&row, family));
+        drop(connect_caught(&row, family));
     }
 }

@@ -52,7 +52,7 @@ fn apache(folder: &Folder) -> Command {
 }
 
 #[test]
-fn real_programs_notice_nothing() {
+fn curl_and_wget_download_from_nginx_and_apache() {
     if missing(&["curl", "wget", "nginx", "apache2"]) {
         return;
     }
@@ -80,7 +80,7 @@ fn real_programs_notice_nothing() {
 }
 
 #[test]
-fn hosts_reach_each_other_and_see_who_calls() {
+fn hosts_without_relays_connect_and_see_client_addresses() {
     let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };
     for family in BOTH {
         let (listener, address) = row.server(family);
@@ -88,6 +88,6 @@ fn hosts_reach_each_other_and_see_who_calls() {
         let mut server = accept(&listener);
         talk(&mut client, &mut server);
         assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-        assert!(!is_cut(&server), "{family:?}: nobody is between");
+        assert!(!is_cut(&server), "{family:?}: a relay is in the path");
     }
 }

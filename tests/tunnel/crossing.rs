@@ -16,8 +16,8 @@ fn hosts_reach_each_other_by_their_own_addresses() {
         for (from, to) in [("client", "server"), ("server", "client")] {
             let (mut client, mut server) = sites.connect(from, to, family);
             assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap(), "the client's own address");
-            cross(&mut client, &mut server);
-            cross(&mut server, &mut client);
+            check_transfer(&mut client, &mut server);
+            check_transfer(&mut server, &mut client);
             drop(client);
             assert_eq!(hear_out(&mut server), (Vec::new(), Ending::Clean));
             drop(server);
@@ -31,26 +31,26 @@ fn hosts_reach_each_other_by_their_own_addresses() {
 }
 
 #[test]
-fn what_is_closed_or_not_there_is_so_across_the_tunnel() {
+fn closed_ports_and_missing_hosts_are_reported_across_the_tunnel() {
     let Some(sites) = Sites::new("") else { return };
     for family in BOTH {
         let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
-        let error = sites.row["client"].try_connect(address).expect_err("nobody listens");
+        let error = sites.row["client"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        // The far box says so, by neighbour discovery.
-        let nobody = match family {
+        // The far box reports the missing host after a failed neighbour discovery.
+        let absent = match family {
             Family::V4 => "10.0.2.77:9",
             Family::V6 => "[fd00:0:0:2::77]:9",
         };
         let error =
-            sites.row["client"].try_connect(nobody.parse::<SocketAddr>().unwrap()).expect_err("nobody is there");
+            sites.row["client"].try_connect(absent.parse::<SocketAddr>().unwrap()).expect_err("no host is there");
         assert!([ErrorKind::HostUnreachable, ErrorKind::TimedOut].contains(&error.kind()), "{error}");
     }
 }
 
-/// Where clients are told "connected" before it is known, a closed port is a reset.
+/// In modes that confirm before the server has answered, a closed port is a reset.
 #[test]
-fn whoever_does_not_hold_says_it_later() {
+fn closed_port_without_hold_is_a_reset() {
     for connect in ["strict", "early"] {
         let Some(sites) = Sites::new(&format!("connect = \"{connect}\"")) else { return };
         for family in BOTH {
@@ -69,7 +69,7 @@ fn whoever_does_not_hold_says_it_later() {
 
 /// A box with strict reverse-path filtering that drops packets in conntrack state INVALID.
 #[test]
-fn a_strict_box_lets_a_tunnel_through() {
+fn tunnel_works_with_strict_rp_filter_and_conntrack() {
     let Some(row) = hosts(&BOTH) else { return };
     for host in ["left", "right"] {
         for interface in ["all", "default", "left", "right", "lo"] {
@@ -88,14 +88,14 @@ fn a_strict_box_lets_a_tunnel_through() {
         for from in ["client", "left"] {
             let (mut client, mut server) = sites.connect(from, "server", family);
             assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-            cross(&mut client, &mut server);
-            cross(&mut server, &mut client);
+            check_transfer(&mut client, &mut server);
+            check_transfer(&mut server, &mut client);
         }
     }
 }
 
 #[test]
-fn ends_travel_as_they_are() {
+fn fin_and_rst_cross_the_tunnel() {
     let Some(mut sites) = Sites::new("") else { return };
     for family in BOTH {
         let (mut client, mut server) = sites.connect("client", "server", family);
@@ -125,7 +125,7 @@ fn ends_travel_as_they_are() {
 }
 
 #[test]
-fn a_peer_that_stops_reading_stops_only_its_own() {
+fn stalled_receiver_blocks_only_its_own_connection() {
     let Some(sites) = Sites::new("") else { return };
     let (mut client, mut server) = sites.connect("client", "server", Family::V4);
     client.set_nonblocking(true).unwrap();
@@ -142,17 +142,17 @@ fn a_peer_that_stops_reading_stops_only_its_own() {
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(sent < 256 << 20, "a tunnel without a bound: {sent}");
-    let (mut other, mut its_server) = sites.connect("client", "server", Family::V4);
+    assert!(sent < 256 << 20, "no bound on the buffers of the tunnel: {sent}");
+    let (mut other, mut other_server) = sites.connect("client", "server", Family::V4);
     other.write_all(b"not held up").unwrap();
-    assert_eq!(read_exactly(&mut its_server, 11), b"not held up");
+    assert_eq!(read_exactly(&mut other_server, 11), b"not held up");
     client.set_nonblocking(false).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     let (heard, ending) = hear_out(&mut server);
     assert_eq!((heard.len(), ending), (sent, Ending::Clean));
 }
 
-/// As its users use it: a file from a web server at the other site, by its own address.
+/// A file from a web server at the other site, by the address of the server.
 #[test]
 fn curl_fetches_from_the_other_site() {
     if missing(&["curl"]) {
@@ -176,27 +176,27 @@ fn curl_fetches_from_the_other_site() {
 }
 
 #[test]
-fn a_box_reaches_the_other_site_too() {
+fn boxes_reach_hosts_of_the_other_site() {
     let Some(mut sites) = Sites::new("") else { return };
     for family in BOTH {
         for (from, to) in [("left", "server"), ("right", "client")] {
             let (mut client, mut server) = sites.connect(from, to, family);
             assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-            cross(&mut client, &mut server);
+            check_transfer(&mut client, &mut server);
             drop(server);
             assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Clean));
             drop(client);
             sites.closed();
         }
         let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
-        let error = sites.row["left"].try_connect(address).expect_err("nobody listens");
+        let error = sites.row["left"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 }
 
-/// Servers see an address of the box, which the operator chooses.
+/// Servers see the address of the box that `source` sets.
 #[test]
-fn their_address_is_what_is_wanted() {
+fn connections_of_the_box_use_the_configured_source() {
     let Some(row) = hosts(&BOTH) else { return };
     let mut texts = Texts::new(&row, "");
     texts.left += "source = \"10.0.0.2\"\n";

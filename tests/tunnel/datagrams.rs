@@ -22,13 +22,13 @@ fn sites(change: impl FnOnce(&mut Texts)) -> Option<Sites> {
 }
 
 #[test]
-fn pings_cross_both_ways() {
+fn pings_cross_in_both_directions() {
     let Some(mut sites) = sites(|_| ()) else { return };
     for family in BOTH {
         for (from, to) in [("client", "server"), ("server", "client")] {
             let address = sites.address(to, family);
-            reaches(&sites.row[from], address);
-            all_answered(&sites.boxes(), &sites.row[from], address, 20, &["-s", "1000"]);
+            wait_reachable(&sites.row[from], address);
+            check_answered(&sites.boxes(), &sites.row[from], address, 20, &["-s", "1000"]);
         }
     }
     // Every packet that one box has sent was received by the other: none is lost between them.
@@ -64,20 +64,20 @@ fn pings_cross_both_ways() {
 }
 
 #[test]
-fn one_that_can_dial_is_enough() {
-    let Some(mut sites) = sites(|texts| cannot_dial(&mut texts.right)) else { return };
+fn one_dialling_box_is_sufficient() {
+    let Some(mut sites) = sites(|texts| disable_dialling(&mut texts.right)) else { return };
     let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
-    assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
-    assert!(warned(&mut sites.right, "no lane by long").contains("refused"));
-    reaches(&sites.row["client"], server);
-    // The lane leads both ways.
-    all_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
+    assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "a ping without a lane was answered");
+    assert!(wait_warning(&mut sites.right, "no lane by long").contains("refused"));
+    wait_reachable(&sites.row["client"], server);
+    // The lane carries both directions.
+    check_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
     assert!(dropped(&sites.right, "tunnel", "no_lane") + dropped(&sites.right, "tunnel", "late") > 0);
     assert_eq!(lanes(&sites.right).iter().filter(|lane| lane["dialled"] == false).count(), 1);
 }
 
 #[test]
-fn a_box_that_knows_no_way_answers() {
+fn answer_only_box_uses_the_lane_of_the_other_box() {
     let only_answers = |texts: &mut Texts| {
         let (before, rest) = texts.right.split_once("[[route]]").unwrap();
         let (_, behind) = rest.split_once("[[listener]]").unwrap();
@@ -85,10 +85,10 @@ fn a_box_that_knows_no_way_answers() {
     };
     let Some(mut sites) = sites(only_answers) else { return };
     let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
-    assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
-    reaches(&sites.row["client"], server);
-    // The lane leads both ways.
-    all_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
+    assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "a ping without a lane was answered");
+    wait_reachable(&sites.row["client"], server);
+    // The lane carries both directions.
+    check_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
     let (mut near, mut far) = sites.connect("client", "server", Family::V4);
     talk(&mut near, &mut far);
     let refused = sites.row["server"].try_connect(SocketAddr::new(client, 9)).unwrap_err();
@@ -98,33 +98,33 @@ fn a_box_that_knows_no_way_answers() {
 }
 
 #[test]
-fn datagrams_of_every_length_come_back() {
+fn datagrams_of_all_lengths_cross_unchanged() {
     let Some(sites) = sites(|_| ()) else { return };
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
         let lengths: Vec<usize> = (1..1400).step_by(97).chain([1399, 1400]).collect();
-        echoes(&sites.row["client"], &echo, &lengths);
+        check_echoes(&sites.row["client"], &echo, &lengths);
         // In fragments, which are not reassembled on the way.
-        echoes(&sites.row["client"], &echo, &[1453, 1473, 2000, 4000, 9000]);
+        check_echoes(&sites.row["client"], &echo, &[1453, 1473, 2000, 4000, 9000]);
     }
 }
 
-/// Packets that are too long for the device are told so, and their senders adapt.
+/// Packets that are too long for the device cause ICMP errors, and their senders adapt.
 #[test]
-fn a_smaller_mtu_is_found_out() {
+fn smaller_tunnel_mtu_is_discovered() {
     let Some(row) = hosts(&BOTH) else { return };
     let mut texts = Texts::new(&row, "mtu = 1300");
     texts.left += "source = \"10.0.0.2\"\n";
     let sites = Sites::start(row, texts);
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
-        echoes(&sites.row["client"], &echo, &[100, 1272, 1400, 3000]);
+        check_echoes(&sites.row["client"], &echo, &[100, 1272, 1400, 3000]);
     }
 }
 
 /// Like traceroute(8), which finds the routers of a path.
 #[test]
-fn lifetimes_end_on_the_way() {
+fn ttl_expires_at_each_box() {
     let Some(sites) = sites(|texts| {
         texts.left += "source = \"10.0.0.2\"\n";
         texts.right += "source = \"10.0.2.1\"\n";
@@ -132,42 +132,42 @@ fn lifetimes_end_on_the_way() {
         return;
     };
     let server = sites.address("server", Family::V4);
-    reaches(&sites.row["client"], server);
+    wait_reachable(&sites.row["client"], server);
     let server = server.to_string();
     for (lifetime, who) in [("1", "From 10.0.0.2 "), ("2", "From 10.0.2.1 "), ("3", "from 10.0.2.2")] {
         let arguments = ["-n", "-c", "1", "-W", "1", "-t", lifetime, &server];
-        let answered = || said(&sites.row["client"], "ping", &arguments).contains(who).then_some(());
+        let answered = || stdout_of(&sites.row["client"], "ping", &arguments).contains(who).then_some(());
         eventually(&format!("{who:?} after {lifetime} hops"), answered);
     }
 }
 
 #[test]
-fn who_is_not_who_he_says_is_dropped_and_counted() {
+fn spoofed_source_is_dropped_and_counted() {
     let Some(sites) = sites(|_| ()) else { return };
     let server = sites.address("server", Family::V4);
-    reaches(&sites.row["client"], server);
+    wait_reachable(&sites.row["client"], server);
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
     let forged = Ping { host: &sites.row["client"], address: server, more: &["-I", "10.9.9.9"] };
-    all_dropped(&sites.boxes(), &forged, &sites.right, "section", "spoofed", 3);
-    // The lane goes on.
-    all_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
+    check_dropped(&sites.boxes(), &forged, &sites.right, "section", "spoofed", 3);
+    // The lane still works.
+    check_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
 }
 
 #[test]
-fn destinations_that_the_far_side_forbids_are_not_reached() {
+fn destinations_denied_by_the_far_side_are_dropped() {
     let Some(sites) = sites(|texts| {
         texts.right = texts.right.replace("allow_private = true", "allow_private = true\ndeny = [\"10.0.2.2\"]");
     }) else {
         return;
     };
     let right = sites.row.right("right", Family::V4);
-    reaches(&sites.row["client"], right);
+    wait_reachable(&sites.row["client"], right);
     let denied = Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &[] };
-    all_dropped(&sites.boxes(), &denied, &sites.right, "section", "denied", 3);
+    check_dropped(&sites.boxes(), &denied, &sites.right, "section", "denied", 3);
 }
 
 #[test]
-fn a_far_side_without_a_tunnel_says_so() {
+fn missing_tunnel_at_the_far_side_is_reported() {
     let Some(mut sites) = sites(|texts| {
         let (before, _) = texts.right.split_once("[[listener]]\nname = \"tunnel\"").unwrap();
         texts.right = before.to_owned();
@@ -175,17 +175,17 @@ fn a_far_side_without_a_tunnel_says_so() {
         return;
     };
     assert_eq!(pings(&sites.row["client"], sites.address("server", Family::V4), 5, &[]), 0);
-    let told = warned(&mut sites.left, "no lane by long");
-    assert!(told.contains("has no tunnel") && told.contains("other"), "{told}");
+    let warning = wait_warning(&mut sites.left, "no lane by long");
+    assert!(warning.contains("has no tunnel") && warning.contains("other"), "{warning}");
     let closed = sites.right.relay.closed();
     assert_eq!(closed["end"], "unreachable");
     assert!(closed["detail"].as_str().unwrap().contains("kind = \"tun\""), "{closed}");
 }
 
-/// Packets from a device go to another relay, or nowhere. The relay in the middle is responsible for the addresses of
-/// the site behind it: its own `from=` at the far side lists them, and it binds them to the site.
+/// The middle relay forwards packets to another relay only. Its `from=` at the far side lists the addresses of the site
+/// behind it, and its own peers file binds these addresses to the site.
 #[test]
-fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
+fn middle_relay_forwards_packets_and_applies_its_rules() {
     let Some(row) = hosts(&BOTH) else { return };
     let (mut texts, middle, folder) = (Texts::new(&row, ""), Key::new(), Folder::new());
     let line = |name: &str| texts.left.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
@@ -204,7 +204,7 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
             middle.file
         )
     };
-    // The far side knows the middle one only.
+    // The far side admits the middle relay only.
     let peers_of_right = texts.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
     std::fs::write(
         peers_of_right.split('"').nth(1).unwrap(),
@@ -221,18 +221,18 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     let sites = Sites::start(row, texts);
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
-        echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
+        check_echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
     }
-    // Its rules are for packets, too.
+    // The rules of the middle relay apply to packets, too.
     let boxes = [&sites.left, &station, &sites.right];
     let denied = Ping { host: &sites.row["client"], address: sites.row.right("right", Family::V4), more: &[] };
-    all_dropped(&boxes, &denied, &station, "section", "denied", 3);
+    check_dropped(&boxes, &denied, &station, "section", "denied", 3);
     assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
-    // And so are the networks of its peers.
+    // So do the networks of its peers.
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
     let forged =
         Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &["-I", "10.9.9.9"] };
-    all_dropped(&boxes, &forged, &station, "section", "wrong_peer", 3);
+    check_dropped(&boxes, &forged, &station, "section", "wrong_peer", 3);
     drop(sites);
     let closed = station.relay.closed();
     assert!(closed["bytes_up"].as_u64() > Some(10_000) && closed["bytes_down"].as_u64() > Some(10_000), "{closed}");

@@ -18,7 +18,7 @@ fn sites() -> Option<Sites> {
 
 /// A link of 20 Mbit/s, and a sender of many times that rate.
 #[test]
-fn a_flood_is_dropped_and_leaves_nothing_behind() {
+fn flood_is_dropped_and_leaves_no_queue_or_memory() {
     let Some(mut sites) = sites() else { return };
     sites.row["left"].run(
         "tc",
@@ -26,16 +26,16 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
         "",
     );
     let server = sites.address("server", Family::V4);
-    reaches(&sites.row["client"], server);
+    wait_reachable(&sites.row["client"], server);
     let before = sites.left.relay.resident_kib();
     let sink = sites.row["server"].inside(|| UdpSocket::bind((server, 0))).unwrap();
     let to = sink.local_addr().unwrap();
     let flooder = sites.row["client"].inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     let done = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&done);
+    let stopped = Arc::clone(&done);
     let flood = std::thread::spawn(move || {
         let mut sent = 0_u64;
-        while !told.load(Ordering::Relaxed) {
+        while !stopped.load(Ordering::Relaxed) {
             sent += u64::from(flooder.send_to(&[7; 1200], to).is_ok());
             // Many times the rate of the link suffices, and leaves the boxes a processor.
             if sent.is_multiple_of(64) {
@@ -50,17 +50,17 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
         assert!(unsent <= MOST_UNSENT, "{unsent} bytes wait in the kernel");
         (lost(&sites) > 200).then_some(())
     });
-    // Beside it sessions go on.
+    // Sessions continue during the flood.
     let (mut client, mut far) = sites.connect("client", "server", Family::V4);
-    cross(&mut client, &mut far);
+    check_transfer(&mut client, &mut far);
     let grown = sites.left.relay.resident_kib().saturating_sub(before);
     done.store(true, Ordering::Relaxed);
     let sent = join(flood);
     let over = Instant::now();
-    reaches(&sites.row["client"], server);
+    wait_reachable(&sites.row["client"], server);
     let back = over.elapsed();
-    assert!(back < Duration::from_secs(5), "{back:?} until a ping came through");
-    all_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
+    assert!(back < Duration::from_secs(5), "{back:?} until a ping was answered");
+    check_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
     for station in sites.boxes() {
         assert!(lanes(station).iter().all(|lane| lane["waiting"] == 0), "{:?}", lanes(station));
     }
@@ -88,38 +88,38 @@ fn lost(sites: &Sites) -> u64 {
 }
 
 #[test]
-fn a_lane_comes_back_when_the_far_box_does() {
+fn lane_recovers_when_the_far_box_restarts() {
     let Some(sites) = sites() else { return };
     let Sites { row, mut left, right, .. } = sites;
     let server = row.left("server", Family::V4);
-    reaches(&row["client"], server);
+    wait_reachable(&row["client"], server);
     let site = right.kill();
     assert_eq!(pings(&row["client"], server, 50, &[]), 0);
-    warned(&mut left, "no lane by long");
+    wait_warning(&mut left, "no lane by long");
     assert!(dropped(&left, "tunnel", "no_lane") > 0);
     let right = site.start(&row["right"]);
-    reaches(&row["client"], server);
-    warned(&mut left, "the lane by long is there again");
-    all_answered(&[&left, &right], &row["client"], server, 20, &[]);
+    wait_reachable(&row["client"], server);
+    wait_warning(&mut left, "the lane by long is there again");
+    check_answered(&[&left, &right], &row["client"], server, 20, &[]);
     left.relay.signal("TERM");
     let more = left.relay.rest().into_iter().filter(|event| event["event"] == "warning").count();
-    assert_eq!(more, 0, "one warning when it begins, and one when it ends");
+    assert_eq!(more, 0, "more than one warning for the loss and one for the recovery");
 }
 
 /// A record that was changed ends the lane, and the log says why; the next packet makes another one.
 #[test]
-fn a_lane_ends_with_a_record_that_was_changed() {
+fn altered_record_ends_the_lane_and_is_logged() {
     for way in [Way::Up, Way::Down] {
         if missing(&["ping"]) {
             return;
         }
         let Some(row) = hosts(&BOTH) else { return };
         let mut texts = Texts::new(&row, "");
-        // Nor does anything go by a lane of the other side's making.
-        cannot_dial(&mut texts.right);
+        // The other side dials no lane.
+        disable_dialling(&mut texts.right);
         let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
         let once = Arc::new(AtomicBool::new(true));
-        let is_to_come = Arc::clone(&once);
+        let pending = Arc::clone(&once);
         let middle = row["left"].inside(|| {
             between(at, Framed::Encrypted, move |mut frame| {
                 if frame.way == way && frame.number == 6 && once.swap(false, Ordering::Relaxed) {
@@ -131,20 +131,20 @@ fn a_lane_ends_with_a_record_that_was_changed() {
         texts.left = texts.left.replacen(&format!("{at}"), &format!("{middle}"), 1);
         let mut sites = Sites::start(row, texts);
         let server = sites.address("server", Family::V4);
-        reaches(&sites.row["client"], server);
+        wait_reachable(&sites.row["client"], server);
         eventually("that record", || {
             pings(&sites.row["client"], server, 10, &[]);
-            (!is_to_come.load(Ordering::Relaxed)).then_some(())
+            (!pending.load(Ordering::Relaxed)).then_some(())
         });
-        let told = warned(&mut sites.left, "no lane by long");
+        let log = wait_warning(&mut sites.left, "no lane by long");
         let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["target"].is_null());
         match way {
             Way::Up => {
-                assert!(closed["end"] == "altered" && told.contains("its connection is broken"), "{closed}, {told}")
+                assert!(closed["end"] == "altered" && log.contains("its connection is broken"), "{closed}, {log}")
             }
-            Way::Down => assert!(told.contains("a record that does not belong here"), "{told}"),
+            Way::Down => assert!(log.contains("a record that does not belong here"), "{log}"),
         }
-        reaches(&sites.row["client"], server);
-        warned(&mut sites.left, "there again");
+        wait_reachable(&sites.row["client"], server);
+        wait_warning(&mut sites.left, "there again");
     }
 }

@@ -94,12 +94,12 @@ impl Files {
         let (to_two, tun_two) = routed(VICTIM, "two", row.right("two", Family::V4), two);
         let text = format!("private_key = {:?}\n{to_one}{to_two}{}{tun_one}{tun_two}", hub.file, section(&peers));
         let files = Self { keys, folder, text };
-        files.lets_in("", "");
+        files.write_peers("", "");
         files
     }
 
     /// Writes the hub's peers file: the options in the lines of `one` and `two`.
-    fn lets_in(&self, one: &str, two: &str) {
+    fn write_peers(&self, one: &str, two: &str) {
         let [_, key_one, key_two] = &self.keys;
         self.folder.write("peers", format!("{} one {one}\n{} two {two}\n", key_one.public, key_two.public));
     }
@@ -136,7 +136,7 @@ impl Hub {
         }
         row["hub"].ip(&format!("address add {}/32 dev lo\naddress add {}/128 dev lo nodad\n", HUB[0], HUB[1]));
         let files = Files::new(&row, dials);
-        files.lets_in(peers[0], peers[1]);
+        files.write_peers(peers[0], peers[1]);
         let hub = Station::start(&row["hub"], &files.text);
         let site = |name: &str, hub_at| Station::start(&row[name], &files.site(name, hub_at, dials));
         let one = site("one", row.right("hub", Family::V4));
@@ -163,12 +163,12 @@ impl Hub {
         lanes(&self.hub).iter().filter(by).map(|lane| lane["packets_received"].as_u64().unwrap()).sum()
     }
 
-    /// The attacker sends packets to the hub with the address of the victim, until so many have come there.
-    fn forges(&self, count: u64, family: Family) {
+    /// Sends packets from the attacker to the hub with the address of the victim, until `count` of them have arrived.
+    fn send_forged(&self, count: u64, family: Family) {
         let hub = hub(family);
         let socket = bound(&self.row["attacker"], self.address("victim", family));
         for _ in 0..count {
-            accounted("a forged packet at the hub", &self.boxes(), || {
+            retry_if_late("a forged packet at the hub", &self.boxes(), || {
                 let before = self.received("one");
                 socket.send_to(b"forged", (hub, 9)).unwrap();
                 move || (self.received("one") > before).then_some(())
@@ -176,21 +176,21 @@ impl Hub {
         }
     }
 
-    /// Every ping from this host to the hub is answered.
-    fn reaches(&self, host: &str, family: Family) {
+    /// Checks that every ping from this host to the hub is answered.
+    fn check_reaches_hub(&self, host: &str, family: Family) {
         let (from, hub) = (self.address(host, family).to_string(), hub(family));
-        all_answered(&self.boxes(), &self.row[host], hub, 5, &["-I", &from]);
+        check_answered(&self.boxes(), &self.row[host], hub, 5, &["-I", &from]);
     }
 
-    /// Every ping from the hub to this host is answered.
+    /// Checks that every ping from the hub to this host is answered.
     fn check_reached(&self, host: &str, family: Family) {
         let (address, from) = (self.address(host, family), hub(family).to_string());
-        all_answered(&self.boxes(), &self.row["hub"], address, 5, &["-I", &from]);
+        check_answered(&self.boxes(), &self.row["hub"], address, 5, &["-I", &from]);
     }
 
     /// Checks that the hub drops three forged packets, for the `number`th time, and that the victim is still reached.
     fn check_forgery(&self, number: u64, family: Family) {
-        self.forges(3, family);
+        self.send_forged(3, family);
         self.check_reached("victim", family);
         assert_eq!(self.forged(), number * 3);
     }
@@ -201,20 +201,20 @@ impl Hub {
     }
 }
 
-/// A single packet with the address of a host of the other site sufficed: the hub sent that host's packets to the
-/// attacker.
+/// Regression: after a single packet with the address of a host of the other site, the hub sent that host's packets to
+/// the attacker.
 #[test]
-fn a_forged_source_takes_no_traffic_away() {
+fn forged_source_does_not_divert_traffic() {
     let Some(sites) = Hub::new(Dials::All, ["", ""]) else { return };
     for (number, family) in (1..).zip(BOTH) {
         for host in ["attacker", "victim"] {
-            sites.reaches(host, family);
+            sites.check_reaches_hub(host, family);
             sites.check_reached(host, family);
         }
         sites.check_forgery(number, family);
         sites.check_reached("attacker", family);
     }
-    // The drops are shown with the lane that the packets came by.
+    // The drops are shown with the lane of the packets.
     let shown: Vec<_> =
         lanes(&sites.hub).into_iter().filter(|lane| !lane["dropped_for"]["wrong_peer"].is_null()).collect();
     assert!(shown.iter().all(|lane| lane["by"] == "one" || lane["by"] == "to-one"), "{shown:?}");
@@ -228,36 +228,36 @@ fn a_forged_source_takes_no_traffic_away() {
     assert!(table.contains("DROPPED FOR") && table.contains("wrong_peer "), "{table}");
 }
 
-/// The same by the lanes that the hub has dialled: the far relay sends from the networks of that path only.
+/// The same for lanes that the hub has dialled: the far relay sends from the networks of that path only.
 #[test]
-fn answers_are_no_way_in_for_forged_sources() {
+fn forged_sources_are_dropped_on_dialled_lanes() {
     let Some(sites) = Hub::new(Dials::OnlyHub, ["", ""]) else { return };
     for (number, family) in (1..).zip(BOTH) {
         for host in ["attacker", "victim"] {
             sites.check_reached(host, family);
-            sites.reaches(host, family);
+            sites.check_reaches_hub(host, family);
         }
         sites.check_forgery(number, family);
-        assert_eq!(dropped(&sites.hub, "one", "wrong_peer"), number * 3, "the listener of the lane that was dialled");
+        assert_eq!(dropped(&sites.hub, "one", "wrong_peer"), number * 3, "drops at the listener of the dialled lane");
     }
 }
 
 /// Where the hub has no route to the sites, `from=` says which network belongs to which peer; a reload changes that for running lanes.
 #[test]
-fn without_routes_the_file_of_peers_binds_networks() {
+fn peers_file_binds_networks_without_routes() {
     let (of_one, of_two) = (networks(&BOTH, ATTACKER).join(","), networks(&BOTH, VICTIM).join(","));
     let (one, two) = (format!("from={of_one}"), format!("from={of_two}"));
     let Some(mut sites) = Hub::new(Dials::OnlySites, [&one, &two]) else { return };
     for (number, family) in (1..).zip(BOTH) {
         for host in ["attacker", "victim"] {
-            sites.reaches(host, family);
+            sites.check_reaches_hub(host, family);
             sites.check_reached(host, family);
         }
         sites.check_forgery(number, family);
     }
     let lanes_before = lanes(&sites.hub).len();
     let text = sites.files.text.clone();
-    sites.files.lets_in(&one, "from=192.0.2.0/24");
+    sites.files.write_peers(&one, "from=192.0.2.0/24");
     sites.hub.reload(&text);
     let (hub, victim) = (hub(Family::V4), sites.address("victim", Family::V4));
     // Addresses that were learnt before the reload are not used, and no more are learnt.
@@ -266,28 +266,28 @@ fn without_routes_the_file_of_peers_binds_networks() {
     socket.send_to(b"question", (victim, 9)).unwrap();
     eventually("the drop", || (dropped(&sites.hub, "two", "no_lane") == unreached + 1).then_some(()));
     let socket = bound(&sites.row["victim"], victim);
-    accounted("a packet that is dropped at the hub", &sites.boxes(), || {
+    retry_if_late("a packet that is dropped at the hub", &sites.boxes(), || {
         let before = sites.forged();
         socket.send_to(b"question", (hub, 9)).unwrap();
         let sites = &sites;
         move || (sites.forged() == before + 1).then_some(())
     });
-    sites.files.lets_in(&one, &two);
+    sites.files.write_peers(&one, &two);
     sites.hub.reload(&text);
-    sites.reaches("victim", Family::V4);
+    sites.check_reaches_hub("victim", Family::V4);
     sites.check_reached("victim", Family::V4);
-    assert_eq!(lanes(&sites.hub).len(), lanes_before, "the lanes have gone on");
+    assert_eq!(lanes(&sites.hub).len(), lanes_before, "the reloads have changed the lanes");
 }
 
 /// Two peers, no routes and no `from=`: nothing says which of them a packet may come from, so neither may send.
 #[test]
-fn no_peer_may_send_from_an_unbound_network() {
+fn packets_from_an_unbound_network_are_dropped() {
     let Some(mut sites) = Hub::new(Dials::OnlySites, ["", ""]) else { return };
     let hub = hub(Family::V4);
     for (number, host) in (1..).zip(["victim", "attacker"]) {
         let socket = bound(&sites.row[host], sites.address(host, Family::V4));
         let before = sites.forged();
-        accounted("a drop", &sites.boxes(), || {
+        retry_if_late("a drop", &sites.boxes(), || {
             socket.send_to(b"question", (hub, 9)).unwrap();
             || (sites.forged() > before).then_some(())
         });
@@ -296,12 +296,12 @@ fn no_peer_may_send_from_an_unbound_network() {
     // `ekiden check` and the log warn the operator.
     let file = sites.files.folder.write("checked.toml", format!("version = 1\n{}", sites.files.text));
     let checked = ekiden().arg("check").arg(file).output().expect("ekiden runs");
-    let said = String::from_utf8(checked.stderr).unwrap();
-    assert!(checked.status.success(), "{said}");
+    let stderr = String::from_utf8(checked.stderr).unwrap();
+    assert!(checked.status.success(), "{stderr}");
     for net in [ATTACKER, VICTIM].into_iter().flat_map(|link| networks(&BOTH, link)) {
         let net: Network = net.parse().unwrap();
         let hint = format!("no peer may send packets from {net}, so only TCP crosses");
-        assert!(said.contains(&format!("hint: {hint}")), "{said}");
-        warned(&mut sites.hub, &hint);
+        assert!(stderr.contains(&format!("hint: {hint}")), "{stderr}");
+        wait_warning(&mut sites.hub, &hint);
     }
 }

@@ -14,11 +14,11 @@ use crate::harness::*;
 use crate::network::*;
 use crate::sites::*;
 
-/// How long a packet is waited for before another one is sent.
+/// How long a test waits for a packet before it sends another one.
 const SOON: Duration = Duration::from_millis(500);
 
 /// The output of a program, whether it succeeds or not.
-pub fn said(host: &Host, program: &str, arguments: &[&str]) -> String {
+pub fn stdout_of(host: &Host, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     let output = host.inside(|| command.output()).expect("the program runs");
@@ -29,29 +29,29 @@ pub fn said(host: &Host, program: &str, arguments: &[&str]) -> String {
 pub fn pings(host: &Host, address: IpAddr, count: usize, more: &[&str]) -> usize {
     let (count, address) = (count.to_string(), address.to_string());
     let arguments = [&["-n", "-i", "0.02", "-W", "1", "-c", &count], more, &[address.as_str()]].concat();
-    let text = said(host, "ping", &arguments);
+    let text = stdout_of(host, "ping", &arguments);
     let (_, rest) = text.split_once("transmitted, ").unwrap_or_else(|| panic!("ping {arguments:?}: {text}"));
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Pings until there is an answer: a lane has to be dialled first, and a packet may be lost.
-pub fn reaches(host: &Host, address: IpAddr) {
+/// Pings until there is an answer: the box has to dial a lane first, and a packet may be lost.
+pub fn wait_reachable(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
 /// Gets so many pings answered, one after the other, each with the timeout of a test. A lane drops packets that have
-/// waited for more than 100 ms, which happens on a busy machine; a lost ping has to be one that `boxes` have counted as
-/// late, and is sent again.
-pub fn all_answered(boxes: &[&Station], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
+/// waited for more than 100 ms, which happens on a busy machine. A ping that one of `boxes` has counted as late is sent
+/// again; any other lost ping fails the test.
+pub fn check_answered(boxes: &[&Station], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
     for number in 1..=count {
-        let what = &format!("ping {arguments:?}, number {number}");
-        accounted(what, boxes, || {
+        let label = &format!("ping {arguments:?}, number {number}");
+        retry_if_late(label, boxes, || {
             let mut ping = Ended::ping(host, &arguments);
             move || {
                 let status = ping.0.try_wait().unwrap()?;
-                assert!(status.success(), "{what}: {status}");
+                assert!(status.success(), "{label}: {status}");
                 Some(())
             }
         });
@@ -67,18 +67,18 @@ pub struct Ping<'a> {
 
 /// Sends `count` pings, none of which is answered: each is counted as dropped by this box, listener and reason, or as
 /// late by one of `boxes`.
-pub fn all_dropped(boxes: &[&Station], ping: &Ping<'_>, station: &Station, listener: &str, reason: &str, count: u64) {
+pub fn check_dropped(boxes: &[&Station], ping: &Ping<'_>, station: &Station, listener: &str, reason: &str, count: u64) {
     let Ping { host, address, more } = ping;
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &patience], *more, &[address.as_str()]].concat();
     let first = dropped(station, listener, reason);
     for number in 1..=count {
-        let what = &format!("drop number {number} of ping {arguments:?}, {reason}");
-        accounted(what, boxes, || {
+        let label = &format!("drop number {number} of ping {arguments:?}, {reason}");
+        retry_if_late(label, boxes, || {
             let mut ping = Ended::ping(host, &arguments);
             move || {
                 let ended = ping.0.try_wait().unwrap();
-                assert!(!ended.is_some_and(|status| status.success()), "{what}: it is answered");
+                assert!(!ended.is_some_and(|status| status.success()), "{label}: the ping is answered");
                 (dropped(station, listener, reason) == first + number).then_some(())
             }
         });
@@ -105,20 +105,20 @@ impl Drop for Ended {
     }
 }
 
-/// Sends a packet, and waits for its effect. Where one of the boxes has dropped it as late instead, and counted that,
-/// another one is sent.
-pub fn accounted<L: FnMut() -> Option<()>>(what: &str, boxes: &[&Station], mut send: impl FnMut() -> L) {
+/// Sends a packet, and waits for its effect. If one of the boxes has counted a packet as late instead, another packet is
+/// sent.
+pub fn retry_if_late<L: FnMut() -> Option<()>>(label: &str, boxes: &[&Station], mut send: impl FnMut() -> L) {
     let late = || boxes.iter().map(|station| dropped_for(station, "late")).sum::<u64>();
-    eventually(what, || {
+    eventually(label, || {
         let before = late();
         let mut look = send();
         let arrived = || look().map(|()| true).or_else(|| (late() > before).then_some(false));
-        eventually(what, arrived).then_some(())
+        eventually(label, arrived).then_some(())
     });
 }
 
-/// No relay is at this port, so the box cannot dial.
-pub fn cannot_dial(text: &mut String) {
+/// Replaces the port of the other relay by a port without a relay, so that the box cannot dial.
+pub fn disable_dialling(text: &mut String) {
     *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
     assert!(text.contains(":7999"));
 }
@@ -147,10 +147,10 @@ impl Echo {
         let socket = host.inside(|| UdpSocket::bind((ip, 0))).expect("a port");
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let (address, done) = (socket.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let told = Arc::clone(&done);
+        let stopped = Arc::clone(&done);
         let thread = std::thread::spawn(move || {
             let mut bytes = vec![0; 65_536];
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 if let Ok((count, from)) = socket.recv_from(&mut bytes) {
                     // Without room in the buffer the datagram is lost.
                     let _ = socket.send_to(&bytes[..count], from);
@@ -168,8 +168,8 @@ impl Drop for Echo {
     }
 }
 
-/// Sends datagrams of these lengths to an echo, each until it comes back as it went.
-pub fn echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
+/// Sends datagrams of these lengths to an echo, each until it returns unchanged.
+pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
     let any: SocketAddr = if echo.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
     let socket = host.inside(|| UdpSocket::bind(any)).expect("a port");
     socket.connect(echo.address).unwrap();
@@ -181,7 +181,7 @@ pub fn echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
             // EMSGSIZE, until the kernel has learned how long packets may be: ip(7), IP_MTU_DISCOVER.
             let _ = socket.send(&sent);
             let count = socket.recv(&mut got).ok()?;
-            // One of before, which was given up too early.
+            // An answer to an earlier datagram may arrive late.
             (got[..count] == sent).then_some(())
         });
     }
@@ -201,7 +201,7 @@ pub fn dropped_for(station: &Station, reason: &str) -> u64 {
     of_reason.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// The number behind this beginning of a line.
+/// The number after the prefix `line` of a line.
 pub fn metric(station: &Station, line: &str) -> u64 {
     let text = station.relay.ask("/metrics");
     let found = text.lines().find_map(|found| found.strip_prefix(line));
@@ -214,8 +214,8 @@ pub fn lanes(station: &Station) -> Vec<Value> {
     answer["lanes"].as_array().expect("a list").clone()
 }
 
-/// Waits for a warning that says this.
-pub fn warned(station: &mut Station, what: &str) -> String {
-    let says = |event: &Value| event["event"] == "warning" && event["message"].as_str().unwrap().contains(what);
-    station.relay.next(says)["message"].as_str().unwrap().to_owned()
+/// Waits for a warning that contains `text`.
+pub fn wait_warning(station: &mut Station, text: &str) -> String {
+    let is_wanted = |event: &Value| event["event"] == "warning" && event["message"].as_str().unwrap().contains(text);
+    station.relay.next(is_wanted)["message"].as_str().unwrap().to_owned()
 }

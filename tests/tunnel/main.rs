@@ -1,7 +1,7 @@
 //! A tunnel between two sites, in networks made for each test: hosts of one site reach those of the other by their own
 //! addresses, and sections carry the traffic between the two boxes.
 //!
-//! `sites` makes the two, `lanes` has the packets of tests; every other module is one question.
+//! `sites` makes the two, `lanes` has the packets of tests; every other module covers one topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "these tests use their own parts of it")]

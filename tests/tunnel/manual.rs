@@ -1,4 +1,4 @@
-//! docs/tunnel.md, followed to the letter.
+//! docs/tunnel.md, followed literally.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const MANUAL: &str = include_str!("../../docs/tunnel.md");
 fn filled(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
     let (_, block) = MANUAL.split_once("```toml\n").expect("a file");
     let (text, rest) = block.split_once("```").expect("its end");
-    assert!(!rest.contains("```toml"), "a file that nobody tries");
+    assert!(!rest.contains("```toml"), "the manual has a file without a test");
     let swapped =
         text.replace("site2.example", "10.0.1.{far}").replace("192.168.1.", "{here}").replace("192.168.2.", "{there}");
     let (here, there, far) = if site == 1 { ("10.0.0.", "10.0.2.", "2") } else { ("10.0.2.", "10.0.0.", "1") };
@@ -29,7 +29,7 @@ fn filled(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
 }
 
 #[test]
-fn what_the_manual_says_makes_a_tunnel() {
+fn tunnel_of_the_manual_works() {
     let Some(row) = hosts(&[Family::V4]) else { return };
     let (one, two) = (Key::new(), Key::new());
     let start = |host: &str, (own, other): (&Key, &Key), site: u8| {

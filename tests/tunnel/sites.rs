@@ -1,5 +1,5 @@
-//! Two sites and the long link between them: client - left - right - server. The box `left` stands before the client's
-//! network, `right` before the server's, and neither knows a route to the other's but its tunnel.
+//! Two sites and the long link between them: client - left - right - server. The box `left` is the router of the
+//! client's network, `right` of the server's, and the only route of each to the other network is its tunnel.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ pub struct Sites {
     pub texts: Texts,
 }
 
-/// How the boxes are configured.
+/// The configurations of the boxes.
 pub struct Texts {
     pub left: String,
     pub right: String,
@@ -38,7 +38,7 @@ pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 /// The device of each TUN interface and of each route into one, as ip(8) shows them.
-pub fn traces(host: &Host) -> Vec<String> {
+pub fn tunnel_devices(host: &Host) -> Vec<String> {
     let links = host.run("ip", &["-o", "link", "show", "type", "tun"], "");
     let links = links.lines().filter_map(|line| Some(line.split(": ").nth(1)?.to_owned()));
     let routes = ["-4", "-6"].map(|flag| host.run("ip", &[flag, "route", "show"], "")).concat();
@@ -48,8 +48,8 @@ pub fn traces(host: &Host) -> Vec<String> {
     links.chain(routes).collect()
 }
 
-/// Sends so much that windows open, and looks at every byte.
-pub fn cross(from: &mut TcpStream, to: &mut TcpStream) {
+/// Sends enough bytes for windows to open, and checks every byte.
+pub fn check_transfer(from: &mut TcpStream, to: &mut TcpStream) {
     let sent = pattern(2_000_000);
     let got = thread::scope(|scope| {
         scope.spawn(|| from.write_all(&sent).unwrap());
@@ -82,7 +82,7 @@ pub fn hosts(families: &'static [Family]) -> Option<Row> {
 }
 
 impl Texts {
-    /// Of boxes that call each other by the first family; `tun` are further lines of the tunnels' listeners.
+    /// For boxes that dial each other over the first family; `tun` are further lines of the tunnels' listeners.
     pub fn new(row: &Row, tun: &str) -> Self {
         let (left, right, folder) = (Key::new(), Key::new(), Folder::new());
         let of = |(own, link): (&Key, u8), (other, at): (&Key, SocketAddr), behind: u8| {
@@ -110,7 +110,7 @@ impl Texts {
 }
 
 impl Sites {
-    /// Starts them, where that is possible.
+    /// Starts the boxes where namespaces are permitted.
     pub fn new(tun: &str) -> Option<Self> {
         let row = hosts(&BOTH)?;
         let texts = Texts::new(&row, tun);

@@ -8,25 +8,25 @@ use crate::network::*;
 use crate::programs::*;
 use crate::sites::*;
 
-/// The message of a relay that cannot start. One that does is ended.
-fn fails(host: &Host, command: &mut Command) -> String {
+/// Runs a relay that cannot start, and returns its message. A relay that starts is ended.
+fn run_failing(host: &Host, command: &mut Command) -> String {
     let mut bounded = Command::new("timeout");
     bounded.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
-    let Output { status, stderr, .. } = host.inside(|| bounded.output()).expect("it runs");
-    let said = String::from_utf8(stderr).expect("text");
-    assert_eq!(status.code(), Some(1), "{said}");
-    said
+    let Output { status, stderr, .. } = host.inside(|| bounded.output()).expect("ekiden runs");
+    let text = String::from_utf8(stderr).expect("text");
+    assert_eq!(status.code(), Some(1), "{text}");
+    text
 }
 
 /// The relay of the left box.
-fn starting(row: &Row) -> (crate::boxes::Site, Texts) {
+fn left_site(row: &Row) -> (crate::boxes::Site, Texts) {
     let texts = Texts::new(row, "");
     (site(&texts.left), texts)
 }
 
 #[test]
-fn what_is_in_the_way_is_named_and_left_alone() {
-    for (prepare, says) in [
+fn conflicting_devices_and_routes_are_reported_and_kept() {
+    for (prepare, expected) in [
         ("tuntap add ekiden0 mode tun\n", "tunnel ekiden0: no such device can be made"),
         (
             "link add ekiden0 type veth peer name other\n",
@@ -43,9 +43,9 @@ fn what_is_in_the_way_is_named_and_left_alone() {
         let words: Vec<&str> = command.trim().split(' ').collect();
         row["left"].run("ip", &[&[family][..], &words].concat(), "");
         let before = row["left"].run("ip", &["-d", "address"], "") + &row["left"].run("ip", &["route"], "");
-        let (site, _texts) = starting(&row);
-        let said = fails(&row["left"], &mut site.command());
-        assert!(said.contains(says) && said.lines().count() == 1, "{prepare}: {said}");
+        let (site, _texts) = left_site(&row);
+        let text = run_failing(&row["left"], &mut site.command());
+        assert!(text.contains(expected) && text.lines().count() == 1, "{prepare}: {text}");
         let after = row["left"].run("ip", &["-d", "address"], "") + &row["left"].run("ip", &["route"], "");
         assert_eq!(before, after, "{prepare}");
         assert_eq!(row["left"].run("nft", &["list", "tables"], ""), "");
@@ -53,36 +53,36 @@ fn what_is_in_the_way_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_source_that_is_not_ours_is_told() {
+fn source_address_of_another_host_is_reported() {
     let Some(row) = hosts(&BOTH) else { return };
     let texts = Texts::new(&row, "source = \"10.0.9.9\"");
-    let said = fails(&row["left"], &mut site(&texts.left).command());
-    assert!(said.contains("no route to 10.0.2.0/24") && said.contains("is source an address of this host?"), "{said}");
-    assert_eq!(traces(&row["left"]), Vec::<String>::new());
+    let text = run_failing(&row["left"], &mut site(&texts.left).command());
+    assert!(text.contains("no route to 10.0.2.0/24") && text.contains("is source an address of this host?"), "{text}");
+    assert_eq!(tunnel_devices(&row["left"]), Vec::<String>::new());
 }
 
 #[test]
-fn a_host_without_devices_or_privilege_is_told_what_to_do() {
+fn missing_tun_or_privilege_is_reported_with_a_remedy() {
     if missing(&["unshare", "setpriv"]) {
         return;
     }
     let Some(row) = hosts(&BOTH) else { return };
-    let (site, _texts) = starting(&row);
+    let (site, _texts) = left_site(&row);
     let as_file = site.file();
     let mut hidden = Command::new("unshare");
     let script = "mount -t tmpfs none /dev/net && exec \"$0\" run -c \"$1\"";
     hidden.args(["-m", "sh", "-c", script]).arg(ekiden().get_program()).arg(&as_file);
-    let said = fails(&row["left"], &mut hidden);
-    assert!(said.contains("there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN"), "{said}");
+    let text = run_failing(&row["left"], &mut hidden);
+    assert!(text.contains("there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN"), "{text}");
     let mut powerless = Command::new("setpriv");
     powerless.args(["--bounding-set", "-net_admin"]).arg(ekiden().get_program()).arg("run").arg("-c").arg(&as_file);
-    let said = fails(&row["left"], &mut powerless);
-    assert!(said.contains("needs CAP_NET_ADMIN: run as root"), "{said}");
-    assert_eq!(traces(&row["left"]), Vec::<String>::new());
+    let text = run_failing(&row["left"], &mut powerless);
+    assert!(text.contains("needs CAP_NET_ADMIN: run as root"), "{text}");
+    assert_eq!(tunnel_devices(&row["left"]), Vec::<String>::new());
 }
 
 #[test]
-fn doctor_says_whether_there_can_be_tunnels() {
+fn doctor_reports_support_for_tunnels() {
     if missing(&["unshare"]) {
         return;
     }
@@ -90,7 +90,7 @@ fn doctor_says_whether_there_can_be_tunnels() {
     let report = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", script]).arg(ekiden().get_program());
-        String::from_utf8(sites.row["left"].inside(|| command.output()).expect("it runs").stdout).expect("text")
+        String::from_utf8(sites.row["left"].inside(|| command.output()).expect("ekiden runs").stdout).expect("text")
     };
     let healthy = report("exec \"$0\" doctor");
     for line in
@@ -105,10 +105,10 @@ fn doctor_says_whether_there_can_be_tunnels() {
     assert!(off.contains("hint  forwarding                   off: net.ipv4.ip_forward"), "{off}");
 }
 
-/// A target whose name resolves to an address behind the tunnel: dialling it from here would go through the tunnel, and
-/// if it were the next relay, for ever.
+/// A target whose name resolves to an address behind the tunnel: a dial from this box would go through the tunnel, and
+/// would never end if the target were the next relay.
 #[test]
-fn no_section_goes_into_its_own_tunnel() {
+fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
     let Some(row) = hosts(&BOTH) else { return };
     let (listener, address) = row.server(Family::V4);
     let mut texts = Texts::new(&row, "");
@@ -117,7 +117,7 @@ fn no_section_goes_into_its_own_tunnel() {
     let mut by_route =
         sites.row["left"].inside(|| socks5("10.0.0.2:1080".parse().unwrap(), address)).expect("by its route");
     talk(&mut by_route, &mut accept(&listener));
-    // As our own sockets are marked.
+    // The mark of sockets of the relay.
     let socket =
         sites.row["left"].inside(|| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)).unwrap();
     socket.set_mark(0xe102_0000).unwrap();
@@ -126,9 +126,9 @@ fn no_section_goes_into_its_own_tunnel() {
     assert_eq!(sites.left.relay.sessions().len(), 1);
 }
 
-/// A tunnel's sessions have no use for a way that leads back into it.
+/// A direct connection of a tunnel's session would lead back into the tunnel.
 #[test]
-fn a_path_that_is_direct_is_left_out() {
+fn direct_path_is_skipped_for_tunnel_sessions() {
     let Some(row) = hosts(&BOTH) else { return };
     let mut texts = Texts::new(&row, "");
     texts.left = texts.left.replace("path = [\"long\"]", "path = [\"direct\", \"long\"]");
@@ -141,9 +141,9 @@ fn a_path_that_is_direct_is_left_out() {
     }
 }
 
-/// A closed port of the other site is one; a host that this site closes to itself is unreachable.
+/// A destination that this site denies is reported as unreachable, not as refused.
 #[test]
-fn what_deny_takes_out_is_unreachable() {
+fn denied_destination_is_unreachable() {
     let Some(sites) = Sites::new("deny = [\"10.0.2.2:9\", \"[fd00:0:0:2::2]:9\"]") else { return };
     for family in BOTH {
         let address = std::net::SocketAddr::new(sites.row.left("server", family), 9);
@@ -152,7 +152,7 @@ fn what_deny_takes_out_is_unreachable() {
             assert_eq!(error.kind(), std::io::ErrorKind::HostUnreachable, "{from}");
         }
     }
-    // A first packet that is sent again is counted again.
+    // A retransmitted first packet is counted again.
     let unserved = sites.row["left"].counter("ekiden", "unserved");
-    assert!(unserved >= 4, "at once, not when they have gone round for long: {unserved}");
+    assert!(unserved >= 4, "not rejected at once: {unserved}");
 }

@@ -77,8 +77,8 @@ impl Client {
         assert_eq!(self.receive(header.len()), (header, [b"re:", payload].concat()));
     }
 
-    /// Sends until there is an answer, while another lane is opened.
-    pub fn echoes_again(&self, server: SocketAddr) {
+    /// Sends until there is an answer, while the relay opens another lane.
+    pub fn wait_echo(&self, server: SocketAddr) {
         self.udp.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         eventually("an answer", || {
             self.send(&header(server), b"again");

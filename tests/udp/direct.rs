@@ -12,7 +12,7 @@ use crate::relays::metric_sum;
 
 /// Both families at both sides of the relay, and several targets in one association.
 #[test]
-fn datagrams_reach_their_targets_and_the_answers_the_client() {
+fn datagrams_and_answers_are_relayed_for_both_families() {
     let (v4, v6) = (echo_server("127.0.0.1"), echo_server("::1"));
     for listener in ["auto://127.0.0.1:0", "socks://[::1]:0"] {
         let mut relay = Relay::listen(&[listener]);
@@ -70,7 +70,7 @@ fn access_rules_apply_to_datagrams() {
     let mut open = Relay::listen(&["auto://127.0.0.1:0?allow_private=false"]);
     let client = Client::new(open.address());
     client.send(&header(allowed), b"no");
-    // The address of a name is judged like any other.
+    // The rules apply to the address of a name, too.
     client.send(&name_header("localhost", allowed.port()), b"no");
     let denied = || metric_sum(&open, "ekiden_udp_datagrams_dropped_total", "reason=\"denied\"");
     eventually("both datagrams to be dropped", || (denied() == 2).then_some(()));
@@ -80,7 +80,7 @@ fn access_rules_apply_to_datagrams() {
 
 /// Connections take `direct` while the relay before it is unreachable. Datagrams would always take it.
 #[test]
-fn a_route_that_only_falls_back_to_direct_is_not_taken() {
+fn route_with_direct_only_as_fallback_drops_datagrams() {
     let (routed, server) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
     let folder = Folder::new();
     let text = format!(
@@ -99,7 +99,7 @@ fn a_route_that_only_falls_back_to_direct_is_not_taken() {
 
 /// Hosts other than the client, and hosts to which the client has not sent, are not part of an association.
 #[test]
-fn datagrams_of_strangers_are_dropped() {
+fn datagrams_of_other_hosts_and_ports_are_dropped() {
     let server = echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let client = Client::new(relay.address());
@@ -115,7 +115,7 @@ fn datagrams_of_strangers_are_dropped() {
 }
 
 #[test]
-fn only_servers_that_the_client_has_sent_to_may_answer() {
+fn only_hosts_that_the_client_has_sent_to_may_answer() {
     let server = socket("127.0.0.1".parse().unwrap());
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let client = Client::new(relay.address());
@@ -132,9 +132,9 @@ fn only_servers_that_the_client_has_sent_to_may_answer() {
     assert_closed(&relay.closed(), "finished", 5, 7, 1);
 }
 
-/// The client announces its port in the request, and other ports of its host stay out from the start.
+/// The client announces its port in the request, and datagrams of other ports of its host are dropped from the start.
 #[test]
-fn an_announced_port_is_the_clients() {
+fn only_the_announced_client_port_is_served() {
     let server = echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let udp = socket("127.0.0.1".parse().unwrap());
@@ -148,7 +148,7 @@ fn an_announced_port_is_the_clients() {
 }
 
 #[test]
-fn an_association_ends_with_its_connection_and_after_the_idle_time() {
+fn idle_association_ends_and_closes_its_sockets() {
     let folder = Folder::new();
     let text = "version = 1\n[timeouts]\nidle = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
     let file = folder.write("ekiden.toml", text);
@@ -165,9 +165,9 @@ fn an_association_ends_with_its_connection_and_after_the_idle_time() {
     eventually("the sockets to be closed", || (relay.descriptors() <= before).then_some(()));
 }
 
-/// Associations are off where others come in, and impossible where each route leads through a hop.
+/// Associations are off on listeners for other hosts, and impossible where each route leads through a foreign proxy.
 #[test]
-fn refusals_have_a_reply_and_a_reason() {
+fn refused_association_gets_a_reply_and_a_logged_reason() {
     for (arguments, detail) in [
         (vec!["-L", "auto://127.0.0.1:0?udp=false"], "UDP ASSOCIATE, and the listener has udp = false"),
         (vec!["-L", "auto://0.0.0.0:0?allow_open=true"], "UDP ASSOCIATE, and the listener has udp = false"),

@@ -17,7 +17,7 @@ use crate::harness::*;
 use crate::relays::*;
 
 /// Answers the hello of a relay.
-fn shake(section: &mut TcpStream, site: &PrivateKey, versions: Versions) -> Option<TransportKeys> {
+fn handshake(section: &mut TcpStream, site: &PrivateKey, versions: Versions) -> Option<TransportKeys> {
     let mut bytes = vec![0; Hello::HEADER_LENGTH];
     section.read_exact(&mut bytes).ok()?;
     let length = usize::from(u16::from_be_bytes([bytes[8], bytes[9]]));
@@ -42,17 +42,17 @@ fn private_key(site: &Site) -> PrivateKey {
     PrivateKey::from_file(&std::fs::read_to_string(&site.key.file).unwrap()).unwrap()
 }
 
-/// A relay of version 2, which must not be sent an OPEN that it would not understand.
+/// A relay of version 2. It must not get an OPEN of a later version.
 fn serve_older(site: &Site) -> std::net::SocketAddr {
     let key = private_key(site);
     serve(move |mut section| {
-        let Some(mut keys) = shake(&mut section, &key, Versions { oldest: 1, newest: 2 }) else { return };
+        let Some(mut keys) = handshake(&mut section, &key, Versions { oldest: 1, newest: 2 }) else { return };
         assert_eq!(read_open(&mut section, &mut keys.open), None);
     })
 }
 
 #[test]
-fn a_relay_of_version_2_is_a_refusal_with_a_reason() {
+fn version_2_relay_is_refused_with_a_reason() {
     let (old, home) = (Site::new(), Site::new());
     let table = old.table_at(serve_older(&old), "old", "");
     let mut relay = home.home(&(table + &everything_by("way", &["old".to_owned()])), AUTO);
@@ -65,7 +65,7 @@ fn a_relay_of_version_2_is_a_refusal_with_a_reason() {
 }
 
 #[test]
-fn a_relay_of_version_2_behind_another_relay_is_a_refusal_with_a_reason() {
+fn version_2_relay_behind_a_relay_is_refused_with_a_reason() {
     let (old, middle, home) = (Site::new(), Site::new(), Site::new());
     let address = serve_older(&old);
     let table = old.table_at(address, "old", "");
@@ -83,13 +83,13 @@ fn a_relay_of_version_2_behind_another_relay_is_a_refusal_with_a_reason() {
 
 /// Datagrams for a relay that does not read are dropped, and the memory for them is bounded.
 #[test]
-fn a_full_queue_drops() {
+fn datagrams_for_a_stalled_relay_are_dropped() {
     let (site, home) = (Site::new(), Site::new());
     let key = private_key(&site);
     let (done, wait) = channel::<()>();
     let wait = Arc::new(Mutex::new(wait));
     let address = serve(move |mut section| {
-        let Some(mut keys) = shake(&mut section, &key, Versions::SUPPORTED) else { return };
+        let Some(mut keys) = handshake(&mut section, &key, Versions::SUPPORTED) else { return };
         let Some(open) = read_open(&mut section, &mut keys.open) else { return };
         assert_eq!(open.purpose, Purpose::Association);
         let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![Duration::ZERO] }.write();
@@ -108,7 +108,7 @@ fn a_full_queue_drops() {
         (0..200).for_each(|_| client.send(&target, &pattern(1400)));
         (counted("full") > 0 && counted("late") > 0).then_some(())
     });
-    // The deaf relay does not keep the session of a client that has left.
+    // The stalled relay does not delay the end of the session.
     drop(client);
     assert_eq!(relay.closed()["path"], "way");
     drop(done);

@@ -1,4 +1,4 @@
-//! Datagrams through relays: what arrives, the rules and limits of each relay, and queues that drop.
+//! Datagrams through relays: delivery, and the rules and limits of each relay.
 
 use std::net::SocketAddr;
 
@@ -53,7 +53,7 @@ fn datagrams_cross_chains_of_one_to_three_relays_and_back() {
 
 /// The relay of each position forbids one server.
 #[test]
-fn the_rules_of_every_relay_hold() {
+fn rules_of_every_relay_apply() {
     let servers: Vec<SocketAddr> = (0..4).map(|_| echo_server("127.0.0.1")).collect();
     let denies = |at: usize| format!("deny = [\"*:{}\"]\n", servers[at].port());
     let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
@@ -76,7 +76,7 @@ fn the_rules_of_every_relay_hold() {
 
 /// Only addresses that the client has sent to may answer at the last relay, too.
 #[test]
-fn strangers_do_not_reach_a_client_behind_relays() {
+fn unsolicited_datagrams_are_dropped_by_the_last_relay() {
     let chain = Chain::of(2);
     let server = socket("127.0.0.1".parse().unwrap());
     let client = Client::new(chain.home.address());
@@ -91,7 +91,7 @@ fn strangers_do_not_reach_a_client_behind_relays() {
 
 /// Routes decide about each target: one is direct, the other one behind a relay.
 #[test]
-fn one_association_takes_several_routes() {
+fn one_association_uses_several_routes() {
     let (near, far) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
     let (site, at_home) = (Site::new(), Site::new());
     let mut relay = site.relay("", "allow_open = true\n");
@@ -112,8 +112,8 @@ fn one_association_takes_several_routes() {
 
 /// Limits of a relay in the chain are refusals with their cause.
 #[test]
-fn limits_and_switches_of_the_last_relay_refuse_with_a_reply() {
-    for (entrance, cause, says) in
+fn refusal_by_the_last_relay_is_reported_with_its_cause() {
+    for (entrance, cause, detail) in
         [("udp = false\n", "denied", "said by relay-2"), ("sessions = 1\n", "session_limit", "said by relay-2")]
     {
         let mut chain = Layout { relays: 2, far_entrance: entrance.to_owned(), ..Layout::default() }.start();
@@ -123,13 +123,13 @@ fn limits_and_switches_of_the_last_relay_refuse_with_a_reply() {
         assert!(is_closed(&mut tcp));
         let closed = association_closed(&mut chain.home, "way");
         assert_eq!(closed["end"], cause, "{closed}");
-        assert!(closed["detail"].as_str().unwrap().contains(says), "{closed}");
+        assert!(closed["detail"].as_str().unwrap().contains(detail), "{closed}");
     }
 }
 
 /// The place of an association is free again when the client has left.
 #[test]
-fn an_association_gives_its_places_back() {
+fn closed_association_releases_its_place() {
     let server = echo_server("127.0.0.1");
     let chain = Layout { far_entrance: "sessions = 1\n".to_owned(), ..Layout::default() }.start();
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn an_association_gives_its_places_back() {
 
 /// A datagram above the rate is dropped by the relay that has the rate.
 #[test]
-fn the_rate_of_the_last_relay_drops() {
+fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
     let server = echo_server("127.0.0.1");
     let chain = Layout { far_entrance: "rate = \"8kbit/s\"\n".to_owned(), ..Layout::default() }.start();
     let client = Client::new(chain.home.address());
@@ -165,7 +165,7 @@ fn an_association_survives_a_restart_of_the_relay() {
     relay.exit_code();
     home.next(|event| event["event"] == "warning" && event.to_string().contains("no datagrams of a UDP association"));
     let _relay = site.relay("", "allow_open = true\n");
-    client.echoes_again(server);
+    client.wait_echo(server);
 }
 
 /// The idle time of the last relay closes its sockets.
@@ -175,5 +175,5 @@ fn an_idle_association_ends_on_the_last_relay() {
     let client = Client::new(chain.home.address());
     let closed = chain.relays[1].closed();
     assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"udp".into()), "{closed}");
-    client.echoes_again(echo_server("127.0.0.1"));
+    client.wait_echo(echo_server("127.0.0.1"));
 }

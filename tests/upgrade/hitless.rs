@@ -4,40 +4,40 @@ use super::harness::*;
 use super::scene::*;
 
 #[test]
-fn downloads_go_on_byte_for_byte() {
-    let mut service = Service::start(&to(downloads(), ""));
+fn downloads_continue_unchanged_during_an_upgrade() {
+    let mut service = Service::start(&config_for(downloads(), ""));
     let address = service.relay.address();
     let running: Vec<_> = (0..4).map(|_| Download::begin(address)).collect();
     let first = service.upgrade();
     let later: Vec<_> = (0..4).map(|_| Download::begin(address)).collect();
-    assert_ne!(service.serves, first);
+    assert_ne!(service.serving, first);
     running.into_iter().chain(later).for_each(Download::finish);
     ended(first);
     let stopped = service.relay.next(|event| event["event"] == "stopped");
     assert_eq!(stopped["aborted"], 0);
 }
 
-/// Upgrades and reloads with clients coming all the time.
+/// Upgrades and reloads while clients connect all the time.
 #[test]
-fn nobody_is_refused_or_reset() {
+fn upgrades_and_reloads_refuse_and_reset_no_client() {
     let target = greeter();
-    let mut service = Service::start(&to(target, ""));
+    let mut service = Service::start(&config_for(target, ""));
     let crowd = Crowd::at(service.relay.address());
-    let mut kept = greeted(service.relay.address());
+    let mut kept = connect_greeted(service.relay.address());
     for _ in 0..3 {
         service.upgrade();
-        signal(service.serves, "HUP");
+        signal(service.serving, "HUP");
         service.relay.next(|event| event["event"] == "reloaded");
     }
-    talks(&mut kept);
-    assert!(crowd.end() > 20, "nobody came meanwhile");
-    assert_eq!(service.answers(), service.serves);
+    check_echo(&mut kept);
+    assert!(crowd.end() > 20, "too few clients during the upgrades");
+    assert_eq!(service.answering(), service.serving);
 }
 
 /// Each process has sessions, and lets them finish.
 #[test]
-fn one_upgrade_after_another_while_the_first_process_still_drains() {
-    let mut service = Service::start(&to(downloads(), ""));
+fn upgrades_repeat_while_earlier_processes_drain() {
+    let mut service = Service::start(&config_for(downloads(), ""));
     let address = service.relay.address();
     let mut running = vec![Download::begin(address)];
     let mut before = Vec::new();
@@ -45,87 +45,87 @@ fn one_upgrade_after_another_while_the_first_process_still_drains() {
         before.push(service.upgrade());
         running.push(Download::begin(address));
     }
-    assert!(before.iter().all(|process| ekiden_sys::process::start_time(*process).is_some()), "they have sessions");
+    assert!(before.iter().all(|process| ekiden_sys::process::start_time(*process).is_some()), "a process has ended");
     running.into_iter().for_each(Download::finish);
     before.into_iter().for_each(ended);
-    serves(&service);
+    check_serving(&service);
 }
 
-fn serves(service: &Service) {
+fn check_serving(service: &Service) {
     Download::begin(service.relay.address());
-    assert_eq!(service.answers(), service.serves);
+    assert_eq!(service.answering(), service.serving);
 }
 
 #[test]
-fn the_command_says_who_serves_now() {
-    let mut service = Service::start(&to(greeter(), ""));
+fn upgrade_command_prints_the_serving_process() {
+    let mut service = Service::start(&config_for(greeter(), ""));
     let output = service.command();
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let now = service.relay.upgraded();
-    assert!(said.starts_with(&format!("process {now} serves, ekiden ")), "{said}");
-    assert!(said.contains(&format!("process {} finish", service.serves)), "{said}");
-    assert_eq!(service.answers(), now);
-    greeted(service.relay.address());
+    assert!(stdout.starts_with(&format!("process {now} serves, ekiden ")), "{stdout}");
+    assert!(stdout.contains(&format!("process {} finish", service.serving)), "{stdout}");
+    assert_eq!(service.answering(), now);
+    connect_greeted(service.relay.address());
 }
 
 /// The configuration on disk is in force afterwards, as after a restart.
 #[test]
 fn the_new_process_reads_the_configuration() {
     let (old, new) = (greeter(), serve(|mut stream| drop(std::io::Write::write_all(&mut stream, b"newer"))));
-    let mut service = Service::start(&to(old, ""));
-    let mut running = greeted(service.relay.address());
-    service.configure(&to(new, ""));
+    let mut service = Service::start(&config_for(old, ""));
+    let mut running = connect_greeted(service.relay.address());
+    service.configure(&config_for(new, ""));
     service.upgrade();
     assert_eq!(read_exactly(&mut service.relay.connect(), 5), b"newer");
-    talks(&mut running);
+    check_echo(&mut running);
 }
 
 #[test]
-fn the_manager_is_told_whose_turn_it_is() {
+fn service_manager_is_notified_of_the_main_process() {
     let folder = Folder::new();
     let manager = Manager::new(&folder);
-    let mut service = Service::start_with(&to(greeter(), ""), |command| {
+    let mut service = Service::start_with(&config_for(greeter(), ""), |command| {
         command.env("NOTIFY_SOCKET", folder.0.join("notify"));
     });
     assert_eq!(manager.told(), "READY=1");
-    let running = greeted(service.relay.address());
+    let running = connect_greeted(service.relay.address());
     let before = service.upgrade();
-    assert_eq!(manager.told(), format!("MAINPID={}", service.serves));
+    assert_eq!(manager.told(), format!("MAINPID={}", service.serving));
     assert_eq!(manager.told(), "READY=1");
-    // The one before says nothing any more: the manager would take it for the service.
+    // The old process sends no more messages: the manager would attribute them to the service.
     drop(running);
     ended(before);
-    signal(service.serves, "HUP");
+    signal(service.serving, "HUP");
     assert!(manager.told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert_eq!(manager.told(), "READY=1");
     service.replace_program("#!/bin/sh\nexit 3\n");
-    service.fails();
+    service.upgrade_failing();
     let status = manager.told();
     assert!(status.starts_with("STATUS=upgrade failed") && status.contains("exit status: 3"), "{status}");
-    signal(service.serves, "TERM");
+    signal(service.serving, "TERM");
     assert_eq!(manager.told(), "STOPPING=1");
-    ended(service.serves);
+    ended(service.serving);
 }
 
-/// The manager has named the first process as the one that it watches (`WATCHDOG_PID`), and then hears of another.
+/// The manager watches the first process (`WATCHDOG_PID`), and is then notified of another process.
 #[test]
-fn the_watchdog_hears_of_life_before_and_after() {
+fn watchdog_messages_continue_after_an_upgrade() {
     let folder = Folder::new();
     let manager = Manager::new(&folder);
-    let mut service = Service::start_with(&to(greeter(), ""), |command| {
+    let mut service = Service::start_with(&config_for(greeter(), ""), |command| {
         let real = std::mem::replace(command, std::process::Command::new("sh"));
         command.args(["-c", "WATCHDOG_PID=$$ exec \"$@\"", "sh"]).arg(real.get_program()).args(real.get_args());
         std::os::unix::process::CommandExt::process_group(command, 0);
         command.env("NOTIFY_SOCKET", folder.0.join("notify")).env("WATCHDOG_USEC", "100000");
     });
-    let alive = || eventually("a sign of life", || (manager.heard() == "WATCHDOG=1").then_some(()));
-    alive();
-    let running = greeted(service.relay.address());
+    let wait_alive = || eventually("a sign of life", || (manager.heard() == "WATCHDOG=1").then_some(()));
+    wait_alive();
+    let running = connect_greeted(service.relay.address());
     service.upgrade();
-    assert_eq!(manager.told(), format!("MAINPID={}", service.serves));
+    assert_eq!(manager.told(), format!("MAINPID={}", service.serving));
     assert_eq!(manager.told(), "READY=1");
-    alive();
-    alive();
+    wait_alive();
+    wait_alive();
     drop(running);
 }

@@ -18,7 +18,7 @@ use crate::harness::*;
 pub struct Service {
     pub relay: Relay,
     /// The process that serves now.
-    pub serves: u32,
+    pub serving: u32,
     folder: Folder,
 }
 
@@ -27,7 +27,7 @@ impl Service {
         Self::start_with(config, |_| {})
     }
 
-    /// With more in its environment, for example.
+    /// Like `start`; `prepare` changes the command, for example its environment.
     pub fn start_with(config: &str, prepare: impl FnOnce(&mut Command)) -> Self {
         let folder = Folder::new();
         let file = folder.write("ekiden.toml", config);
@@ -37,7 +37,7 @@ impl Service {
         command.args(["run", "-c"]).arg(file).process_group(0);
         prepare(&mut command);
         let relay = Relay::start(&mut command, config.matches("[[listener]]").count());
-        Self { serves: relay.id(), relay, folder }
+        Self { serving: relay.id(), relay, folder }
     }
 
     /// Writes another configuration.
@@ -60,11 +60,11 @@ impl Service {
         symlink(env!("CARGO_BIN_EXE_ekiden"), self.program()).unwrap();
     }
 
-    /// Has the program start again, and waits until it serves; the process before.
+    /// Upgrades the relay, and waits until the new process serves. Returns the old process.
     pub fn upgrade(&mut self) -> u32 {
-        signal(self.serves, "USR2");
+        signal(self.serving, "USR2");
         let now = self.relay.upgraded();
-        std::mem::replace(&mut self.serves, now)
+        std::mem::replace(&mut self.serving, now)
     }
 
     /// `ekiden upgrade`.
@@ -74,31 +74,31 @@ impl Service {
     }
 
     /// Like `upgrade`, where it must fail: the messages of the command and of the relay.
-    pub fn fails(&mut self) -> (String, String) {
+    pub fn upgrade_failing(&mut self) -> (String, String) {
         let output = self.command();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         let event = self.relay.next(|event| event["event"] == "upgrade_failed");
         let why = event["why"].as_str().unwrap().to_owned();
-        assert!(said.contains(&why), "{said}");
-        (said, why)
+        assert!(stderr.contains(&why), "{stderr}");
+        (stderr, why)
     }
 
-    /// Which process answers.
-    pub fn answers(&self) -> u32 {
+    /// The process that answers at the admin socket.
+    pub fn answering(&self) -> u32 {
         let view: Value = serde_json::from_str(&self.relay.ask("/api/upgrade")).unwrap();
         u32::try_from(view["pid"].as_u64().unwrap()).unwrap()
     }
 }
 
-/// The configuration of a relay that leads to `target`, and `more` of it.
-pub fn to(target: SocketAddr, more: &str) -> String {
+/// The configuration of a relay with a listener to `target`, and `more` keys.
+pub fn config_for(target: SocketAddr, more: &str) -> String {
     format!(
         "version = 1\nthreads = 2\n{more}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n"
     )
 }
 
-/// How long a download is, in bytes: more than sockets and pipes on the way hold.
+/// The length of a download in bytes: more than the sockets and pipes on the path hold.
 pub const LENGTH: usize = 24 << 20;
 
 /// The content of every download.
@@ -108,7 +108,7 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(LENGTH));
 pub fn downloads() -> SocketAddr {
     LazyLock::force(&BYTES);
     serve(|mut stream| {
-        // A client that leaves early does not want the rest.
+        // Fails if the client closes the connection early.
         let _ = stream.write_all(&BYTES);
     })
 }
@@ -126,7 +126,7 @@ impl Download {
         Self { stream, begun }
     }
 
-    /// The rest of it; nothing may be missing, and nothing be wrong.
+    /// Reads the rest, and checks that the download is complete and unchanged.
     pub fn finish(mut self) {
         let (rest, ending) = hear_out(&mut self.stream);
         self.begun.extend(rest);
@@ -148,20 +148,20 @@ pub fn greeter() -> SocketAddr {
     })
 }
 
-/// A connection that was greeted.
-pub fn greeted(at: SocketAddr) -> TcpStream {
+/// Connects, and checks the greeting.
+pub fn connect_greeted(at: SocketAddr) -> TcpStream {
     let mut stream = connect(at);
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
     stream
 }
 
-/// Whether it still goes there and back.
-pub fn talks(stream: &mut TcpStream) {
+/// Checks that the connection still echoes.
+pub fn check_echo(stream: &mut TcpStream) {
     stream.write_all(b"and now").unwrap();
     assert_eq!(read_exactly(stream, 7), b"and now");
 }
 
-/// Clients that come one after the other, all the time, so many at most.
+/// Four threads that connect clients one after the other, `MOST` each at most.
 pub struct Crowd {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(usize, Vec<String>)>>,
@@ -171,33 +171,33 @@ impl Crowd {
     pub fn at(address: SocketAddr) -> Self {
         const MOST: usize = 100_000;
         let stop = Arc::new(AtomicBool::new(false));
-        let come = move |stop: Arc<AtomicBool>| {
-            let mut trouble = Vec::new();
+        let run_clients = move |stop: Arc<AtomicBool>| {
+            let mut errors = Vec::new();
             for number in 0..MOST {
                 if stop.load(Ordering::Relaxed) {
-                    return (number, trouble);
+                    return (number, errors);
                 }
-                trouble.extend(comes(address).err().map(|error| format!("client {number}: {error}")));
+                errors.extend(run_client(address).err().map(|error| format!("client {number}: {error}")));
             }
-            (MOST, trouble)
+            (MOST, errors)
         };
         let threads = (0..4).map(|_| {
             let stop = Arc::clone(&stop);
-            std::thread::spawn(move || come(stop))
+            std::thread::spawn(move || run_clients(stop))
         });
         Self { threads: threads.collect(), stop }
     }
 
-    /// No more of them: none was refused, reset, or kept waiting.
+    /// Stops the clients, and checks that none was refused, reset or timed out. Returns their number.
     pub fn end(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
-        let (counts, trouble): (Vec<_>, Vec<_>) = self.threads.into_iter().map(join).unzip();
-        assert_eq!(trouble.concat(), Vec::<String>::new());
+        let (counts, errors): (Vec<_>, Vec<_>) = self.threads.into_iter().map(join).unzip();
+        assert_eq!(errors.concat(), Vec::<String>::new());
         counts.iter().sum()
     }
 }
 
-fn comes(address: SocketAddr) -> std::io::Result<()> {
+fn run_client(address: SocketAddr) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut bytes = [0; 5];

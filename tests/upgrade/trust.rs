@@ -1,4 +1,4 @@
-//! Which process `ekiden upgrade` and `ekiden status` believe, and which process gets the signal.
+//! Which process `ekiden upgrade` and `ekiden status` trust, and which process gets the signal.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -46,7 +46,7 @@ impl Process {
 
     /// The answer of a relay with this pid to `/api/upgrade`.
     fn answer(&self) -> String {
-        let started = ekiden_sys::process::start_time(self.0.id()).expect("it runs");
+        let started = ekiden_sys::process::start_time(self.0.id()).expect("the process runs");
         let view = format!(
             "{{\"pid\":{},\"started\":{started},\"version\":\"0\",\"failed\":0,\"why\":null,\"patience_seconds\":0}}",
             self.0.id()
@@ -54,7 +54,7 @@ impl Process {
         format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{view}", view.len())
     }
 
-    fn lives(&mut self) -> bool {
+    fn is_alive(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }
 }
@@ -71,7 +71,7 @@ fn answer_once(stream: &mut (impl Read + Write), answer: &str) {
     let _ = stream.write_all(answer.as_bytes());
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -109,7 +109,7 @@ fn shared_folder() -> Folder {
 /// Another user has made the default socket first, and answers with the pid of a process of this user. The signal used to
 /// end that process.
 #[test]
-fn a_socket_of_another_user_is_not_believed() {
+fn socket_of_another_user_is_not_trusted() {
     if !is_root() {
         return;
     }
@@ -129,16 +129,16 @@ fn a_socket_of_another_user_is_not_believed() {
     assert_eq!(line, "listens\n");
     for command in ["upgrade", "status"] {
         let output = as_user(&own, folder.0.join("ekiden")).arg(command).env("TMPDIR", &folder.0).output().unwrap();
-        let said = said(&output);
-        assert!(victim.lives(), "ekiden {command} has signalled the process that it was told");
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("belongs to user {other}")), "{said}");
+        let text = text_of(&output);
+        assert!(victim.is_alive(), "ekiden {command} has signalled the reported process");
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(&format!("belongs to user {other}")), "{text}");
     }
 }
 
-/// The pid is that of the listening process, regardless of the reported pid.
+/// The pid of the listening process differs from the reported pid, so the upgrade fails.
 #[test]
-fn the_process_that_listens_gets_the_signal_and_no_other() {
+fn reported_process_that_does_not_listen_is_not_signalled() {
     let folder = Folder::new();
     let socket = folder.0.join("ekiden.sock");
     let mut victim = Process::victim(Command::new("sleep"));
@@ -147,11 +147,11 @@ fn the_process_that_listens_gets_the_signal_and_no_other() {
         listener.incoming().map_while(Result::ok).for_each(|mut stream| answer_once(&mut stream, &answer));
     });
     let output = ekiden().args(["upgrade", "--admin", &format!("unix:{}", socket.display())]).output().unwrap();
-    let said = said(&output);
-    assert!(victim.lives(), "the process that was told got the signal: {said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let (told, listens) = (format!("process {}", victim.0.id()), format!("process {}", std::process::id()));
-    assert!(said.contains(&told) && said.contains(&listens), "{said}");
+    let text = text_of(&output);
+    assert!(victim.is_alive(), "the reported process got the signal: {text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let (reported, listening) = (format!("process {}", victim.0.id()), format!("process {}", std::process::id()));
+    assert!(text.contains(&reported) && text.contains(&listening), "{text}");
 }
 
 /// The same over TCP, where the kernel does not say which process is at the other end.
@@ -164,34 +164,34 @@ fn a_process_without_the_listening_socket_gets_no_signal() {
         listener.incoming().map_while(Result::ok).for_each(|mut stream| answer_once(&mut stream, &answer));
     });
     let output = ekiden().args(["upgrade", "--admin", &address.to_string()]).output().unwrap();
-    let said = said(&output);
-    assert!(victim.lives(), "the process that was told got the signal: {said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("process {} does not listen", victim.0.id())), "{said}");
+    let text = text_of(&output);
+    assert!(victim.is_alive(), "the reported process got the signal: {text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("process {} does not listen", victim.0.id())), "{text}");
 }
 
-/// The socket goes from process to process, and the kernel has to name the one that has it now.
+/// Each upgrade hands the socket to another process, and the kernel has to name the process that has it.
 #[test]
-fn each_upgrade_reaches_the_process_that_serves_now() {
-    let mut service = Service::start(&to(greeter(), ""));
+fn each_upgrade_signals_the_serving_process() {
+    let mut service = Service::start(&config_for(greeter(), ""));
     for _ in 0..3 {
         let output = service.command();
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        let before = std::mem::replace(&mut service.serves, 0);
-        service.serves = service.relay.upgraded();
-        assert_ne!(service.serves, before);
-        assert_eq!(service.answers(), service.serves);
-        greeted(service.relay.address());
+        assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
+        let before = std::mem::replace(&mut service.serving, 0);
+        service.serving = service.relay.upgraded();
+        assert_ne!(service.serving, before);
+        assert_eq!(service.answering(), service.serving);
+        connect_greeted(service.relay.address());
     }
 }
 
-/// Over TCP as well.
+/// The admin listener is at a TCP address.
 #[test]
-fn an_upgrade_by_an_address_works() {
+fn upgrade_over_a_tcp_admin_address_works() {
     let port = free_port();
     let more = format!("[admin]\nbind = \"127.0.0.1:{port}\"\n");
     let folder = Folder::new();
-    let file = folder.write("ekiden.toml", to(greeter(), &more));
+    let file = folder.write("ekiden.toml", config_for(greeter(), &more));
     let program = folder.0.join("ekiden");
     symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
     let mut command = ekiden_at(&program);
@@ -199,14 +199,14 @@ fn an_upgrade_by_an_address_works() {
     let mut relay = Relay::begin(&mut command, 2, folder.0.join("none"));
     for _ in 0..2 {
         let output = ekiden().args(["upgrade", "-c"]).arg(&file).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
         relay.upgraded();
     }
 }
 
 /// Without XDG_RUNTIME_DIR the socket is in a folder that only this user can enter.
 #[test]
-fn the_default_socket_is_in_a_folder_of_the_users_own() {
+fn default_socket_is_in_a_private_folder_of_the_user() {
     if !is_root() {
         return;
     }
@@ -221,7 +221,7 @@ fn the_default_socket_is_in_a_folder_of_the_users_own() {
     let status = || {
         let mut command = as_user(&own, folder.0.join("ekiden"));
         let output = command.arg("status").env("TMPDIR", &folder.0).output().unwrap();
-        (output.status.code(), said(&output))
+        (output.status.code(), text_of(&output))
     };
     assert_eq!(status().0, Some(0), "{}", status().1);
     let mode = std::fs::symlink_metadata(&private).unwrap().permissions().mode();
@@ -244,7 +244,7 @@ fn the_default_socket_is_in_a_folder_of_the_users_own() {
     }
 }
 
-fn own(folder: &Path) {
+fn give_to_user(folder: &Path) {
     let name = folder.file_name().unwrap().to_str().unwrap();
     let user: u32 = name.strip_prefix("ekiden-").unwrap().parse().unwrap();
     std::os::unix::fs::lchown(folder, Some(user), Some(65534)).unwrap();
@@ -253,14 +253,14 @@ fn own(folder: &Path) {
 /// Other users may put another file there.
 fn opened(folder: &Path) {
     std::fs::create_dir(folder).unwrap();
-    own(folder);
+    give_to_user(folder);
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o770)).unwrap();
 }
 
 /// Another user chooses the target of a link.
 fn linked(folder: &Path) {
     symlink("/tmp", folder).unwrap();
-    own(folder);
+    give_to_user(folder);
 }
 
 fn of_another_user(folder: &Path) {
