@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{CaptureChunk, CaptureLog};
 use crate::conditions::Conditions;
-use crate::dice::SeededRng;
 use crate::direction::{EmulatedDirection, FrameSender, PacketObservers};
 use crate::ledger::DirectionReport;
 use crate::links::{EmulationMode, Link, LinkEvent};
 use crate::pipeline::Pipeline;
 use crate::records::{PacketRecord, RecordBuffer, Recording};
+use crate::rng::SeededRng;
 use crate::store::FrameStore;
 use crate::{Nanos, nanos};
 

@@ -6,7 +6,6 @@
 
 pub mod capture;
 pub mod conditions;
-pub mod dice;
 pub mod direction;
 pub mod emulation;
 pub mod frame;
@@ -18,6 +17,7 @@ pub mod packet;
 pub mod pipeline;
 pub mod queue;
 pub mod records;
+pub mod rng;
 pub mod stage;
 mod store;
 pub mod trace;

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use crate::Nanos;
 use crate::conditions::{Conditions, LossPosition};
-use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::packet::Packet;
+use crate::rng::SeededRng;
 use crate::stage::{Stage, delay, line, loss};
 
 const NEVER: Nanos = Nanos::MAX;

@@ -8,8 +8,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::links::{EmulationMode, Link};
+use ekiden_emulator::rng::SeededRng;
 use ekiden_lab::stats;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};

@@ -15,8 +15,8 @@ mod network;
 mod sender;
 
 use ekiden_emulator::conditions::QueueKind;
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::queue;
+use ekiden_emulator::rng::SeededRng;
 
 use control::Algorithm::{self, Bbr, Ctcp, Cubic, Reno};
 use network::{FlowSpec, Simulation, SimulationResult};
@@ -33,11 +33,11 @@ fn run(kind: &str, flows: &[FlowSpec], seed: u64, seconds: u64) -> SimulationRes
 
 /// Connections of groups, that start within a fifth of a second; without a round-trip time, each has another.
 fn flows(groups: &[(Algorithm, usize)], rtt: Option<u64>, seed: u64) -> Vec<FlowSpec> {
-    let dice = SeededRng::new(seed).derive("start");
+    let rng = SeededRng::new(seed).derive("start");
     let all = groups.iter().enumerate().flat_map(|(group, (kind, number))| vec![(group, *kind); *number]);
     let flow = |(number, (group, kind))| {
         let rtt = rtt.unwrap_or(10 + number * 37 % 180) * MS;
-        FlowSpec { kind, group, rtt, start: dice.bits(number) % (200 * MS), size: None, ecn: false }
+        FlowSpec { kind, group, rtt, start: rng.bits(number) % (200 * MS), size: None, ecn: false }
     };
     (0..).zip(all).map(flow).collect()
 }
@@ -55,7 +55,7 @@ fn print(what: &str, kind: &str, groups: &[(Algorithm, usize)], run: &Simulation
     let (dropped, reductions) = run
         .connections
         .iter()
-        .fold((0, 0), |(dropped, answers), fate| (dropped + fate.dropped, answers + fate.reductions));
+        .fold((0, 0), |(dropped, answers), connection| (dropped + connection.dropped, answers + connection.reductions));
     println!(
         "{what:32} {kind:10} ratio {:6.2} sum {:6.2} Jain {:.3} wait {:7.1} ms, 99 % {:7.1} ms; {}; {dropped} dropped, {reductions} answers",
         sums[0] / sums[1],

@@ -13,10 +13,10 @@ mod network;
 mod sender;
 
 use ekiden_emulator::conditions::QueueKind;
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::ledger::{DropCause, StageEvents};
 use ekiden_emulator::packet::Packet;
 use ekiden_emulator::queue::{self, Backlog, Queue};
+use ekiden_emulator::rng::SeededRng;
 
 use control::Algorithm;
 use measure::jain;
@@ -84,9 +84,9 @@ fn windows_of_the_models_match_their_theory() {
 /// `each` connections of each kind; `rtt` gives the round-trip time of a connection by its number.
 fn flows_of(kinds: &[Algorithm], each: usize, rtt: impl Fn(u64) -> u64) -> Vec<FlowSpec> {
     let groups = kinds.iter().enumerate().flat_map(|(group, kind)| vec![(group, *kind); each]);
-    let dice = SeededRng::new(3).derive("start");
+    let rng = SeededRng::new(3).derive("start");
     let flow = |(number, (group, kind))| {
-        let start = dice.bits(number) % (200 * MS);
+        let start = rng.bits(number) % (200 * MS);
         FlowSpec { kind, group, rtt: rtt(number), start, size: None, ecn: false }
     };
     (0..).zip(groups).map(flow).collect()

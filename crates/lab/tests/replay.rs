@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::{Conditions, Loss, LossPosition, QueueKind};
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::ledger::{DropCause, StageEvents};
 use ekiden_emulator::packet::{Ecn, Packet};
 use ekiden_emulator::pipeline::Pipeline;
 use ekiden_emulator::queue::{self, Queue};
+use ekiden_emulator::rng::SeededRng;
 use ekiden_lab::reference::{self, ReferenceOutcome};
 use ekiden_proto::units::Rate;
 
@@ -47,8 +47,8 @@ struct MinimalLine {
 }
 
 impl MinimalLine {
-    fn run(kind: &QueueKind, rate: Rate, dice: SeededRng, arrivals: &[Packet]) -> Outcomes {
-        let queue = queue::build(kind, Some(rate), dice);
+    fn run(kind: &QueueKind, rate: Rate, rng: SeededRng, arrivals: &[Packet]) -> Outcomes {
+        let queue = queue::build(kind, Some(rate), rng);
         let mut line =
             Self { queue, rate, busy_until: None, events: StageEvents::default(), outcomes: Outcomes::new() };
         for packet in arrivals {
@@ -88,8 +88,8 @@ fn exact_transmission_time(bytes: u32, rate: Rate) -> Nanos {
 }
 
 /// The emulator's own pipeline, in virtual time.
-fn through_pipeline(conditions: &Conditions, dice: SeededRng, arrivals: &[Packet]) -> Outcomes {
-    let mut pipeline = Pipeline::new(&[conditions], dice);
+fn through_pipeline(conditions: &Conditions, rng: SeededRng, arrivals: &[Packet]) -> Outcomes {
+    let mut pipeline = Pipeline::new(&[conditions], rng);
     let mut outcomes = Outcomes::new();
     let mut collect = |pipeline: &mut Pipeline, until: Nanos| {
         while let Some(packet) = pipeline.pop(until) {
@@ -155,14 +155,14 @@ fn replay(text: &str) -> Tally {
     let mut tally = Tally::default();
     for seed in 0..PATTERNS {
         let (arrivals, rate) = pattern(seed);
-        let dice = SeededRng::new(seed);
-        let wanted = reference::simulate_line(&arrivals, rate, &kind, dice.derive("queue"));
+        let rng = SeededRng::new(seed);
+        let wanted = reference::simulate_line(&arrivals, rate, &kind, rng.derive("queue"));
         tally.add(&arrivals, &wanted);
         let what = format!("{text}, pattern {seed} at {rate}");
-        let bare = MinimalLine::run(&kind, rate, dice.derive("queue"), &arrivals);
+        let bare = MinimalLine::run(&kind, rate, rng.derive("queue"), &arrivals);
         assert_same(&format!("bare queue, {what}"), &arrivals, &wanted, &bare);
         let conditions = Conditions { rate: Some(rate), queue: Some(kind.clone()), ..Conditions::default() };
-        let emulated = through_pipeline(&conditions, dice, &arrivals);
+        let emulated = through_pipeline(&conditions, rng, &arrivals);
         assert_same(&format!("pipeline, {what}"), &arrivals, &wanted, &emulated);
     }
     tally
@@ -224,8 +224,8 @@ fn replay_loss(loss: &Loss) -> usize {
     let conditions = Conditions { loss: Some(loss.clone()), ..Conditions::default() };
     let replay = |seed| {
         let (arrivals, _) = pattern(seed);
-        let dice = SeededRng::new(seed);
-        let place = dice.derive(name);
+        let rng = SeededRng::new(seed);
+        let place = rng.derive(name);
         let lost =
             reference::loss::lost_packets(loss, arrivals.len() as u64, place.derive("loss"), place.derive("state"));
         let outcome = |(packet, lost): (&Packet, &bool)| match lost {
@@ -237,7 +237,7 @@ fn replay_loss(loss: &Loss) -> usize {
             &format!("{loss:?}, pattern {seed}"),
             &arrivals,
             &wanted,
-            &through_pipeline(&conditions, dice, &arrivals),
+            &through_pipeline(&conditions, rng, &arrivals),
         );
         lost.iter().filter(|lost| **lost).count()
     };

@@ -35,8 +35,8 @@ impl PrivateKey {
     #[must_use]
     pub fn generate() -> Self {
         let mut curve = curve();
-        let mut dice = DefaultResolver.resolve_rng().expect("invariant: snow was built with its dice");
-        curve.generate(&mut *dice).expect("the system has no randomness");
+        let mut rng = DefaultResolver.resolve_rng().expect("invariant: snow was built with its random source");
+        curve.generate(&mut *rng).expect("the system has no randomness");
         Self(Zeroizing::new(to_array(curve.privkey())))
     }
 

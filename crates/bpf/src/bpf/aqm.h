@@ -53,7 +53,7 @@ static __always_inline bool room_fits(const volatile struct room *room, const st
 	return room_level(room, &arrival->waiting) + size <= room->limit;
 }
 
-/* dice.rs */
+/* mod.rs: random numbers */
 
 #define GOLDEN 0x9e3779b97f4a7c15ULL
 
@@ -64,7 +64,7 @@ static __always_inline __u64 mix(__u64 z)
 	return z ^ (z >> 31);
 }
 
-static __always_inline __u64 dice_bits(__u64 key, __u64 number)
+static __always_inline __u64 random_bits(__u64 key, __u64 number)
 {
 	return mix(key ^ mix(number * GOLDEN + key));
 }

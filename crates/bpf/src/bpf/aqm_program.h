@@ -139,11 +139,11 @@ static __always_inline void take(struct slot *slot, __u32 index, __u32 way, __u3
 /* How many bytes a packet is entered as; of most, 0. */
 static __always_inline __u32 sampled(const struct arrival *arrival)
 {
-	__u64 throw = dice_bits(settings.key, arrival->number) >> 32;
+	__u64 random = random_bits(settings.key, arrival->number) >> 32;
 
 	if (arrival->bytes >= settings.sample)
 		return arrival->bytes;
-	return throw * settings.sample >> 32 < arrival->bytes ? settings.sample : 0;
+	return random * settings.sample >> 32 < arrival->bytes ? settings.sample : 0;
 }
 
 static __always_inline void account(const struct name *name, const struct arrival *arrival, enum verdict verdict)

@@ -92,11 +92,11 @@ static __always_inline void red_update_average(const volatile struct red_params 
 	}
 }
 
-static __always_inline bool red_is_hit(__u64 base, __u64 count, __u64 throw)
+static __always_inline bool red_is_hit(__u64 base, __u64 count, __u64 random)
 {
 	__u64 used = count * base;
 
-	return base >= ONE || used >= ONE || throw * (ONE - used) < base << 32;
+	return base >= ONE || used >= ONE || random * (ONE - used) < base << 32;
 }
 
 static __always_inline enum verdict red_by_law(const volatile struct red_params *params, struct red_state *state,
@@ -119,7 +119,7 @@ static __always_inline enum verdict red_by_law(const volatile struct red_params 
 			base = ONE;
 	}
 	count = state->count[heavy];
-	if (!red_is_hit(base, count, dice_bits(params->key, arrival->number) >> 32)) {
+	if (!red_is_hit(base, count, random_bits(params->key, arrival->number) >> 32)) {
 		state->count[heavy] = count + 1 < MOST ? count + 1 : MOST;
 		return PASS;
 	}

@@ -1,7 +1,7 @@
 //! Each rule separately, compared with the model.
 
-use crate::dice::SeededRng;
 use crate::model::{self, Windows};
+use crate::rng::SeededRng;
 use crate::steps::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 
 const BASE_US: u32 = 100_000;

@@ -5,13 +5,13 @@
 mod arithmetic;
 mod base;
 mod connections;
-mod dice;
 #[path = "../growth/loaded.rs"]
 mod loaded;
 mod model;
 #[path = "../growth/network.rs"]
 mod network;
 mod response;
+mod rng;
 mod slow_start;
 #[path = "../stepper/mod.rs"]
 mod stepper;

@@ -1,7 +1,7 @@
 //! Whole connections, step by step.
 
-use crate::dice::SeededRng;
 use crate::model;
+use crate::rng::SeededRng;
 use crate::steps::{CtcpProgram, Op, Round};
 
 const RTT_US: u32 = 100_000;

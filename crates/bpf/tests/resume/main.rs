@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod connections;
-#[path = "../ctcp/dice.rs"]
-#[allow(dead_code, reason = "no packets are lost by chance here")]
-mod dice;
 mod long_path;
 #[path = "../growth/network.rs"]
 #[allow(dead_code, reason = "only hosts are used, with another line between them")]
 mod network;
 mod phases;
+#[path = "../ctcp/rng.rs"]
+#[allow(dead_code, reason = "no packets are lost by chance here")]
+mod rng;
 #[path = "../stepper/mod.rs"]
 mod stepper;
 mod steps;

@@ -1,6 +1,6 @@
 //! Every phase of `resume.h` and every transition between phases, event by event.
 
-use crate::dice::SeededRng;
+use crate::rng::SeededRng;
 use crate::steps::{
     Connection, MSS, Op, REJECTED, RETREATED, RETREATING, RTT_US, UNVALIDATED, VALIDATED, VALIDATING, WAITING,
 };

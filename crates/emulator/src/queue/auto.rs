@@ -92,12 +92,12 @@ use ekiden_proto::aqm::{ArrivingPacket, Verdict};
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::dice::SeededRng;
 use crate::queue::Queue;
 use crate::queue::codel::default_target;
 use crate::queue::kind::{QueueLimit, QueueSettings};
 use crate::queue::managed::{DropPolicy, ManagedQueue};
 use crate::queue::red::queue_room;
+use crate::rng::SeededRng;
 
 /// Number of slots in the table of connections.
 const TABLE_SLOTS: u64 = 16_384;

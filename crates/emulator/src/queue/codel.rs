@@ -41,11 +41,11 @@ use std::time::Duration;
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
 use crate::queue::kind::{QueueLimit, QueueSettings};
 use crate::queue::{Backlog, Fifo, Queue, try_mark};
+use crate::rng::SeededRng;
 use crate::{Nanos, nanos};
 
 /// Backlog behind a packet, in bytes, up to which the packet is never dropped, so that the line does not go idle (RFC

@@ -45,12 +45,12 @@ use std::collections::VecDeque;
 use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
 use crate::queue::codel::{CodelParams, CodelState, default_interval, default_target};
 use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings};
 use crate::queue::{Backlog, Fifo, Queue};
+use crate::rng::SeededRng;
 use crate::{Nanos, nanos};
 
 /// Maximum number of packets dropped before the longest queue is determined again (RFC 8290 section 4.1).

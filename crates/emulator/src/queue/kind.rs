@@ -9,7 +9,6 @@ use std::str::FromStr;
 use ekiden_proto::units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
-use crate::dice::SeededRng;
 use crate::queue::Queue;
 use crate::queue::auto::AutoSettings;
 use crate::queue::codel::CodelSettings;
@@ -17,6 +16,7 @@ use crate::queue::fq_codel::FqCodelSettings;
 use crate::queue::priority::{DynamicPrioritySettings, StaticPrioritySettings};
 use crate::queue::red::RedSettings;
 use crate::queue::tail_drop::TailDropSettings;
+use crate::rng::SeededRng;
 
 /// Settings of one kind of queue: the keys of its table in a lab file.
 pub(super) trait QueueSettings {

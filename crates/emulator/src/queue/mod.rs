@@ -19,10 +19,10 @@ use std::collections::VecDeque;
 use ekiden_proto::units::Rate;
 
 use crate::Nanos;
-use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::packet::{Ecn, Packet};
 use crate::queue::kind::{QueueKind, QueueLimit};
+use crate::rng::SeededRng;
 
 pub mod auto;
 pub mod codel;

@@ -39,11 +39,11 @@ use ekiden_proto::aqm::{ArrivingPacket, Verdict, red};
 use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::SeededRng;
 use crate::queue::Queue;
 use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings, SenderHosts};
 use crate::queue::managed::{DropPolicy, ManagedQueue};
 use crate::queue::red::{RedSettings, default_wq, red_params};
+use crate::rng::SeededRng;
 
 /// Settings of static priority drop. Limit and thresholds are all in packets or all in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -57,10 +57,10 @@ use ekiden_proto::aqm::{self, ArrivingPacket, MAX_LEVEL, Verdict};
 use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::SeededRng;
 use crate::queue::Queue;
 use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings};
 use crate::queue::managed::{DropPolicy, ManagedQueue};
+use crate::rng::SeededRng;
 
 /// Settings of RED. Limit and thresholds are all in packets or all in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -7,11 +7,11 @@ use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
-use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
 use crate::queue::kind::{QueueLimit, QueueSettings};
 use crate::queue::{Backlog, Fifo, Queue};
+use crate::rng::SeededRng;
 
 /// Settings of tail drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

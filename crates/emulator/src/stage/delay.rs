@@ -2,10 +2,10 @@
 
 use crate::Nanos;
 use crate::conditions::{self, Conditions, Distribution, Jitter};
-use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::nanos;
 use crate::packet::Packet;
+use crate::rng::SeededRng;
 use crate::stage::{PacketSchedule, Stage};
 
 /// Delays each packet by the delay and its jitter. Unless the jitter may reorder, packets leave in order of arrival: a

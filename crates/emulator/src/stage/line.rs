@@ -2,10 +2,10 @@
 
 use crate::Nanos;
 use crate::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
-use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::packet::Packet;
 use crate::queue::{self, Queue};
+use crate::rng::SeededRng;
 use crate::stage::{PacketSchedule, Stage, transmission_time};
 use crate::trace::{DeliverySchedule, PACKET_OVERHEAD};
 

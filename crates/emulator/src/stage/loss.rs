@@ -2,9 +2,9 @@
 
 use crate::Nanos;
 use crate::conditions::{self, Conditions, LossPosition};
-use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
+use crate::rng::SeededRng;
 use crate::stage::{PacketSchedule, Stage};
 
 /// Drops packets by the loss model of one position.

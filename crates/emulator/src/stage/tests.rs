@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::conditions::Conditions;
-use crate::dice::SeededRng;
 use crate::ledger::DropCause;
 use crate::packet::Ecn;
 use crate::pipeline::Pipeline;
+use crate::rng::SeededRng;
 
 const MS: Nanos = 1_000_000;
 

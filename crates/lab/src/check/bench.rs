@@ -16,9 +16,9 @@ use crate::experiment::collect::results::CheckRow;
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 use ekiden_emulator::Nanos;
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::emulation::FAST_QUANTUM;
 use ekiden_emulator::ledger::DirectionReport;
+use ekiden_emulator::rng::SeededRng;
 
 /// The maximum lateness of a packet, by the strictest quantile of the fixed-delay row. Packets may follow a late packet
 /// too closely by this much.

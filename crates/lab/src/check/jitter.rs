@@ -66,7 +66,7 @@ mod tests {
     use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
     use crate::stats::normal_quantile;
-    use ekiden_emulator::dice::SeededRng;
+    use ekiden_emulator::rng::SeededRng;
 
     fn jitter(distribution: Distribution) -> Jitter {
         Jitter { distribution, scale: "2ms".parse().unwrap(), reorder: false }
@@ -74,8 +74,8 @@ mod tests {
 
     /// Arrivals with jitter in milliseconds, computed from a uniform number.
     fn sampled_arrivals(n: usize, of: impl Fn(f64) -> f64) -> Vec<TimedProbe> {
-        let dice = SeededRng::new(3);
-        let arrived = |number: usize| 1_000_000 + (of(dice.uniform(number as u64)) * 1e6) as Nanos;
+        let rng = SeededRng::new(3);
+        let arrived = |number: usize| 1_000_000 + (of(rng.uniform(number as u64)) * 1e6) as Nanos;
         (0..n).map(|number| TimedProbe { number, expected: 1_000_000, arrived: arrived(number) }).collect()
     }
 

@@ -165,13 +165,13 @@ pub fn check_hidden_drops(hosts: &[(String, u64)], emulator: u64) -> Finding {
 mod tests {
     use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
-    use ekiden_emulator::dice::SeededRng;
+    use ekiden_emulator::rng::SeededRng;
 
     const N: usize = 150_000;
 
     fn bernoulli(p: f64) -> Vec<bool> {
-        let dice = SeededRng::new(11);
-        (0..N as u64).map(|number| dice.bernoulli(number, p)).collect()
+        let rng = SeededRng::new(11);
+        (0..N as u64).map(|number| rng.bernoulli(number, p)).collect()
     }
 
     fn series(lost: &[bool], places: u16) -> ProbeSeries {
@@ -220,18 +220,18 @@ mod tests {
 
     #[test]
     fn losses_biased_to_the_superpacket_head_fail() {
-        let dice = SeededRng::new(5);
+        let rng = SeededRng::new(5);
         let p = |i: usize| if i.is_multiple_of(30) { 0.02 } else { 0.01 };
-        let lost: Vec<bool> = (0..N).map(|i| dice.bernoulli(i as u64, p(i))).collect();
+        let lost: Vec<bool> = (0..N).map(|i| rng.bernoulli(i as u64, p(i))).collect();
         assert!(!passes(ONE_PERCENT, &lost)[3]);
     }
 
     fn two_states(to_bad: f64, to_good: f64) -> Vec<bool> {
-        let dice = SeededRng::new(8);
+        let rng = SeededRng::new(8);
         let mut bad = false;
         let step = |number| {
             let lost = bad;
-            bad ^= dice.bernoulli(number, if bad { to_good } else { to_bad });
+            bad ^= rng.bernoulli(number, if bad { to_good } else { to_bad });
             lost
         };
         (0..N as u64).map(step).collect()

@@ -9,12 +9,12 @@ use super::row::Finding;
 use crate::reference::{self, ReferenceOutcome};
 use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::nanos;
 use ekiden_emulator::packet::Packet;
 use ekiden_emulator::pipeline::Pipeline;
 use ekiden_emulator::records::{PacketOutcome, PacketRecord};
+use ekiden_emulator::rng::SeededRng;
 
 /// Load of successive quarters of a second, in per cent of the rate: the queue fills, stays full, drains and becomes
 /// empty.
@@ -25,13 +25,13 @@ const PHASE_DURATION: Nanos = 250_000_000;
 const MAX_CALLS_PER_SECOND: u64 = 4000;
 
 /// Traffic that exercises the queue: eight flows, packets of three sizes, superpackets, and a changing load.
-pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, dice: SeededRng) -> Vec<ProbeSend> {
+pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, rng: SeededRng) -> Vec<ProbeSend> {
     let sizes = [100, 576, mtu];
     let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
     let least = (rate / 8 / mean / MAX_CALLS_PER_SECOND + 1).min(20);
     let mut at = 0;
     let shot = |number: u64| {
-        let pick = |what: &str, of: u64| dice.derive(what).bits(number) % of;
+        let pick = |what: &str, of: u64| rng.derive(what).bits(number) % of;
         let bytes = sizes[pick("size", 3) as usize];
         let packets = least + pick("packets", 4);
         let load = LOAD_PERCENTS[(at / PHASE_DURATION) as usize % LOAD_PERCENTS.len()];
@@ -52,18 +52,18 @@ fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
 
 /// Replays all records of a direction through the reference model of the queue, and compares drops, causes, marks and
 /// departures; and compares both with the packets that the receiver saw of the last series. Records before the index
-/// `before` are older than that series. `dice` are those of the direction.
+/// `before` are older than that series. `rng` is that of the direction.
 pub fn check_queue_decisions(
     records: &[PacketRecord],
     before: usize,
     series: &ProbeSeries,
     conditions: &Conditions,
-    dice: SeededRng,
+    rng: SeededRng,
 ) -> Option<Finding> {
     let (rate, queue) = (conditions.rate?, conditions.queue.as_ref()?);
     let queued = records_at_queue(records);
     let arrivals: Vec<Packet> = queued.iter().map(|record| record.packet).collect();
-    let outcomes = reference::simulate_line(&arrivals, rate, queue, dice.derive("queue"));
+    let outcomes = reference::simulate_line(&arrivals, rate, queue, rng.derive("queue"));
     let delay = has_exact_departures(conditions).then(|| conditions.delay.map_or(0, nanos));
     let same =
         |(record, outcome): (&&PacketRecord, &ReferenceOutcome)| is_same_decision(&record.outcome, outcome, delay);
@@ -86,8 +86,8 @@ const fn has_exact_departures(conditions: &Conditions) -> bool {
 }
 
 /// Whether the emulator and the model decided equally. With a `delay`, departures are compared too.
-fn is_same_decision(fate: &PacketOutcome, outcome: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
-    match (*fate, *outcome) {
+fn is_same_decision(recorded: &PacketOutcome, modelled: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
+    match (*recorded, *modelled) {
         (PacketOutcome::Dropped(DropCause::WireLoss, _), ReferenceOutcome::Sent { .. }) => true,
         (PacketOutcome::Dropped(cause, at), ReferenceOutcome::Dropped { at: wanted_at, cause: wanted }) => {
             cause == wanted && (delay.is_none() || at == wanted_at)
@@ -106,11 +106,11 @@ fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u
         seen[got.number] = Some(got.marked);
     }
     let alike = |((record, sent), seen): &((&PacketRecord, &super::probe::SentProbe), &Option<bool>)| {
-        let fate = match record.outcome {
+        let recorded = match record.outcome {
             PacketOutcome::Delivered { marked, .. } => Some(marked),
             PacketOutcome::Dropped(..) | PacketOutcome::InFlight => None,
         };
-        record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && fate == **seen
+        record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && recorded == **seen
     };
     let pairs = records.iter().zip(&series.sent).zip(&seen);
     records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !alike(pair)).count()
@@ -166,7 +166,7 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
 
 /// Replays all records of a direction through a new pipeline of the same seed: it must drop the same packets for the
 /// same reasons at the same times. None if no packet was dropped.
-pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, dice: SeededRng) -> Option<Finding> {
+pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, rng: SeededRng) -> Option<Finding> {
     let recorded: Vec<(u64, DropCause, Nanos)> = records
         .iter()
         .filter_map(|record| match record.outcome {
@@ -175,7 +175,7 @@ pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, di
         })
         .collect();
     let last = records.iter().map(|record| record.packet.at).max()?;
-    let mut pipeline = Pipeline::new(&[conditions], dice);
+    let mut pipeline = Pipeline::new(&[conditions], rng);
     for record in records {
         pipeline.push(record.packet);
         while pipeline.pop(record.packet.at).is_some() {}

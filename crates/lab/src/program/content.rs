@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::rng::SeededRng;
 
 const BLOCK: usize = 4096;
 const PERIOD: usize = 1 << 20;

@@ -153,7 +153,7 @@ mod tests {
     use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
     use ekiden_emulator::conditions::QueueKind;
-    use ekiden_emulator::dice::SeededRng;
+    use ekiden_emulator::rng::SeededRng;
 
     const MS: Nanos = 1_000_000;
 

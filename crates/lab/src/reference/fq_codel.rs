@@ -103,7 +103,7 @@ mod tests {
     use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
     use ekiden_emulator::conditions::QueueKind;
-    use ekiden_emulator::dice::SeededRng;
+    use ekiden_emulator::rng::SeededRng;
     use ekiden_proto::units::Bytes;
 
     fn settings(limit: u64, quantum: u64) -> FqCodelSettings {

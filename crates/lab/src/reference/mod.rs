@@ -13,9 +13,9 @@ use ekiden_proto::units::Rate;
 
 use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::{QueueKind, QueueLimit};
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::packet::{Ecn, Packet};
+use ekiden_emulator::rng::SeededRng;
 
 mod auto;
 mod codel;
@@ -64,14 +64,15 @@ impl OutcomeLog {
 }
 
 /// The outcomes of `arrivals`, in their order, at a line of `rate` with `queue` in front of it. Packets arrive at their
-/// `at`, in ascending order, and their numbers are distinct. `dice` are for the decisions of the queue.
+/// `at`, in ascending order, and their numbers are distinct. `rng` has the random numbers for the decisions of the
+/// queue.
 #[must_use]
-pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: SeededRng) -> Vec<ReferenceOutcome> {
+pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, rng: SeededRng) -> Vec<ReferenceOutcome> {
     let mut model: Box<dyn QueueModel> = match queue {
         QueueKind::TailDrop(settings) => Box::new(tail_drop::TailDropModel::new(settings.limit)),
-        QueueKind::Red(settings) => Box::new(red::RedModel::new(*settings, 1.0, rate, dice)),
-        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriorityModel::new(settings, rate, dice)),
-        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriorityModel::new(*settings, rate, dice)),
+        QueueKind::Red(settings) => Box::new(red::RedModel::new(*settings, 1.0, rate, rng)),
+        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriorityModel::new(settings, rate, rng)),
+        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriorityModel::new(*settings, rate, rng)),
         QueueKind::Auto(settings) => Box::new(auto::AutoModel::new(*settings, rate)),
         QueueKind::Codel(settings) => Box::new(codel::CodelModel::new(*settings)),
         QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodelModel::new(*settings)),

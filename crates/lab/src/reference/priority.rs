@@ -12,8 +12,8 @@ use super::red::RedModel;
 use super::{OutcomeLog, QueueModel};
 use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::{DynamicPrioritySettings, StaticPrioritySettings};
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::packet::Packet;
+use ekiden_emulator::rng::SeededRng;
 
 pub struct StaticPriorityModel {
     red: RedModel,
@@ -21,9 +21,9 @@ pub struct StaticPriorityModel {
 }
 
 impl StaticPriorityModel {
-    pub fn new(settings: &StaticPrioritySettings, rate: Rate, dice: SeededRng) -> Self {
+    pub fn new(settings: &StaticPrioritySettings, rate: Rate, rng: SeededRng) -> Self {
         Self {
-            red: RedModel::new(settings.red_settings(), settings.n, rate, dice),
+            red: RedModel::new(settings.red_settings(), settings.n, rate, rng),
             heavy: settings.heavy.sources.clone(),
         }
     }
@@ -50,8 +50,8 @@ pub struct DynamicPriorityModel {
 }
 
 impl DynamicPriorityModel {
-    pub fn new(settings: DynamicPrioritySettings, rate: Rate, dice: SeededRng) -> Self {
-        let red = RedModel::new(settings.red_settings(), settings.n, rate, dice);
+    pub fn new(settings: DynamicPrioritySettings, rate: Rate, rng: SeededRng) -> Self {
+        let red = RedModel::new(settings.red_settings(), settings.n, rate, rng);
         Self { red, settings, arrived: 0, records: Vec::new(), heavy: None }
     }
 

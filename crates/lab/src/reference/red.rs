@@ -10,9 +10,9 @@ use ekiden_proto::units::Rate;
 use super::{OutcomeLog, QueueModel, amount, fits, limit_value};
 use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::RedSettings;
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::packet::{Ecn, Packet};
+use ekiden_emulator::rng::SeededRng;
 
 /// A level or a weight of 1.
 const UNIT: u128 = 1 << 24;
@@ -111,8 +111,8 @@ impl RedModel {
         let pb = (pb * fixed(*n, 1 << 16) / (1 << 16)).min(CERTAIN);
         *count += 1;
         let used = u128::try_from(*count).unwrap_or(0) * pb;
-        let throw = u128::from(self.rng.bits(packet.number) >> 32);
-        if pb < CERTAIN && used < CERTAIN && throw * (CERTAIN - used) >= pb * CERTAIN {
+        let random = u128::from(self.rng.bits(packet.number) >> 32);
+        if pb < CERTAIN && used < CERTAIN && random * (CERTAIN - used) >= pb * CERTAIN {
             return None;
         }
         *count = 0;

@@ -77,7 +77,7 @@ pub fn lag1_correlation(values: &[f64]) -> f64 {
 mod tests {
     use super::super::{Z_95, Z_99_9, normal_cdf, normal_quantile};
     use super::*;
-    use ekiden_emulator::dice::SeededRng;
+    use ekiden_emulator::rng::SeededRng;
 
     fn assert_near(got: f64, wanted: f64, error: f64) {
         assert!((got - wanted).abs() <= error, "{got} is not {wanted}");
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn kolmogorov_smirnov_rejects_a_shifted_normal_sample() {
-        let dice = SeededRng::new(9);
-        let samples: Vec<f64> = (0..2000).map(|i| normal_quantile(dice.uniform(i))).collect();
+        let rng = SeededRng::new(9);
+        let samples: Vec<f64> = (0..2000).map(|i| normal_quantile(rng.uniform(i))).collect();
         assert!(kolmogorov_smirnov(&samples, normal_cdf) > 0.01);
         assert!(kolmogorov_smirnov(&samples, |x| normal_cdf(x - 0.15)) < 0.001);
     }

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ekiden_emulator::Nanos;
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::ledger::StageEvents;
 use ekiden_emulator::packet::{Ecn, Packet};
 use ekiden_emulator::queue::Queue;
+use ekiden_emulator::rng::SeededRng;
 
 use crate::control::Algorithm;
 use crate::sender::{TcpSender, nanos};
@@ -91,11 +91,11 @@ pub struct SimulationResult {
 
 impl Simulation {
     pub fn new(queue: Box<dyn Queue>, bits_per_second: u64, seed: u64, flows: &[FlowSpec]) -> Self {
-        let dice = SeededRng::new(seed).derive("network");
+        let rng = SeededRng::new(seed).derive("network");
         let connection = |(index, flow): (usize, &FlowSpec)| SimulatedConnection {
             flow: *flow,
             sender: TcpSender::new(flow.kind, flow.size, flow.start),
-            hash: (dice.derive("hash").bits(index as u64) >> 32) as u32,
+            hash: (rng.derive("hash").bits(index as u64) >> 32) as u32,
             stats: ConnectionStats::default(),
             next_send: 0,
             pacing: false,
@@ -106,7 +106,7 @@ impl Simulation {
             queue,
             transmission: u64::from(PACKET) * 8_000_000_000 / bits_per_second,
             warm_up: 0,
-            rng: dice,
+            rng,
             connections: flows.iter().enumerate().map(connection).collect(),
             hosts: vec![0; 1 + flows.iter().map(|flow| flow.group).max().unwrap_or(0)],
             events: BinaryHeap::new(),

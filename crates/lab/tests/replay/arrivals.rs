@@ -2,8 +2,8 @@
 //! silence; of several flows, of one size or of many, ECN-capable or not.
 
 use ekiden_emulator::Nanos;
-use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::packet::{Ecn, Packet};
+use ekiden_emulator::rng::SeededRng;
 use ekiden_proto::units::Rate;
 
 /// Rates with whole, fractional, long and short transmission times.

@@ -12,11 +12,11 @@ const LIMITS: [&str; 5] = [
 
 /// Successive random numbers.
 fn random_draws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
-    let dice = SeededRng::new(seed).derive(name);
+    let rng = SeededRng::new(seed).derive(name);
     let mut number = 0;
     move |below| {
         number += 1;
-        dice.bits(number) % below
+        rng.bits(number) % below
     }
 }
 
@@ -61,9 +61,9 @@ fn table_overflow() -> Vec<Packet> {
 
 fn replay_long(text: &str, arrivals: &[Packet], rate: &str) -> Tally {
     let (kind, rate): (QueueKind, Rate) = (toml::from_str(text).unwrap(), rate.parse().unwrap());
-    let dice = SeededRng::new(1);
-    let wanted = reference::simulate_line(arrivals, rate, &kind, dice);
-    assert_same(text, arrivals, &wanted, &MinimalLine::run(&kind, rate, dice, arrivals));
+    let rng = SeededRng::new(1);
+    let wanted = reference::simulate_line(arrivals, rate, &kind, rng);
+    assert_same(text, arrivals, &wanted, &MinimalLine::run(&kind, rate, rng, arrivals));
     let mut tally = Tally::default();
     tally.add(arrivals, &wanted);
     tally

@@ -62,7 +62,7 @@ const EARTH: f64 = 6371.0;
 const LIGHT: f64 = 2.0e5;
 
 /// The way of packets is longer than the line of sight by this factor in the median (Bozkurt and others, "Dissecting
-/// latency in the Internet's fiber infrastructure", arXiv 2018), and by more or less as the dice fall.
+/// latency in the Internet's fiber infrastructure", arXiv 2018), with a random deviation.
 const INFLATION: f64 = 2.1;
 const SPREAD: f64 = 0.3;
 
@@ -85,7 +85,7 @@ impl World {
         Self { relays: places(1, relays), targets: places(2, prefixes) }
     }
 
-    /// Its map: every relay knows its sections to `neighbours` others, as the dice fall, and to this relay's first.
+    /// Its map: every relay knows its sections to `neighbours` random others, and to this relay's first.
     pub fn map(&self, neighbours: usize) -> NetworkMap {
         let mut map = NetworkMap::new(key(0), "here");
         for number in 1..self.relays.len() as u32 {
@@ -150,8 +150,8 @@ fn set(section: SectionModel, own: bool, mut set: impl FnMut(Direction, &MapEntr
 }
 
 /// Between 0 and 1.
-fn fraction(dice: u64) -> f64 {
-    (dice >> 11) as f64 / (1_u64 << 53) as f64
+fn fraction(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// About the normal distribution (Irwin and Hall).
@@ -182,14 +182,14 @@ fn section(one: Place, other: Place, pair: u64, relays: bool) -> SectionModel {
     let distance = EARTH * cosine(one, other).acos();
     let inflation = (INFLATION * (SPREAD * normal(pair)).exp()).max(1.0);
     let access = Duration::from_micros(if relays { 300 } else { 3000 });
-    let dice = fraction(aqm::random_bits(pair, 1));
+    let random = fraction(aqm::random_bits(pair, 1));
     // From one in a million next door to one in a thousand around half the globe, and three times more or less.
-    let loss = 1e-6 * 10_f64.powf(3.0 * distance / 20_000.0 + dice - 0.5);
+    let loss = 1e-6 * 10_f64.powf(3.0 * distance / 20_000.0 + random - 0.5);
     SectionModel {
         rtt: Duration::from_secs_f64(2.0 * distance * inflation / LIGHT) + access,
         loss: if relays { loss } else { 3.0 * loss },
         window: Some(4 << 20),
-        line_rate: Some([12.5e6, 25e6, 125e6][(dice * 3.0) as usize]),
+        line_rate: Some([12.5e6, 25e6, 125e6][(random * 3.0) as usize]),
         congestion: CongestionControl::Cubic,
         mss: 1448,
         connection: Connection::ready_if(relays),

@@ -50,14 +50,14 @@ impl XorShift64 {
 /// round trips.
 fn simulate(section: &SectionModel, packets: u64, seed: u64) -> f64 {
     let rtt = section.rtt.as_secs_f64();
-    let mut dice = XorShift64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut rng = XorShift64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut sender = Sender::new(section.congestion, rtt);
     let mut under_way: VecDeque<Packet> = VecDeque::new();
     let (mut unsent, mut next, mut arrived, mut now, mut line_free) = (packets, 0, 0, 0.0_f64, 0.0_f64);
     loop {
         while unsent > 0 && (under_way.is_empty() || sender.can_send(under_way.len() as f64, ROOM)) {
             line_free = line_free.max(now) + 1.0 / LINE;
-            let lost = dice.next_f64() < section.loss;
+            let lost = rng.next_f64() < section.loss;
             under_way.push_back(Packet { number: next, answered: line_free + rtt, lost });
             sender.on_sent();
             (unsent, next) = (unsent - 1, next + 1);

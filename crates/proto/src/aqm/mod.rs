@@ -136,7 +136,7 @@ pub const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The 64 random bits that belong to `number`, by the dice of `key`.
+/// The 64 random bits that belong to `number`, under `key`.
 #[must_use]
 pub const fn random_bits(key: u64, number: u64) -> u64 {
     mix(key ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(key)))

@@ -60,7 +60,7 @@ pub struct Slope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct RedParams {
-    /// The key of the dice.
+    /// The key of the random numbers.
     pub key: u64,
     /// How much waits at most.
     pub queue_limit: QueueLimit,
@@ -111,7 +111,7 @@ impl Slope {
 }
 
 impl RedParams {
-    /// Of these settings, in front of a line of a rate in bits a second, with the dice of `key`.
+    /// Of these settings, in front of a line of a rate in bits a second, with the random numbers of `key`.
     #[must_use]
     pub fn new(settings: &RedConfig, bits_per_second: Option<u64>, key: u64) -> Self {
         let level = |level: u64| level.min(MAX_LEVEL) << FRACTION_BITS;
@@ -216,11 +216,11 @@ fn red_verdict(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacke
     if params.ecn != 0 && arrival.ecn_capable != 0 { Verdict::Mark } else { Verdict::Drop(DropReason::Early) }
 }
 
-/// Whether a packet is hit with the probability `base / (1 - count * base)`, which spreads hits evenly, by a throw of 32
+/// Whether a packet is hit with the probability `base / (1 - count * base)`, which spreads hits evenly, by 32 random
 /// bits.
-const fn is_hit(base: u64, count: u64, throw: u64) -> bool {
+const fn is_hit(base: u64, count: u64, random: u64) -> bool {
     let used = count * base;
-    base >= ONE || used >= ONE || throw * (ONE - used) < base << 32
+    base >= ONE || used >= ONE || random * (ONE - used) < base << 32
 }
 
 #[cfg(test)]

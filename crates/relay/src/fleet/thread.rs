@@ -85,8 +85,8 @@ fn retry_delay(failures: u32, servers: usize) -> Duration {
     let rounds = failures / u32::try_from(servers).unwrap_or(u32::MAX);
     let (first, longest) = RETRY_DELAYS;
     let span = first.saturating_mul(1 << rounds.min(10)).min(longest);
-    let dice = std::collections::hash_map::RandomState::new().hash_one(failures) % 256;
-    span - span / 4 * u32::try_from(dice).unwrap_or(0) / 256
+    let random = std::collections::hash_map::RandomState::new().hash_one(failures) % 256;
+    span - span / 4 * u32::try_from(random).unwrap_or(0) / 256
 }
 
 /// Removes members that were missing for too long, and saves the others.

@@ -95,8 +95,8 @@ impl HopHealth {
 #[must_use]
 pub fn with_jitter(span: Duration) -> Duration {
     // Each hash table has random keys, which is enough randomness for jitter.
-    let dice = (RandomState::new().hash_one(()) >> 32) as u32;
-    span - span.mul_f64(f64::from(dice) / f64::from(u32::MAX) / 4.0)
+    let random = (RandomState::new().hash_one(()) >> 32) as u32;
+    span - span.mul_f64(f64::from(random) / f64::from(u32::MAX) / 4.0)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::experiment::spec::read::ExperimentCell;
-use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::rng::SeededRng;
 
 /// A run to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,11 +41,11 @@ pub fn start_delay(stagger: Duration, seed: u64, name: &str) -> Duration {
 }
 
 /// Fisher and Yates, as Durstenfeld has it (1964).
-fn shuffle<T: Copy>(items: &[T], dice: SeededRng) -> Vec<T> {
+fn shuffle<T: Copy>(items: &[T], rng: SeededRng) -> Vec<T> {
     let mut items = items.to_vec();
     for last in (1..items.len()).rev() {
         #[allow(clippy::cast_possible_truncation, reason = "less than the length")]
-        let other = (dice.bits(last as u64) % (last as u64 + 1)) as usize;
+        let other = (rng.bits(last as u64) % (last as u64 + 1)) as usize;
         items.swap(last, other);
     }
     items

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::factor::{FactorLevel, QuickRule};
-use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::rng::SeededRng;
 
 /// `[factor.drawn]`: the number of levels, and the values to draw for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,10 +100,10 @@ impl RandomLevels {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let dice = SeededRng::new(self.seed).derive(factor);
+        let rng = SeededRng::new(self.seed).derive(factor);
         let level = |number: u32| {
             let value = |(key, from): (&String, &ValueSource)| {
-                Some((key.clone(), from.draw(dice.derive(key).uniform(number.into()))?))
+                Some((key.clone(), from.draw(rng.derive(key).uniform(number.into()))?))
             };
             let set: Table = self.set.iter().filter_map(value).collect();
             FactorLevel { name: number.to_string(), set, quick: QuickRule::Fixed(number <= self.quick) }

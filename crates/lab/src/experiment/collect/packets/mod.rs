@@ -95,8 +95,8 @@ pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
             let connection = connections.entry((tcp.source, tcp.target)).or_insert(SequenceTracker::new(tcp));
             (offset, again) = connection.on_segment(tcp);
         }
-        let PacketRecord { packet, tcp, outcome: fate, .. } = *record;
-        PacketLogEntry { at: packet.at, bytes: packet.bytes, tcp, offset, is_retransmission: again, outcome: fate }
+        let PacketRecord { packet, tcp, outcome, .. } = *record;
+        PacketLogEntry { at: packet.at, bytes: packet.bytes, tcp, offset, is_retransmission: again, outcome }
     };
     records.iter().map(line).collect()
 }

@@ -123,9 +123,9 @@ impl TicketIssuer {
     }
 }
 
-fn random_secret(dice: &SystemRandom) -> Secret {
+fn random_secret(rng: &SystemRandom) -> Secret {
     let mut bytes = Zeroizing::new([0; KEY_LENGTH]);
-    dice.fill(&mut *bytes).expect("the system has no randomness");
+    rng.fill(&mut *bytes).expect("the system has no randomness");
     bytes
 }
 
