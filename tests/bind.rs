@@ -109,8 +109,8 @@ fn peer_connects_and_both_sides_exchange_data() {
         assert_eq!((code, bound.ip()), (0, ip.parse().unwrap()));
         let mut peer = connect_from(ip, bound);
         assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
-        talk(&mut client, &mut peer);
-        exchange(client, peer, 100_000, 300_000);
+        exchange_messages(&mut client, &mut peer);
+        transfer_both_ways(client, peer, 100_000, 300_000);
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"bind".into()), "{closed}");
     }
@@ -124,7 +124,7 @@ fn connections_of_other_hosts_are_closed() {
     assert!(is_closed(&mut stranger) || is_reset(&mut stranger));
     let mut peer = connect_from("127.0.0.1", bound);
     assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
-    talk(&mut client, &mut peer);
+    exchange_messages(&mut client, &mut peer);
     assert!(TcpStream::connect(bound).is_err(), "the relay accepts one connection");
 }
 
@@ -172,7 +172,7 @@ fn waiting_clients_are_limited_and_release_their_places() {
 
 #[test]
 fn ftp_in_active_mode_downloads_and_uploads() {
-    if programs::missing(&[PYTHON]) {
+    if programs::is_any_missing(&[PYTHON]) {
         return;
     }
     let Some(server) = Vsftpd::start() else { return };

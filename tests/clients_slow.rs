@@ -26,10 +26,10 @@ mod site;
 use harness::skipped;
 
 /// Whether the tests are skipped: without `make test-clients`, or where a program is missing.
-fn left_out(programs: &[&str]) -> bool {
+fn is_skipped(programs: &[&str]) -> bool {
     if std::env::var_os("EKIDEN_TEST_CLIENTS").is_none_or(|value| value != "1") {
         skipped("run make test-clients");
         return true;
     }
-    programs::missing(programs)
+    programs::is_any_missing(programs)
 }

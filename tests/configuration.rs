@@ -81,7 +81,7 @@ fn password_on_the_command_line_causes_a_warning() {
     let mut relay = Relay::start(&mut command, 1);
     relay.signal("TERM");
     assert_eq!(relay.exit_code(), Some(0));
-    let events = relay.rest();
+    let events = relay.remaining_events();
     assert!(events.iter().all(|event| event["event"] != "warning"), "{events:?}");
 }
 

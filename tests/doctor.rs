@@ -134,8 +134,8 @@ fn configuration_adds_its_own_findings() {
     assert!(text(&narrow["effect"]).contains("cannot exceed about 20 Mbit/s"), "{narrow}");
     let after = host.findings(&file);
     assert!(!after.contains_key("forwarding") && !after.contains_key("fast_open"), "{after:#?}");
-    let said = String::from_utf8(host.doctor(&file).stdout).unwrap();
-    assert!(said.starts_with("for 1Gbit/s over 100ms, 12500 kB under way, and 77 sessions\n"), "{said}");
+    let printed = String::from_utf8(host.doctor(&file).stdout).unwrap();
+    assert!(printed.starts_with("for 1Gbit/s over 100ms, 12500 kB under way, and 77 sessions\n"), "{printed}");
 }
 
 #[test]
@@ -147,12 +147,12 @@ fn stale_tun_device_is_bad_and_is_removed_by_its_fix() {
         host.shell(&format!("unshare -m sh -euc '{script}'"))
     };
     assert!(!report("true").contains("device ekiden7"));
-    let said = report("ip tuntap add ekiden7 mode tun");
-    let (_, below) = said.split_once("BAD   device ekiden7").unwrap_or_else(|| panic!("{said}"));
+    let printed = report("ip tuntap add ekiden7 mode tun");
+    let (_, below) = printed.split_once("BAD   device ekiden7").unwrap_or_else(|| panic!("{printed}"));
     let fix = below.lines().find_map(|line| line.trim().strip_prefix("-> ")).expect("a fix");
-    assert!(said.ends_with("exit 1\n"), "{said}");
-    let said = report(fix);
-    assert!(!said.contains("device ekiden7") && !said.contains("exit 1"), "{said}");
+    assert!(printed.ends_with("exit 1\n"), "{printed}");
+    let printed = report(fix);
+    assert!(!printed.contains("device ekiden7") && !printed.contains("exit 1"), "{printed}");
 }
 
 /// The lines of sysctl(8), ip(8) and nft(8) for one host: the settings of its network, and all lines that are no settings.
@@ -194,9 +194,9 @@ fn exit_status_reflects_bad_findings_and_usage_errors() {
     assert_eq!(healthy.status.code(), Some(i32::from(bad)));
     for wrong in [["--rtt", "0s"], ["--rate", "fast"], ["-c", "/nowhere.toml"]] {
         let output = host.doctor(&wrong);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {said}");
-        assert!(said.contains("expected") || said.contains("a rate like"), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {printed}");
+        assert!(printed.contains("expected") || printed.contains("a rate like"), "{printed}");
     }
 }
 
@@ -206,9 +206,9 @@ fn missing_privileges_and_hidden_settings_are_reported() {
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(ekiden().get_program()).arg("doctor");
     let output = host.run(command);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(i32::from(said.contains("\nBAD "))), "{said}");
-    assert!(said.contains("hint  privileges                   no CAP_NET_ADMIN"), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(printed.contains("\nBAD "))), "{printed}");
+    assert!(printed.contains("hint  privileges                   no CAP_NET_ADMIN"), "{printed}");
     // This namespace is not the initial one, and shows fewer settings.
-    assert!(said.contains("net.core.default_qdisc is not shown here"), "{said}");
+    assert!(printed.contains("net.core.default_qdisc is not shown here"), "{printed}");
 }

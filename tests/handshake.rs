@@ -80,7 +80,7 @@ fn reply_codes_match_the_cause() {
     let reply = |request: &[u8]| socks5_request(relay.address(), request).map(|_| ()).unwrap_err();
     let named = |name: &str| [&[5, 1, 0, 3, name.len() as u8], name.as_bytes(), &[0, 80]].concat();
 
-    assert_eq!(socks5(relay.address(), nobody()).map(|_| ()), Err(5), "refused");
+    assert_eq!(socks5(relay.address(), unused_address()).map(|_| ()), Err(5), "refused");
     assert_eq!(reply(&named("nosuch.invalid")), 4, "name not found");
     assert_eq!(reply(&named("a.forbidden.test")), 2, "forbidden by name");
     assert_eq!(reply(&[5, 1, 0, 1, 198, 51, 100, 7, 0, 80]), 2, "forbidden by network");

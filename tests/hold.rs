@@ -27,9 +27,9 @@ use streams::*;
 /// The client gets no reply before the server has answered.
 #[test]
 fn client_syn_is_not_answered_before_the_server() {
-    some(Told { settings: "[timeouts]\nhold = \"20s\"\n", ..Told::default() }, |pair, family| {
+    each_kind(PairOptions { settings: "[timeouts]\nhold = \"20s\"\n", ..PairOptions::default() }, |pair, family| {
         let server = &pair.row["server"];
-        server.nft(NO_FIRST_PACKETS);
+        server.nft(DROP_ALL_SYNS);
         let (listener, address) = pair.row.server(family);
         let client = pair.row["client"].try_connecting(address);
         eventually("the server to be asked again", || (server.counter("silence", "others") > 1).then_some(()));
@@ -39,8 +39,8 @@ fn client_syn_is_not_answered_before_the_server() {
         server.nft("delete table inet silence");
         let mut client = join(client).unwrap();
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert!(is_cut(&server));
+        exchange_messages(&mut client, &mut server);
+        assert!(is_relayed(&server));
     });
 }
 
@@ -54,10 +54,10 @@ const TIMER_WHEEL: Duration = Duration::from_millis(64);
 
 #[test]
 fn packets_to_a_silent_server_bypass_the_relay_after_hold() {
-    some(Told { settings: "[timeouts]\nhold = \"300ms\"\n", ..Told::default() }, |pair, family| {
-        pair.row["server"].nft(ONLY_CLIENTS);
-        if pair.kind == Far::Nobody {
-            pair.row["client"].nft(ONCE);
+    each_kind(PairOptions { settings: "[timeouts]\nhold = \"300ms\"\n", ..PairOptions::default() }, |pair, family| {
+        pair.row["server"].nft(DROP_RELAY_SYNS);
+        if pair.kind == Far::Router {
+            pair.row["client"].nft(DROP_RETRANSMISSIONS);
         }
         let (listener, address) = pair.row.server(family);
         // The relay remembers a silent server, and holds nothing for it.
@@ -66,15 +66,15 @@ fn packets_to_a_silent_server_bypass_the_relay_after_hold() {
             let (mut client, mut server) = pair.connect_to(&listener, address);
             let took = began.elapsed();
             // The client may have to retransmit: the far relay does not know yet that the near relay has given up.
-            let is_retransmitted = pair.kind != Far::Nobody && took >= RETRANSMISSION;
+            let is_retransmitted = pair.kind != Far::Router && took >= RETRANSMISSION;
             let exact = match (is_held, is_retransmitted) {
                 (true, false) => HOLD..=HOLD + TIMER_RESOLUTION,
                 (true, true) => RETRANSMISSION..=RETRANSMISSION + TIMER_WHEEL,
                 (false, _) => Duration::ZERO..=TIMER_RESOLUTION,
             };
             assert_within(took, exact, Duration::ZERO..=Duration::from_secs(5));
-            assert!(!is_cut(&server), "far: {:?}", pair.kind);
-            talk(&mut client, &mut server);
+            assert!(!is_relayed(&server), "far: {:?}", pair.kind);
+            exchange_messages(&mut client, &mut server);
         }
         assert_eq!(pair.near.relay.next(|event| event["event"] == "closed")["end"], "timed_out");
         assert!(pair.near.relay.sessions().is_empty());
@@ -84,7 +84,8 @@ fn packets_to_a_silent_server_bypass_the_relay_after_hold() {
 /// The server does not answer at all: after `hold` the relay lets the first packet pass, and the client stays in SYN-SENT.
 #[test]
 fn unanswered_syn_leaves_the_client_in_syn_sent() {
-    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[timeouts]\nhold = \"200ms\"\n", ..Told::default() })
+    let Some(mut pair) =
+        Pair::new(Far::Router, PairOptions { settings: "[timeouts]\nhold = \"200ms\"\n", ..PairOptions::default() })
     else {
         return;
     };
@@ -108,9 +109,9 @@ fn unanswered_syn_leaves_the_client_in_syn_sent() {
 #[test]
 fn aborted_client_releases_its_held_connection() {
     let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";
-    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings, ..Told::default() }) else { return };
+    let Some(mut pair) = Pair::new(Far::Router, PairOptions { settings, ..PairOptions::default() }) else { return };
     let server = &pair.row["server"];
-    server.nft(NO_FIRST_PACKETS);
+    server.nft(DROP_ALL_SYNS);
     let (listener, address) = pair.row.server(Family::V4);
     let patience = Duration::from_millis(100);
     let attempt = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, patience));
@@ -120,5 +121,5 @@ fn aborted_client_releases_its_held_connection() {
     assert!(is_reset(&mut server));
     assert_eq!(pair.closed(address)[0]["end"], "left_early");
     // The client's place is free again.
-    assert!(is_cut(&pair.connect(Family::V6).1));
+    assert!(is_relayed(&pair.connect(Family::V6).1));
 }

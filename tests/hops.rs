@@ -52,7 +52,7 @@ fn errors_of_the_last_hop_reach_the_client() {
     let far = Relay::listen(&["auto://127.0.0.1:0?deny=198.51.100.0/24"]);
     for scheme in ["socks5", "http"] {
         let mut relay = relay_with_hop(&format!("{scheme}://{}", far.address()));
-        assert_eq!(socks5(relay.address(), nobody()).map(|_| ()), Err(5), "refused, by {scheme}");
+        assert_eq!(socks5(relay.address(), unused_address()).map(|_| ()), Err(5), "refused, by {scheme}");
         assert_eq!(relay.closed()["end"], "refused");
         let forbidden = "198.51.100.1:80".parse().unwrap();
         assert_eq!(socks5(relay.address(), forbidden).map(|_| ()), Err(2), "denied, by {scheme}");
@@ -65,8 +65,8 @@ fn errors_of_the_last_hop_reach_the_client() {
 /// The failure of a hop must not be reported as a failure of the target.
 #[test]
 fn unreachable_hop_is_not_reported_as_an_unreachable_target() {
-    assert_eq!(failure(&format!("socks5://{}", nobody())), (1, "refused".into()));
-    assert_eq!(failure(&format!("http://{}", nobody())), (1, "refused".into()));
+    assert_eq!(failure(&format!("socks5://{}", unused_address())), (1, "refused".into()));
+    assert_eq!(failure(&format!("http://{}", unused_address())), (1, "refused".into()));
 }
 
 /// Checks the responses to a CONNECT and a GET: `Proxy-Status` and the page have this sentence.
@@ -87,7 +87,7 @@ fn check_answers(relay: &Relay, sentence: &str) {
 #[test]
 fn error_response_names_the_failed_hop_and_the_cause() {
     for scheme in ["socks5", "http"] {
-        let hop = format!("{scheme}://{}", nobody());
+        let hop = format!("{scheme}://{}", unused_address());
         check_answers(
             &relay_with_hop(&hop),
             &format!("The hop {hop} refused the connection: nothing listens on its port."),
@@ -98,18 +98,18 @@ fn error_response_names_the_failed_hop_and_the_cause() {
 /// The relay quotes the cause that a proxy gives in `Proxy-Status`.
 #[test]
 fn proxy_status_of_an_http_hop_is_quoted() {
-    let dead = format!("socks5://{}", nobody());
+    let dead = format!("socks5://{}", unused_address());
     let far = relay_with_hop(&dead);
     let hop = format!("http://{}", far.address());
     let mut relay = relay_with_hop(&hop);
-    let said =
+    let sentence =
         format!("could not connect, and says: The hop {dead} refused the connection: nothing listens on its port");
     let mut client = connect(relay.address());
     write!(client, "CONNECT 192.0.2.1:80 HTTP/1.1\r\nHost: 192.0.2.1:80\r\n\r\n").unwrap();
     let answer = String::from_utf8(read_all(&mut client)).unwrap();
-    assert!(answer.ends_with(&format!("\r\n\r\nThe hop {hop} {said}.\n")), "{answer}");
+    assert!(answer.ends_with(&format!("\r\n\r\nThe hop {hop} {sentence}.\n")), "{answer}");
     let closed = relay.closed();
-    assert_eq!((&closed["end"], &closed["detail"]), (&"hop_failed".into(), &format!("hop {hop}, {said}").into()));
+    assert_eq!((&closed["end"], &closed["detail"]), (&"hop_failed".into(), &format!("hop {hop}, {sentence}").into()));
 }
 
 /// The failure of the next hop is not reported as a failure of the target.
@@ -117,7 +117,7 @@ fn proxy_status_of_an_http_hop_is_quoted() {
 fn unreachable_second_hop_is_not_reported_as_a_refused_target() {
     let far = Relay::listen(&["auto://127.0.0.1:0"]);
     for (first, second) in [("socks5", "http"), ("http", "socks5"), ("socks5", "socks5"), ("http", "http")] {
-        let hop = format!("{second}://{}", nobody());
+        let hop = format!("{second}://{}", unused_address());
         let hops = ["-L", "auto://127.0.0.1:0", "-F", &format!("{first}://{}", far.address()), "-F", &hop];
         let mut relay = Relay::run(&hops, 1);
         assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(1), "{first}, {second}");
@@ -130,7 +130,7 @@ fn unreachable_second_hop_is_not_reported_as_a_refused_target() {
 /// An open listener gives the cause to each client, and no address of a hop.
 #[test]
 fn open_listeners_hide_hop_addresses_in_errors() {
-    let hop = nobody();
+    let hop = unused_address();
     let relay =
         Relay::run(&["-L", "auto://0.0.0.0:0?allow_open=true&allow_private=true", "-F", &format!("socks5://{hop}")], 1);
     check_answers(&relay, "A hop of this relay's path refused the connection: nothing listens on its port.");

@@ -29,10 +29,10 @@ use tokio_rustls::rustls::crypto::ring::cipher_suite;
 use certificate::{Certificate, Client, has_kernel_tls};
 use curl::curl;
 use harness::{
-    Ending, Relay, accept, connect, ekiden, eventually, hear_out, join, pattern, read_all, read_exactly, server,
+    Ending, Relay, accept, connect, ekiden, eventually, join, pattern, read_all, read_exactly, read_remaining, server,
     skipped,
 };
-use programs::{client, missing, program, succeeds};
+use programs::{client, is_any_missing, program, run_successfully};
 
 /// A relay with a TLS listener; `None` without kernel TLS, with a message.
 fn scene() -> Option<(Certificate, Relay)> {
@@ -87,9 +87,9 @@ fn streams_of_each_cipher_suite_arrive_whole() {
         assert_eq!(cipher_of(&relay, transfer), suite.suite().as_str().unwrap());
         client.send(&bytes);
         client.end();
-        let (heard, ending) = client.hear_out();
+        let (received, ending) = client.read_remaining();
         join(serving);
-        assert!(heard == bytes && ending == Some(Ending::Clean), "{suite:?}: {} bytes, {ending:?}", heard.len());
+        assert!(received == bytes && ending == Some(Ending::Clean), "{suite:?}: {} bytes, {ending:?}", received.len());
         let closed = relay.closed();
         assert_eq!(closed["end"], "finished", "{suite:?}: {closed}");
         assert_eq!(spliced(&closed) > 1_500_000, is_spliced, "{suite:?}: {closed}");
@@ -122,7 +122,7 @@ fn nonces_are_used_once() {
     let serving = std::thread::spawn(move || accept(&listener).write_all(&pattern(300_000)).unwrap());
     let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
     let mut client = certificate.client_of_suite(address, suite).connect(target);
-    assert_eq!(client.hear_out().0.len(), 300_000);
+    assert_eq!(client.read_remaining().0.len(), 300_000);
     client.end();
     join(serving);
     let responses = recording.join().unwrap();
@@ -146,7 +146,7 @@ fn nonces_are_used_once() {
 #[test]
 fn curl_downloads_and_uploads_by_a_tunnel() {
     let Some((certificate, mut relay)) = scene() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let origin = origin::start();
@@ -154,15 +154,15 @@ fn curl_downloads_and_uploads_by_a_tunnel() {
     let authority = certificate.file().display().to_string();
     let tunnel = [proxy.as_str(), "--proxy-cacert", authority.as_str(), "-p"];
     for path in ["/chunked", "/close"] {
-        curl(&[&tunnel[..], &[&format!("http://{origin}{path}")]].concat()).brought(200, &origin::long_answer());
+        curl(&[&tunnel[..], &[&format!("http://{origin}{path}")]].concat()).assert_success(200, &origin::long_answer());
         let closed = relay.closed();
         assert!(closed["end"] == "finished" && spliced(&closed) > 100_000, "{closed}");
     }
     let body = certificate.folder.write("body", pattern(1_000_000));
     let data = format!("@{}", body.display());
     let fetched = curl(&[&tunnel[..], &["--data-binary", &data, &format!("http://{origin}/")]].concat());
-    fetched.ended(0, 200);
-    assert!(fetched.text().contains(&format!("body: 1000000 {}", origin::sum(&pattern(1_000_000)))));
+    fetched.assert_ended(0, 200);
+    assert!(fetched.text().contains(&format!("body: 1000000 {}", origin::checksum(&pattern(1_000_000)))));
     let closed = relay.closed();
     assert!(closed["end"] == "finished" && spliced(&closed) > 500_000, "{closed}");
 }
@@ -186,7 +186,7 @@ while received := stream.recv(65536):
 stream.unwrap()
 ";
     let Some((certificate, mut relay)) = scene() else { return };
-    if missing(&["python3"]) {
+    if is_any_missing(&["python3"]) {
         return;
     }
     let bytes = pattern(300_000);
@@ -196,7 +196,8 @@ stream.unwrap()
         let serving = std::thread::spawn(move || accept(&listener).write_all(&sent).unwrap());
         let (port, target) = (relay.address().port().to_string(), address.to_string());
         let mut python = client("python3", &certificate.folder);
-        let received = succeeds(python.args(["-c", SCRIPT, &port, &target]).arg(certificate.file()).arg(version));
+        let received =
+            run_successfully(python.args(["-c", SCRIPT, &port, &target]).arg(certificate.file()).arg(version));
         join(serving);
         assert!(received == bytes, "{version}: {} bytes", received.len());
         let closed = relay.closed();
@@ -229,7 +230,7 @@ fn key_update_in_a_tunnel_resets_the_session() {
         client.0.conn.refresh_traffic_keys().unwrap();
         client.0.conn.writer().write_all(b"after").unwrap();
         write_pending_records(&mut client);
-        assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
+        assert_eq!(read_remaining(&mut at_server), (Vec::new(), Ending::Reset));
         assert_ended_by_key_update(&mut relay);
     }
 }
@@ -248,7 +249,7 @@ fn key_update_of_openssl_resets_the_session() {
     input.write_all(&request).unwrap();
     let mut at_server = accept(&listener);
     input.write_all(b"K\n").unwrap();
-    assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
+    assert_eq!(read_remaining(&mut at_server), (Vec::new(), Ending::Reset));
     assert_ended_by_key_update(&mut relay);
     drop(input);
     openssl.wait().unwrap();
@@ -268,7 +269,7 @@ fn key_update_before_the_tunnel_reaches_the_kernel() {
     let bytes = pattern(300_000);
     client.send(&bytes);
     client.end();
-    assert!(client.hear_out() == (bytes, Some(Ending::Clean)));
+    assert!(client.read_remaining() == (bytes, Some(Ending::Clean)));
     join(serving);
     assert!(spliced(&relay.closed()) > 0);
 }
@@ -315,7 +316,7 @@ fn altered_record_after_spliced_records_resets_the_session() {
                 client.0.conn.write_tls(&mut records).unwrap();
             }
             client.0.sock.write_all(&[&records, &header[..], &[7; 32]].concat()).unwrap();
-            assert_eq!(hear_out(&mut at_server).1, Ending::Reset, "{header:?} {is_alone}");
+            assert_eq!(read_remaining(&mut at_server).1, Ending::Reset, "{header:?} {is_alone}");
             let closed = relay.closed();
             assert!(closed["end"] == "altered" && spliced(&closed) > 0, "{header:?} {is_alone}: {closed}");
         }
@@ -347,9 +348,9 @@ fn close_notify_follows_the_last_byte_with_a_small_send_buffer() {
     cipher_of(&relay, "spliced");
     client.0.conn.send_close_notify();
     write_pending_records(&mut client);
-    let (heard, ending) = client.hear_out();
+    let (received, ending) = client.read_remaining();
     join(serving);
-    assert!(heard == bytes && ending == Some(Ending::Clean), "{} bytes, {ending:?}", heard.len());
+    assert!(received == bytes && ending == Some(Ending::Clean), "{} bytes, {ending:?}", received.len());
     assert_eq!(relay.closed()["end"], "finished");
 }
 

@@ -40,11 +40,11 @@ fn generated_key_is_a_valid_key_file_and_relay_key() {
         (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
     };
     set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
-    let (code, said) = check(&other);
-    assert!(code == Some(2) && said.contains(&format!("chmod 600 {}", key.display())), "{said}");
+    let (code, printed) = check(&other);
+    assert!(code == Some(2) && printed.contains(&format!("chmod 600 {}", key.display())), "{printed}");
     set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
-    let (code, said) = check(&other);
-    assert!(code == Some(0) && said.contains("1 listener(s), 1 relay(s), 2 path(s)"), "{said}");
-    let (code, said) = check(&own);
-    assert!(code == Some(2) && said.contains("this is our own key"), "{said}");
+    let (code, printed) = check(&other);
+    assert!(code == Some(0) && printed.contains("1 listener(s), 1 relay(s), 2 path(s)"), "{printed}");
+    let (code, printed) = check(&own);
+    assert!(code == Some(2) && printed.contains("this is our own key"), "{printed}");
 }

@@ -12,9 +12,9 @@ const REMEDY: [&str; 2] = ["--no-default-features", "cargo build --release"];
 fn missing_features_are_reported_with_their_remedy() {
     for arguments in ["cc list", "cc load ctcp --older", "aqm attach --dev eth0", "aqm", "cc"] {
         let output = ekiden().args(arguments.split(' ')).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{arguments}: {said}");
-        assert!(REMEDY.iter().all(|part| said.contains(part)), "{arguments}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {printed}");
+        assert!(REMEDY.iter().all(|part| printed.contains(part)), "{arguments}: {printed}");
     }
     let doctor = String::from_utf8(ekiden().arg("doctor").output().unwrap().stdout).unwrap();
     assert!(REMEDY.iter().all(|part| doctor.contains(part)), "{doctor}");

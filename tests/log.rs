@@ -35,7 +35,7 @@ fn client(to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((IpAddr::from(CLIENT), 0)).into()).unwrap();
     socket.connect(&to.into()).unwrap();
-    patient(socket.into())
+    with_timeouts(socket.into())
 }
 
 /// Runs a session through SOCKS to its end. Returns the reply code of the relay.
@@ -54,7 +54,7 @@ fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
 fn page(relay: SocketAddr, from: SocketAddr) -> String {
     let mut stream = client(relay);
     write!(stream, "GET http://{from}/page HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n").unwrap();
-    String::from_utf8(hear_out(&mut stream).0).unwrap()
+    String::from_utf8(read_remaining(&mut stream).0).unwrap()
 }
 
 /// A relay with the `[log]` settings `log`, and a listener named `door`.
@@ -66,7 +66,7 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     let socket = folder.0.join("admin");
     command.args(["run", "-c"]).arg(file).args(arguments).args(["--admin", &format!("unix:{}", socket.display())]);
     // The log may be empty, so the address comes from the admin listener.
-    let relay = Relay::begin(&mut command, 0, socket.clone());
+    let relay = Relay::start_with_admin(&mut command, 0, socket.clone());
     // The file is there from bind(2) on, and connections are accepted from listen(2) on.
     eventually("the admin listener", || UnixStream::connect(&socket).ok());
     let address = eventually("the address of the listener", || {
@@ -83,7 +83,7 @@ fn stop_and_read_events(relay: &mut Relay) -> Vec<Value> {
     eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
     relay.signal("TERM");
     assert_eq!(relay.exit_code(), Some(0));
-    relay.rest()
+    relay.remaining_events()
 }
 
 fn event_names(events: &[Value]) -> Vec<&str> {
@@ -97,7 +97,7 @@ fn every_notation_of_level_off_silences_the_log() {
     {
         let (mut relay, address, _folder) = start(log, arguments);
         assert_eq!(session(address, origin()), 0);
-        assert_eq!(session(address, nobody()), 5);
+        assert_eq!(session(address, unused_address()), 5);
         assert_eq!(stop_and_read_events(&mut relay), [Value::Null; 0], "{log} {arguments:?}");
     }
 }
@@ -107,8 +107,8 @@ fn problems_level_logs_failed_sessions_and_relay_events() {
     let (mut relay, address, _folder) = start("log = \"problems\"", &[]);
     assert_eq!(session(address, origin()), 0);
     assert!(page(address, origin()).starts_with("HTTP/1.1 200"));
-    assert_eq!(session(address, nobody()), 5);
-    assert!(page(address, nobody()).starts_with("HTTP/1.1 502"));
+    assert_eq!(session(address, unused_address()), 5);
+    assert!(page(address, unused_address()).starts_with("HTTP/1.1 502"));
     let events = stop_and_read_events(&mut relay);
     let closed: Vec<&Value> = events.iter().filter(|event| event["event"] == "closed").collect();
     assert!(!closed.is_empty() && closed.iter().all(|event| event["end"] == "refused"), "{closed:#?}");
@@ -206,7 +206,7 @@ fn failed_handshakes_do_not_flood_the_log() {
     assert_eq!(summary["reason"], "bad_handshake", "{summary}");
     assert!(summary["seconds"].as_f64().unwrap() > 0.0, "{summary}");
     relay.signal("TERM");
-    let mut events = relay.rest();
+    let mut events = relay.remaining_events();
     events.push(summary);
     let events_named = |word: &str| events.iter().filter(move |event| event["event"] == word).collect::<Vec<_>>();
     let written = events_named("closed").len() as u64;
@@ -236,8 +236,8 @@ fn check_validates_the_log_settings() {
         ("[log]\nlevel = \"debug\"", &["log.level", "sessions", "problems", "off"]),
         ("[log]\nredact = [\"server\"]", &["log.redact", "client", "target"]),
     ] {
-        let (code, said) = check(bad);
-        assert_eq!(code, Some(2), "{bad}: {said}");
-        assert!(expected.iter().all(|word| said.contains(word)), "{bad}: {said}");
+        let (code, printed) = check(bad);
+        assert_eq!(code, Some(2), "{bad}: {printed}");
+        assert!(expected.iter().all(|word| printed.contains(word)), "{bad}: {printed}");
     }
 }

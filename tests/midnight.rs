@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::*;
-use programs::missing;
+use programs::is_any_missing;
 use scene::*;
 
 /// A quota of a day and one of a month.
@@ -21,7 +21,7 @@ const LIMITS: &str =
 
 #[test]
 fn quotas_reset_at_midnight_utc() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     if !is_virtual() {

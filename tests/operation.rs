@@ -43,12 +43,12 @@ fn check_reports_every_error_and_sets_the_exit_code() {
         "version = 1\nfarward = []\n[limits]\nhead = 64\n[[listener]]\nbind = \"0.0.0.0:1\"\nkind = \"sox\"\n",
     );
     let output = ekiden().arg("check").arg(&bad).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for expected in ["farward", "forward", "limits.head", "listener[1].kind", "allow_open", "bad.toml:2"] {
-        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
+        assert!(printed.contains(expected), "{expected} is missing in:\n{printed}");
     }
-    let good = folder.write("good.toml", config(&[("a", nobody())]));
+    let good = folder.write("good.toml", config(&[("a", unused_address())]));
     let output = ekiden().arg("check").arg(&good).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -58,9 +58,9 @@ fn port_in_use_by_another_relay_is_reported() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let output =
         ekiden().args(["run", "--admin", "off", "-L", &format!("auto://{}", relay.address())]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("another ekiden"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("another ekiden"), "{printed}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn sigterm_lets_running_sessions_finish() {
     assert_eq!(read_all(&mut client), b"to the end");
     drop(client);
     assert_eq!(relay.exit_code(), Some(0));
-    let events = relay.rest();
+    let events = relay.remaining_events();
     let stopped = events.iter().find(|event| event["event"] == "stopped").unwrap();
     assert_eq!(stopped["aborted"], 0);
 }
@@ -178,9 +178,9 @@ fn the_admin_listener_answers_loopback_names_only() {
 #[test]
 fn doctor_reports_kernel_settings_and_built_in_profiles() {
     let output = ekiden().arg("doctor").output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     for expected in ["kernel", "send buffer ceiling", "profile longhaul"] {
-        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
+        assert!(printed.contains(expected), "{expected} is missing in:\n{printed}");
     }
 }
 

@@ -74,7 +74,7 @@ fn configuration_page_contains_every_word_of_the_example() {
     // The first line has the example's own file name.
     for (number, line) in EXAMPLE.lines().enumerate().skip(1) {
         for word in words(line) {
-            assert!(at.any(|said| *said == word), "line {}: {word} is missing or out of order", number + 1);
+            assert!(at.any(|found| *found == word), "line {}: {word} is missing or out of order", number + 1);
         }
     }
 }

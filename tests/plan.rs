@@ -4,7 +4,7 @@ mod harness;
 
 use std::process::Output;
 
-use harness::{Folder, ekiden, nobody, server};
+use harness::{Folder, ekiden, server, unused_address};
 use serde_json::Value;
 
 fn plan(arguments: &[&str]) -> Output {
@@ -137,7 +137,7 @@ fn much_shorter_detour_is_only_a_warning() {
 #[test]
 fn round_trips_from_the_local_site_are_measured() {
     let (_listener, open) = server();
-    let refuses = nobody();
+    let refuses = unused_address();
     let folder = Folder::new();
     let text_of = |address: &str| {
         format!(

@@ -16,9 +16,9 @@ mod servers;
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 
-use curl::{by, curl};
+use curl::{curl, proxy_option};
 use harness::{Folder, Key, Relay, accept, eventually, is_closed, read_exactly, server, socks5};
-use programs::missing;
+use programs::is_any_missing;
 use servers::{Haproxy, NginxBehindProxy};
 
 /// A header of version 2 from 192.0.2.7:4660 to 198.51.100.1:443, with a TLV.
@@ -196,7 +196,7 @@ fn client_limit_applies_to_the_header_address() {
 
 #[test]
 fn haproxy_reports_its_clients() {
-    if missing(&["haproxy", "curl"]) {
+    if is_any_missing(&["haproxy", "curl"]) {
         return;
     }
     let url = format!("http://{}/", origin::start());
@@ -204,7 +204,7 @@ fn haproxy_reports_its_clients() {
         let mut relay = Relay::listen(&[&format!("{kind}://127.0.0.1:0?proxy_protocol=127.0.0.1")]);
         let balancer = Haproxy::start("", relay.address(), option);
         let protocol = if kind == "socks" { "socks5h" } else { "http" };
-        curl(&["--interface", "127.0.0.9", &by(protocol, balancer.address), &url]).ended(0, 200);
+        curl(&["--interface", "127.0.0.9", &proxy_option(protocol, balancer.address), &url]).assert_ended(0, 200);
         let is_client =
             |event: &serde_json::Value| event["client"].as_str().is_some_and(|client| client.starts_with("127.0.0.9:"));
         let event = relay.next(|event| event["event"] == "closed" && is_client(event));
@@ -214,12 +214,12 @@ fn haproxy_reports_its_clients() {
 
 #[test]
 fn header_of_curl_is_accepted() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{}?proxy_protocol=127.0.0.1", origin::start())]);
     let url = format!("http://{}/", relay.address());
-    curl(&["--haproxy-protocol", &url]).ended(0, 200);
+    curl(&["--haproxy-protocol", &url]).assert_ended(0, 200);
     assert_eq!(relay.closed()["end"], "finished");
     // Without a header, the relay closes the connection.
     assert_ne!(curl(&[&url]).code, 0);
@@ -328,7 +328,7 @@ fn mixed_address_families_are_unknown_in_v1_and_mapped_in_v2() {
 /// A connection that begins with the header of one client must not carry requests of another client.
 #[test]
 fn upstream_http_connections_are_not_shared_between_clients() {
-    if missing(&["nginx", "curl"]) {
+    if is_any_missing(&["nginx", "curl"]) {
         return;
     }
     let nginx = NginxBehindProxy::start();
@@ -337,18 +337,18 @@ fn upstream_http_connections_are_not_shared_between_clients() {
         let mut relay = sending_relay(version, "kind = \"http\"");
         for client in ["127.0.0.9", "127.0.0.10", "127.0.0.9"] {
             // Two requests on one connection of the client.
-            let fetched = curl(&["--interface", client, &by("http", relay.address()), &url, &url]);
+            let fetched = curl(&["--interface", client, &proxy_option("http", relay.address()), &url, &url]);
             let port = relay.closed()["client"].as_str().unwrap().split_once(':').unwrap().1.to_owned();
             // Each request is the first on its connection.
-            fetched.brought(200, format!("{client}:{port} 1").repeat(2).as_bytes());
+            fetched.assert_success(200, format!("{client}:{port} 1").repeat(2).as_bytes());
         }
-        curl(&["--interface", "127.0.0.9", &by("http", relay.address()), "-p", &url]).ended(0, 200);
+        curl(&["--interface", "127.0.0.9", &proxy_option("http", relay.address()), "-p", &url]).assert_ended(0, 200);
     }
 }
 
 #[test]
 fn haproxy_accepts_the_header() {
-    if missing(&["haproxy"]) {
+    if is_any_missing(&["haproxy"]) {
         return;
     }
     let (listener, address) = server();

@@ -21,7 +21,7 @@ fn is_reset(stream: &mut TcpStream) -> bool {
 #[test]
 fn bytes_arrive_in_order_across_the_switch_to_splice() {
     for size in [0, 1, 65_535, 65_536, 65_537, 300_000, 20_000_000] {
-        let (mut relay, mut client, mut server) = relayed();
+        let (mut relay, mut client, mut server) = relay_with_connection();
         let sent = pattern(size);
         let expected = sent.clone();
         let writer = std::thread::spawn(move || server.write_all(&sent).unwrap());
@@ -41,7 +41,7 @@ fn bytes_arrive_in_order_across_the_switch_to_splice() {
 
 #[test]
 fn simultaneous_transfers_in_both_directions_are_complete() {
-    let (mut relay, mut client, mut server) = relayed();
+    let (mut relay, mut client, mut server) = relay_with_connection();
     let (up, down) = (pattern(8_000_000), pattern(7_000_000));
     let (expected_up, expected_down) = (up.clone(), down.clone());
     let mut client_writes = client.try_clone().unwrap();
@@ -67,7 +67,7 @@ fn simultaneous_transfers_in_both_directions_are_complete() {
 
 #[test]
 fn half_closed_client_receives_the_answer() {
-    let (mut relay, mut client, mut server) = relayed();
+    let (mut relay, mut client, mut server) = relay_with_connection();
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"question");
@@ -80,7 +80,7 @@ fn half_closed_client_receives_the_answer() {
 
 #[test]
 fn half_closed_server_receives_the_client_bytes() {
-    let (mut relay, mut client, mut server) = relayed();
+    let (mut relay, mut client, mut server) = relay_with_connection();
     server.write_all(b"greeting").unwrap();
     server.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut client), b"greeting");
@@ -92,12 +92,12 @@ fn half_closed_server_receives_the_client_bytes() {
 
 #[test]
 fn reset_is_forwarded_as_a_reset_in_both_directions() {
-    let (mut relay, client, mut server) = relayed();
+    let (mut relay, client, mut server) = relay_with_connection();
     reset(client);
     assert!(is_reset(&mut server));
     assert_eq!(relay.closed()["end"], "reset_by_client");
 
-    let (mut relay, mut client, mut server) = relayed();
+    let (mut relay, mut client, mut server) = relay_with_connection();
     // A byte through the relay shows that its connect(2) has returned: a reset before that is a failed connect.
     server.write_all(b"x").unwrap();
     assert_eq!(read_exactly(&mut client, 1), b"x");
@@ -109,7 +109,7 @@ fn reset_is_forwarded_as_a_reset_in_both_directions() {
 /// Regression: after the client's end of stream the relay does not read from the client, and missed its reset.
 #[test]
 fn reset_after_half_close_is_forwarded() {
-    let (mut relay, client, mut server) = relayed();
+    let (mut relay, client, mut server) = relay_with_connection();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"");
     reset(client);
@@ -122,7 +122,7 @@ fn reset_after_half_close_is_forwarded() {
 /// the end of stream. The relay passed the reset on at once, and destroyed bytes that were in transit to a slow client.
 #[test]
 fn reset_after_eof_does_not_discard_queued_bytes() {
-    let (mut relay, mut client, mut server) = relayed();
+    let (mut relay, mut client, mut server) = relay_with_connection();
     // More than the receive buffer of a client that does not read, so that some bytes wait in the relay's send queue.
     socket2::SockRef::from(&client).set_recv_buffer_size(4096).unwrap();
     let sent = pattern(300_000);
@@ -140,7 +140,7 @@ fn reset_after_eof_does_not_discard_queued_bytes() {
 #[test]
 fn eof_followed_by_a_reset_is_a_clean_end() {
     for round in 0..20 {
-        let (relay, mut client, mut server) = relayed();
+        let (relay, mut client, mut server) = relay_with_connection();
         // A byte through the relay shows that its connect(2) has returned: a reset before that is a failed connect.
         let before = pattern(if round % 2 == 1 { 100_000 } else { 1 });
         server.write_all(&before).unwrap();
@@ -154,15 +154,15 @@ fn eof_followed_by_a_reset_is_a_clean_end() {
         eventually("all to have left", || (unsent() == 0).then_some(()));
         reset(server);
         relay.signal("CONT");
-        let (heard, ending) = hear_out(&mut client);
-        assert_eq!((heard.len(), ending), (sent.len(), Ending::Clean), "round {round}");
-        assert!(heard == sent, "round {round}");
+        let (received, ending) = read_remaining(&mut client);
+        assert_eq!((received.len(), ending), (sent.len(), Ending::Clean), "round {round}");
+        assert!(received == sent, "round {round}");
     }
 }
 
 #[test]
 fn bytes_before_a_reset_are_delivered() {
-    let (_relay, mut client, mut server) = relayed();
+    let (_relay, mut client, mut server) = relay_with_connection();
     server.write_all(b"last words").unwrap();
     assert_eq!(read_exactly(&mut client, 10), b"last words");
     reset(server);
@@ -172,7 +172,7 @@ fn bytes_before_a_reset_are_delivered() {
 /// Backpressure: a slow reader stops the writer, and the bytes between them wait in the kernel.
 #[test]
 fn slow_reader_blocks_the_writer_without_memory_growth() {
-    let (relay, client, mut server) = relayed();
+    let (relay, client, mut server) = relay_with_connection();
     let before = relay.resident_kib();
     server.set_nonblocking(true).unwrap();
     let block = pattern(1 << 20);
@@ -208,7 +208,7 @@ fn slow_reader_blocks_the_writer_without_memory_growth() {
 #[test]
 fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
     const BLOCK: usize = 1 << 16;
-    let (_relay, mut client, mut server) = relayed();
+    let (_relay, mut client, mut server) = relay_with_connection();
     // Small buffers at both ends.
     SockRef::from(&client).set_recv_buffer_size(BLOCK).unwrap();
     SockRef::from(&server).set_send_buffer_size(BLOCK).unwrap();
@@ -247,7 +247,7 @@ fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
 
 #[test]
 fn refused_target_resets_a_silent_client() {
-    let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{}", nobody())]);
+    let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{}", unused_address())]);
     assert!(is_reset(&mut relay.connect()));
     assert_eq!(relay.closed()["end"], "refused");
 }

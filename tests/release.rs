@@ -303,6 +303,6 @@ fn fragments_of_the_ansible_role_form_a_valid_configuration() {
     assert!(!text.contains("{{"), "{text}");
     folder.write("conf.d/10-relay.toml", text);
     folder.write("conf.d/20-limits.toml", include_str!("../examples/ansible/fragments/20-limits.toml"));
-    let said = stdout(ekiden().arg("check").arg(folder.0.join("conf.d")));
-    assert!(said.ends_with("conf.d: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"), "{said}");
+    let printed = stdout(ekiden().arg("check").arg(folder.0.join("conf.d")));
+    assert!(printed.ends_with("conf.d: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"), "{printed}");
 }

@@ -18,15 +18,15 @@ fn watched(folder: &Folder, watchdog: &str) -> (Manager, Relay) {
 fn manager_is_notified_of_start_watchdog_reload_and_stop() {
     let folder = Folder::new();
     let (manager, mut relay) = watched(&folder, "200000");
-    assert_eq!(manager.heard(), "READY=1");
+    assert_eq!(manager.next_message(), "READY=1");
     for _ in 0..3 {
-        assert_eq!(manager.heard(), "WATCHDOG=1");
+        assert_eq!(manager.next_message(), "WATCHDOG=1");
     }
     relay.signal("HUP");
-    assert!(manager.told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(manager.told(), "READY=1");
+    assert!(manager.next_notification().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(manager.next_notification(), "READY=1");
     relay.signal("TERM");
-    assert_eq!(manager.told(), "STOPPING=1");
+    assert_eq!(manager.next_notification(), "STOPPING=1");
     assert_eq!(relay.exit_code(), Some(0));
 }
 
@@ -35,11 +35,12 @@ fn frequent_reloads_do_not_suppress_the_watchdog() {
     let folder = Folder::new();
     // A keep-alive is due each second, and a reload takes some milliseconds.
     let (manager, relay) = watched(&folder, "4000000");
-    assert_eq!(manager.heard(), "READY=1");
+    assert_eq!(manager.next_message(), "READY=1");
     eventually("a sign of life", || {
         relay.signal("HUP");
-        let heard = std::iter::repeat_with(|| manager.heard()).find(|said| !said.starts_with("RELOADING=1"));
-        (heard.unwrap() == "WATCHDOG=1").then_some(())
+        let received =
+            std::iter::repeat_with(|| manager.next_message()).find(|message| !message.starts_with("RELOADING=1"));
+        (received.unwrap() == "WATCHDOG=1").then_some(())
     });
 }
 
@@ -80,10 +81,10 @@ fn systemd_analyze_accepts_the_unit_as_hardened() {
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
         })
     };
-    let Ok(said) = analyze(&["verify", "--man=no"]) else {
+    let Ok(verified) = analyze(&["verify", "--man=no"]) else {
         return skipped("no systemd-analyze (Debian: systemd)");
     };
-    let complaints: Vec<_> = said.lines().filter(|line| line.contains("ekiden.service")).collect();
+    let complaints: Vec<_> = verified.lines().filter(|line| line.contains("ekiden.service")).collect();
     // A systemd-analyze older than 253 does not know the second type, as the unit says.
     let known = |line: &&&str| line.contains("notify-reload");
     assert_eq!(complaints.iter().filter(|line| !known(line)).collect::<Vec<_>>(), Vec::<&&str>::new());

@@ -103,7 +103,7 @@ fn drain_deadline_aborts_and_logs_remaining_sessions() {
     assert!(client.read(&mut [0]).is_err(), "a cut-off session must not look finished");
     assert_took(asked.elapsed(), Duration::from_millis(200), PATIENCE / 2);
     assert_eq!(relay.exit_code(), Some(0));
-    let events = relay.rest();
+    let events = relay.remaining_events();
     let closed: Vec<_> = events.iter().filter(|event| event["event"] == "closed").collect();
     assert_eq!(closed.len(), 1);
     assert_eq!(closed[0]["end"], "drained");

@@ -69,11 +69,11 @@ fn delay(mut from: TcpStream, mut to: TcpStream) {
 fn chain(connect: &str) -> (Relay, [Relay; 2]) {
     let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
     let second = sites[2].relay("", "allow_open = true\n");
-    let onward = sites[2].table_at(delayed(sites[2].address), "second", "");
-    let first = sites[1].relay(&onward, "allow_open = true\n");
-    let onward = sites[1].table_at(delayed(sites[1].address), "first", "");
-    let way = everything_by("way", &["first".to_owned(), "second".to_owned()]);
-    let tables = onward + &sites[2].table("second", "");
+    let next_relays = sites[2].table_at(delayed(sites[2].address), "second", "");
+    let first = sites[1].relay(&next_relays, "allow_open = true\n");
+    let next_relays = sites[1].table_at(delayed(sites[1].address), "first", "");
+    let way = route_all_through("way", &["first".to_owned(), "second".to_owned()]);
+    let tables = next_relays + &sites[2].table("second", "");
     let home = sites[0].home(&(tables + &way), &format!("{AUTO}connect = \"{connect}\"\n"));
     for relay in [&home, &first] {
         eventually("ready sections", || (metric_sum(relay, "ekiden_ready{", "") >= 1).then_some(()));
@@ -90,7 +90,7 @@ fn assert_one_round_trip(client: &Client, server: SocketAddr) {
 
 #[test]
 fn a_query_takes_one_round_trip_of_the_path() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let (home, _relays) = chain("strict");
     let client = Client::new(home.address());
     for _ in 0..3 {
@@ -101,7 +101,7 @@ fn a_query_takes_one_round_trip_of_the_path() {
 /// OPEN and the datagram travel together, on each section.
 #[test]
 fn first_query_in_early_mode_takes_one_round_trip() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let (home, _relays) = chain("early");
     assert_one_round_trip(&Client::new(home.address()), server);
 }

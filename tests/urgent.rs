@@ -51,7 +51,7 @@ fn send_while_stopped(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
 fn for_each_direction(check: impl Fn(&Relay, &mut TcpStream, &mut TcpStream)) {
     for before in [0, SPLICED] {
         for up in [true, false] {
-            let (mut relay, client, server) = relayed();
+            let (mut relay, client, server) = relay_with_connection();
             let (mut sender, mut receiver) = if up { (client, server) } else { (server, client) };
             let first = pattern(before);
             let (all, mut writes) = (first.clone(), sender.try_clone().unwrap());
@@ -113,7 +113,7 @@ fn megabytes_after_an_urgent_byte_arrive() {
 
 #[test]
 fn bursts_with_urgent_bytes_in_both_directions_lose_nothing() {
-    let (mut relay, client, server) = relayed();
+    let (mut relay, client, server) = relay_with_connection();
     let marks: Vec<usize> = (0..300).map(|burst| burst * 1000 + burst * 7 % 1000).collect();
     let bytes = pattern(300 * 1000);
     let writers = [&client, &server].map(|stream| send_urgent_and_end(stream, bytes.clone(), marks.clone()));
@@ -194,7 +194,7 @@ fn hop_answer_with_urgent_bytes_is_parsed() {
     for hop in [format!("socks5://{socks}"), format!("http://{http}")] {
         let relay = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
         for _ in 0..20 {
-            let mut client = socks5(relay.address(), nobody()).unwrap();
+            let mut client = socks5(relay.address(), unused_address()).unwrap();
             assert_eq!(read_exactly(&mut client, 5), b"hello", "{hop}");
         }
     }

@@ -3,9 +3,9 @@
 
 use std::io::Write;
 
-use crate::curl::{by, curl};
-use crate::harness::{Folder, Key, Relay, answer_from, connect, hear_out, name_server};
-use crate::programs::missing;
+use crate::curl::{curl, proxy_option};
+use crate::harness::{Folder, Key, Relay, answer_from, connect, name_server, read_remaining};
+use crate::programs::is_any_missing;
 
 /// Names that exist, and their addresses; the last label keeps them out of the hosts file.
 const NAMES: [(&str, &str); 5] = [
@@ -58,7 +58,7 @@ fn responses(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
     let exchange = |(protocol, request): (&str, Vec<u8>)| {
         let mut client = connect(relay.address());
         client.write_all(&request).unwrap();
-        (protocol.to_owned(), hear_out(&mut client).0)
+        (protocol.to_owned(), read_remaining(&mut client).0)
     };
     requests.into_iter().map(exchange).collect()
 }
@@ -105,13 +105,13 @@ fn deny_and_allow_lists_do_not_reveal_private_addresses() {
 /// A public address is no secret: the answer for a forbidden public address is "not allowed".
 #[test]
 fn forbidden_public_address_is_answered_as_not_allowed() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let folder = Folder::new();
     let mut relay = start(&folder, "public.toml", &format!("{OPEN}deny = [\"192.0.2.0/24\"]\n"), None);
-    curl(&[&by("http", relay.address()), "http://public.test:8080/"]).ended(0, 403);
+    curl(&[&proxy_option("http", relay.address()), "http://public.test:8080/"]).assert_ended(0, 403);
     assert_eq!(relay.closed()["end"], "denied");
-    curl(&[&by("http", relay.address()), "http://private.test:8080/"]).ended(0, 502);
-    curl(&[&by("http", relay.address()), "http://10.9.8.7:8080/"]).ended(0, 403);
+    curl(&[&proxy_option("http", relay.address()), "http://private.test:8080/"]).assert_ended(0, 502);
+    curl(&[&proxy_option("http", relay.address()), "http://10.9.8.7:8080/"]).assert_ended(0, 403);
 }

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use crate::curl::{Fetched, by, curl_by};
+use crate::curl::{Fetched, curl_with, proxy_option};
 use crate::harness::{Folder, Relay, ekiden};
 use crate::network::Host;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 
 /// The relay's address, which is neither loopback nor in a private network, and the port of its `[admin]`.
 const OWN: &str = "203.0.113.5";
@@ -37,29 +37,29 @@ impl Scene {
             token.display()
         );
         let file = folder.write("ekiden.toml", text);
-        let mut command = host.start(ekiden());
+        let mut command = host.in_namespace(ekiden());
         command.args(["run", "-c"]).arg(file);
-        let relay = Relay::begin(&mut command, 2, folder.0.join("unused"));
+        let relay = Relay::start_with_admin(&mut command, 2, folder.0.join("unused"));
         Some(Self { host, relay, _folder: folder })
     }
 
     /// Runs curl on the relay's host.
     fn curl(&self, arguments: &[&str]) -> Fetched {
-        curl_by(&mut self.host.start(Command::new("curl")), arguments)
+        curl_with(&mut self.host.in_namespace(Command::new("curl")), arguments)
     }
 
     /// Asks the open listener for `target` in each protocol. Returns the ends of the sessions.
-    fn ends(&mut self, target: &str) -> Vec<String> {
+    fn session_ends(&mut self, target: &str) -> Vec<String> {
         let (url, relay) = (format!("http://{target}/"), format!("{OWN}:1080").parse().unwrap());
         let mut end = |arguments: &[&str]| {
             self.curl(arguments);
             self.relay.closed()["end"].as_str().unwrap().to_owned()
         };
         vec![
-            end(&[&by("http", relay), &url]),
-            end(&[&by("http", relay), "-p", &url]),
-            end(&[&by("socks5h", relay), &url]),
-            end(&[&by("socks4", relay), &url]),
+            end(&[&proxy_option("http", relay), &url]),
+            end(&[&proxy_option("http", relay), "-p", &url]),
+            end(&[&proxy_option("socks5h", relay), &url]),
+            end(&[&proxy_option("socks4", relay), &url]),
         ]
     }
 }
@@ -67,44 +67,44 @@ impl Scene {
 /// Regression: a port that the firewall of the relay's host closes was reachable through an open listener.
 #[test]
 fn own_addresses_are_private_unless_allowed() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let Some(mut scene) = Scene::new() else { return };
     let url = format!("http://{OWN}:{ADMIN}/metrics");
     // The port answers: without the token, 401.
-    scene.curl(&[&url]).ended(0, 401);
+    scene.curl(&[&url]).assert_ended(0, 401);
     let open = format!("{OWN}:1080").parse().unwrap();
     for host in [OWN.to_owned(), format!("[{OWN_V6}]"), format!("[::ffff:{OWN}]")] {
         let url = format!("http://{host}:{ADMIN}/metrics");
-        scene.curl(&[&by("http", open), "-g", &url]).ended(0, 403);
+        scene.curl(&[&proxy_option("http", open), "-g", &url]).assert_ended(0, 403);
         assert_eq!(scene.relay.closed()["end"], "denied", "{url}");
-        let fetched = scene.curl(&[&by("http", open), "-g", "-p", &url]);
+        let fetched = scene.curl(&[&proxy_option("http", open), "-g", "-p", &url]);
         assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 403), "{url}: {}", fetched.err);
         assert_eq!(scene.relay.closed()["end"], "denied", "{url}");
-        let fetched = scene.curl(&[&by("socks5h", open), "-g", &url]);
+        let fetched = scene.curl(&[&proxy_option("socks5h", open), "-g", &url]);
         assert!(fetched.code == 97 && fetched.err.contains("(2)"), "{url}: {}", fetched.err);
         assert_eq!(scene.relay.closed()["end"], "denied", "{url}");
     }
     let allowing = format!("{OWN}:1081").parse().unwrap();
-    scene.curl(&[&by("http", allowing), &url]).ended(0, 401);
+    scene.curl(&[&proxy_option("http", allowing), &url]).assert_ended(0, 401);
     assert_eq!(scene.relay.closed()["end"], "finished");
 }
 
 /// Addresses change while the relay runs, and a routing table can make further addresses local.
 #[test]
 fn address_changes_of_the_host_take_effect_at_once() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let Some(mut scene) = Scene::new() else { return };
     let (target, routed) = (format!("198.51.100.7:{ADMIN}"), format!("192.0.2.9:{ADMIN}"));
-    assert_eq!(scene.ends(&target), ["unreachable"; 4]);
-    assert_eq!(scene.ends(&routed), ["unreachable"; 4]);
+    assert_eq!(scene.session_ends(&target), ["unreachable"; 4]);
+    assert_eq!(scene.session_ends(&routed), ["unreachable"; 4]);
     scene.host.ip("address add 198.51.100.7/32 dev here");
     scene.host.ip("route add local 192.0.2.0/24 dev lo");
-    assert_eq!(scene.ends(&target), ["denied"; 4]);
-    assert_eq!(scene.ends(&routed), ["denied"; 4]);
+    assert_eq!(scene.session_ends(&target), ["denied"; 4]);
+    assert_eq!(scene.session_ends(&routed), ["denied"; 4]);
     scene.host.ip("address del 198.51.100.7/32 dev here");
-    assert_eq!(scene.ends(&target), ["unreachable"; 4]);
+    assert_eq!(scene.session_ends(&target), ["unreachable"; 4]);
 }

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::curl::{by, curl};
-use crate::harness::{Folder, PATIENCE, Relay, eventually, hear_out, read_exactly, serve};
-use crate::programs::missing;
+use crate::curl::{curl, proxy_option};
+use crate::harness::{Folder, PATIENCE, Relay, eventually, read_exactly, read_remaining, serve};
+use crate::programs::is_any_missing;
 
 /// `correct horse` for ann with cost 10, the usual cost for a server by `htpasswd -B`, and with cost 13: a check with
 /// cost 13 takes longer than all other steps of a test.
@@ -67,7 +67,7 @@ fn ticks(relay: &Relay) -> u64 {
 /// Waits until the checks of these clients have failed.
 fn wait_until_rejected(clients: Vec<TcpStream>) {
     for mut client in clients {
-        assert_eq!(hear_out(&mut client).0, [1, 1]);
+        assert_eq!(read_remaining(&mut client).0, [1, 1]);
     }
 }
 
@@ -114,7 +114,7 @@ fn concurrent_connections_of_one_client_are_all_accepted() {
 /// An unchecked right password is not a wrong password: the client must not ask its user for another password.
 #[test]
 fn overload_is_not_answered_as_a_wrong_password() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let folder = Folder::new();
@@ -130,21 +130,21 @@ fn overload_is_not_answered_as_a_wrong_password() {
     };
 
     let busy = occupy_all_places(&relay, 1);
-    let fetched = curl(&[&by("http", address), "-i", "-U", &credentials, &url]);
-    fetched.ended(0, 503);
+    let fetched = curl(&[&proxy_option("http", address), "-i", "-U", &credentials, &url]);
+    fetched.assert_ended(0, 503);
     assert!(fetched.text().contains("Retry-After: "), "{}", fetched.text());
     assert!(!fetched.text().contains("Proxy-Authenticate"), "{}", fetched.text());
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
     wait_until_rejected(busy);
 
     let busy = occupy_all_places(&relay, 2);
-    let fetched = curl(&[&by("http", address), "-p", "-U", &credentials, &url]);
+    let fetched = curl(&[&proxy_option("http", address), "-p", "-U", &credentials, &url]);
     assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 503), "{}", fetched.err);
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
     wait_until_rejected(busy);
 
     let busy = occupy_all_places(&relay, 3);
-    let fetched = curl(&[&by("socks5h", address), "-U", &credentials, &url]);
+    let fetched = curl(&[&proxy_option("socks5h", address), "-U", &credentials, &url]);
     // RFC 1929 knows only success (0) and failure. The status differs from that of a wrong password, 1.
     assert!(fetched.code == 97 && fetched.err.contains("(1 2)"), "{}", fetched.err);
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");

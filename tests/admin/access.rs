@@ -9,7 +9,7 @@ const DATA_PATHS: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/
 
 #[test]
 fn cross_origin_requests_are_refused_even_with_the_token() {
-    let (open, guarded) = (Scene::open(), Scene::guarded(""));
+    let (open, with_token) = (Scene::open(), Scene::with_token(""));
     let bearer = format!("Authorization: Bearer {TOKEN}");
     for path in ["/", "/app.js", "/api/access"].iter().chain(&DATA_PATHS) {
         for line in [
@@ -22,7 +22,7 @@ fn cross_origin_requests_are_refused_even_with_the_token() {
             let answer = open.get(path, &[&line]);
             assert_eq!(answer.status, 403, "{path} {line}");
             assert!(answer.body.contains("page from elsewhere"), "{}", answer.body);
-            assert_eq!(guarded.get(path, &[&line, &bearer]).status, 403, "{path} {line}");
+            assert_eq!(with_token.get(path, &[&line, &bearer]).status, 403, "{path} {line}");
         }
     }
     let own = format!("Origin: http://{}", open.admin);
@@ -31,7 +31,7 @@ fn cross_origin_requests_are_refused_even_with_the_token() {
 
 #[test]
 fn foreign_host_names_are_refused_even_with_the_token() {
-    let guarded = Scene::guarded("hosts = [\"relay.example\"]");
+    let with_token = Scene::with_token("hosts = [\"relay.example\"]");
     let bearer = format!("Authorization: Bearer {TOKEN}");
     for (host, status) in [
         ("Host: evil.example", 403),
@@ -41,7 +41,7 @@ fn foreign_host_names_are_refused_even_with_the_token() {
         ("Host: localhost", 200),
         ("Host: 192.0.2.7", 200),
     ] {
-        let answer = guarded.request("GET", "/api/sessions", &[host, &bearer]);
+        let answer = with_token.request("GET", "/api/sessions", &[host, &bearer]);
         assert_eq!(answer.status, status, "{host}");
         assert_eq!(answer.body.contains("not by this name"), status == 403, "{}", answer.body);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{PATIENCE, connect, eventually, hear_out};
+use crate::harness::{PATIENCE, connect, eventually, read_remaining};
 use crate::scene::{Scene, Snapshots, TOKEN};
 
 /// The constant of the relay.
@@ -27,7 +27,7 @@ fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
 /// Regression: silent connections held all places until their timeout of 10 s, and every other request waited as long.
 #[test]
 fn silent_connections_yield_to_new_connections() {
-    for scene in [Scene::open(), Scene::guarded("")] {
+    for scene in [Scene::open(), Scene::with_token("")] {
         let authorization = format!("Authorization: Bearer {TOKEN}");
         let clients: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
         let asked = Instant::now();
@@ -46,7 +46,7 @@ fn source_with_the_most_connections_yields_first() {
     let before = Instant::now();
     assert_eq!(scene.get("/api/sessions", &[]).status, 200, "all clients have been accepted by now");
     write!(early, "GET /api/access HTTP/1.0\r\n\r\n").unwrap();
-    assert!(String::from_utf8(hear_out(&mut early).0).unwrap().starts_with("HTTP/1.0 200"));
+    assert!(String::from_utf8(read_remaining(&mut early).0).unwrap().starts_with("HTTP/1.0 200"));
     assert!(before.elapsed() < HEAD);
     drop(clients);
 }
@@ -76,8 +76,8 @@ fn connections_without_a_complete_request_are_closed() {
     let mut silent = connect(scene.admin);
     let mut slow = connect(scene.admin);
     write!(slow, "GET /api/access HTTP/1.1\r\nHost: local").unwrap();
-    assert_eq!(hear_out(&mut slow).0, b"", "an incomplete head gets no response");
-    hear_out(&mut silent);
+    assert_eq!(read_remaining(&mut slow).0, b"", "an incomplete head gets no response");
+    read_remaining(&mut silent);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn oversized_request_head_is_refused() {
     let mut client = connect(scene.admin);
     // The answer may be lost: a connection that is closed with bytes unread is reset.
     let _ = write!(client, "GET /api/access HTTP/1.1\r\nX-Long: {}\r\n\r\n", "a".repeat(64 << 10));
-    let answer = String::from_utf8(hear_out(&mut client).0).unwrap();
+    let answer = String::from_utf8(read_remaining(&mut client).0).unwrap();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
 

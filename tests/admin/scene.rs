@@ -32,25 +32,25 @@ impl Scene {
     }
 
     /// A relay with a token and further lines in `[admin]`.
-    pub fn guarded(more: &str) -> Self {
+    pub fn with_token(more: &str) -> Self {
         let folder = Folder::new();
         let file = folder.write_with_mode("token", format!("{TOKEN}\n"), 0o600);
         let admin = format!("token_file = \"{}\"\n{more}\n", file.display());
-        Self::inside(folder, &admin, "kind = \"auto\"")
+        Self::start_in(folder, &admin, "kind = \"auto\"")
     }
 
     pub fn with(admin: &str, listener: &str) -> Self {
-        Self::inside(Folder::new(), admin, listener)
+        Self::start_in(Folder::new(), admin, listener)
     }
 
-    fn inside(folder: Folder, admin: &str, listener: &str) -> Self {
+    fn start_in(folder: Folder, admin: &str, listener: &str) -> Self {
         let text = format!(
             "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n[admin]\nbind = \"127.0.0.1:0\"\n{admin}"
         );
         let file = folder.write("ekiden.toml", text);
         let mut command = ekiden();
         command.args(["run", "-c"]).arg(&file);
-        let relay = Relay::begin(&mut command, 2, folder.0.join("none"));
+        let relay = Relay::start_with_admin(&mut command, 2, folder.0.join("none"));
         // The admin listener is ready before the relay's other listeners.
         let (admin, clients) = (relay.address_of(0), relay.address_of(1));
         Self { relay, admin, clients, folder }
@@ -96,7 +96,7 @@ impl Snapshots {
         if let Some(status) = self.status {
             return status;
         }
-        let head = String::from_utf8(self.until(b"\r\n\r\n")).unwrap();
+        let head = String::from_utf8(self.read_until(b"\r\n\r\n")).unwrap();
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
         self.status = Some(status);
         status
@@ -105,7 +105,7 @@ impl Snapshots {
     /// Reads the next snapshot.
     pub fn next(&mut self) -> Value {
         assert_eq!(self.status(), 200);
-        let event = String::from_utf8(self.until(b"\n\n")).unwrap();
+        let event = String::from_utf8(self.read_until(b"\n\n")).unwrap();
         serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap()
     }
 
@@ -121,7 +121,7 @@ impl Snapshots {
         }
     }
 
-    fn until(&mut self, end: &[u8]) -> Vec<u8> {
+    fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
         loop {
             if let Some(at) = self.text.windows(end.len()).position(|window| window == end) {
                 return self.text.drain(..at + end.len()).collect();

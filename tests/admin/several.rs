@@ -6,7 +6,7 @@ use crate::harness::*;
 fn start(runtime: &Folder, socket: &str) -> Relay {
     let mut command = ekiden();
     command.args(["run", "-L", "auto://127.0.0.1:0"]).env("XDG_RUNTIME_DIR", &runtime.0);
-    Relay::begin(&mut command, 1, runtime.0.join(socket))
+    Relay::start_with_admin(&mut command, 1, runtime.0.join(socket))
 }
 
 fn status(runtime: &Folder, arguments: &[&str]) -> (bool, String) {

@@ -59,7 +59,7 @@ fn token_file_must_be_private_and_long_enough() {
 
 #[test]
 fn requests_without_the_right_token_get_401() {
-    let scene = Scene::guarded("");
+    let scene = Scene::with_token("");
     for path in ["/metrics", "/api/sessions", "/api/stream", "/nothing"] {
         let answer = scene.get(path, &[]);
         assert_eq!(answer.status, 401, "{path}");
@@ -80,7 +80,7 @@ fn requests_without_the_right_token_get_401() {
 
 #[test]
 fn status_sends_the_token_of_the_file() {
-    let scene = Scene::guarded("");
+    let scene = Scene::with_token("");
     let admin = scene.admin.to_string();
     let status = |more: &[&str]| output_of(&ekiden().args(["status", "--admin", &admin]).args(more).output().unwrap());
     let (code, text) = status(&[]);
@@ -96,7 +96,7 @@ fn status_sends_the_token_of_the_file() {
 /// With port 0 only the log of the relay has the port. Regression: `ekiden status -c` connected to port 0 of this host.
 #[test]
 fn status_of_a_configuration_with_port_0_asks_for_admin() {
-    let scene = Scene::guarded("");
+    let scene = Scene::with_token("");
     assert_ne!(scene.admin.port(), 0);
     let file = scene.folder.0.join("ekiden.toml");
     let (code, text) = output_of(&ekiden().arg("status").arg("-c").arg(&file).output().unwrap());

@@ -81,6 +81,6 @@ fn auto_shares_more_fairly_than_a_plain_queue() {
     println!("plain {plain:?} {}, auto {shared:?} {}", jain(&plain), jain(&shared));
     assert!(jain(&shared) > 0.85 && jain(&shared) > jain(&plain), "auto {shared:?}, plain {plain:?}: {shown}");
     assert!(shared.iter().sum::<f64>() > 0.75 * 49e6, "{shared:?}");
-    network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
+    network.middle.run_ekiden(&["aqm", "detach", "--dev", "wan0"]);
     assert!(!network.middle.run("tc", "qdisc show dev wan0").contains("clsact"));
 }

@@ -1,6 +1,6 @@
 //! Effects of attach, detach and show on an interface, and their error messages.
 
-use crate::network::{Host, Said};
+use crate::network::{CommandOutput, Host};
 
 /// A host with a pair of interfaces, `one` and `other`.
 fn host() -> Option<Host> {
@@ -11,7 +11,7 @@ fn host() -> Option<Host> {
     Some(host)
 }
 
-fn attach(host: &Host, mode: &str, more: &[&str]) -> Said {
+fn attach(host: &Host, mode: &str, more: &[&str]) -> CommandOutput {
     let start = ["aqm", "attach", "--dev", "one", "--rate", "100Mbit/s", "--mode", mode];
     host.ekiden(&[&start[..], more].concat())
 }
@@ -34,15 +34,15 @@ fn attach_persists_is_shown_and_detach_leaves_no_trace() {
         let output = attach(&host, mode, heavy);
         assert_eq!(output.code, Some(0), "{}", output.err);
         assert_eq!(filters(&host), 1);
-        let shown = host.succeeds(&["aqm", "show", "--watch", "10ms"]);
+        let shown = host.run_ekiden(&["aqm", "show", "--watch", "10ms"]);
         assert!(shown.starts_with(&format!("one: {mode}")), "{shown}");
-        let json = host.succeeds(&["aqm", "show", "--dev", "one", "--json", "--watch", "10ms"]);
+        let json = host.run_ekiden(&["aqm", "show", "--dev", "one", "--json", "--watch", "10ms"]);
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json[0]["settings"]["mode"], &json[0]["settings"]["rate"]), (&mode.into(), &"100Mbit/s".into()));
-        host.succeeds(&["aqm", "detach", "--dev", "one"]);
+        host.run_ekiden(&["aqm", "detach", "--dev", "one"]);
         assert_eq!(qdiscs(&host), before, "{mode}");
     }
-    assert!(host.succeeds(&["aqm", "show"]).contains("no managed interface"));
+    assert!(host.run_ekiden(&["aqm", "show"]).contains("no managed interface"));
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn second_attach_requires_replace() {
     let replaced = attach(&host, "red", &["--replace", "--limit", "1MiB", "--min", "1KiB", "--max", "2KiB"]);
     assert_eq!(replaced.code, Some(0), "{}", replaced.err);
     assert_eq!(filters(&host), 1);
-    assert!(host.succeeds(&["aqm", "show", "--watch", "10ms"]).contains("limit 1MiB, min 1KiB, max 2KiB"));
-    host.succeeds(&["aqm", "detach", "--dev", "one"]);
+    assert!(host.run_ekiden(&["aqm", "show", "--watch", "10ms"]).contains("limit 1MiB, min 1KiB, max 2KiB"));
+    host.run_ekiden(&["aqm", "detach", "--dev", "one"]);
     assert!(!qdiscs(&host).contains("clsact"), "the first attach created the qdisc");
     let output = host.ekiden(&["aqm", "detach", "--dev", "one"]);
     assert!(output.code == Some(1) && output.err.contains("not managed"), "{}", output.err);
@@ -70,13 +70,13 @@ fn detach_keeps_foreign_qdiscs_and_filters() {
     let state = || host.shell("tc filter show dev one egress; tc qdisc show dev one").out;
     let before = state();
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
-    host.succeeds(&["aqm", "detach", "--dev", "one"]);
+    host.run_ekiden(&["aqm", "detach", "--dev", "one"]);
     assert_eq!(state(), before);
     // Another program may add a filter later, to the clsact qdisc that `attach` created.
     host.run("tc", "qdisc del dev one clsact");
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.run("tc", &format!("filter add dev one ingress {others}"));
-    host.succeeds(&["aqm", "detach", "--dev", "one"]);
+    host.run_ekiden(&["aqm", "detach", "--dev", "one"]);
     assert!(host.run("tc", "filter show dev one ingress").contains("u32"));
 }
 
@@ -85,7 +85,7 @@ fn queue_management_ends_with_its_interface() {
     let Some(host) = host() else { return };
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.ip("link del one");
-    assert!(host.succeeds(&["aqm", "show"]).contains("no managed interface"));
+    assert!(host.run_ekiden(&["aqm", "show"]).contains("no managed interface"));
     let output = host.ekiden(&["aqm", "detach", "--dev", "one"]);
     assert!(output.code == Some(1) && output.err.contains("no interface one"), "{}", output.err);
     host.ip("link add one type veth peer name other");

@@ -9,11 +9,11 @@ use crate::network::Network;
 /// Attaches the queue management to the box's egress toward the server.
 pub fn attach(network: &Network, mode: &str, more: &[&str]) {
     let start = ["aqm", "attach", "--dev", "wan0", "--rate", "50Mbit/s", "--mode", mode];
-    network.middle.succeeds(&[&start[..], more].concat());
+    network.middle.run_ekiden(&[&start[..], more].concat());
 }
 
 pub fn show(network: &Network, watch: &str) -> Value {
-    let json = network.middle.succeeds(&["aqm", "show", "--dev", "wan0", "--json", "--watch", watch]);
+    let json = network.middle.run_ekiden(&["aqm", "show", "--dev", "wan0", "--json", "--watch", watch]);
     serde_json::from_str::<Value>(&json).unwrap()[0].take()
 }
 
@@ -56,7 +56,7 @@ fn ecn_capable_packets_are_marked_and_others_dropped() {
         let (marked, early) = (counter(&shown, "marked"), counter(&shown, "early"));
         let capable = ecn == "1" && more.len() == small.len();
         assert!(if capable { marked > 10 && early < marked / 4 } else { marked == 0 && early > 3 }, "{ecn} {shown}");
-        network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
+        network.middle.run_ekiden(&["aqm", "detach", "--dev", "wan0"]);
     }
 }
 
@@ -97,6 +97,6 @@ fn backlog_option_judges_by_the_real_queue() {
     let shown = show(&network, "10ms");
     // The traffic never reaches the configured rate: a queue that is only computed would stay empty.
     assert!(counter(&shown, "early") > 3, "{shown}");
-    network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
+    network.middle.run_ekiden(&["aqm", "detach", "--dev", "wan0"]);
     assert!(network.middle.run("tc", "qdisc show dev wan0").contains("tbf"));
 }

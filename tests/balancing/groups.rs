@@ -24,8 +24,8 @@ struct Group {
 }
 
 impl Group {
-    fn of(members: usize, balance: &str) -> Self {
-        Self::dialled_at(members, balance, |_, address| address)
+    fn with_members(members: usize, balance: &str) -> Self {
+        Self::with_dialled_addresses(members, balance, |_, address| address)
     }
 
     /// The listeners of the members have these further lines.
@@ -34,7 +34,11 @@ impl Group {
     }
 
     /// The home relay dials each member at the address that `dialled` returns for its number and address.
-    fn dialled_at(members: usize, balance: &str, dialled: impl Fn(usize, SocketAddr) -> SocketAddr) -> Self {
+    fn with_dialled_addresses(
+        members: usize,
+        balance: &str,
+        dialled: impl Fn(usize, SocketAddr) -> SocketAddr,
+    ) -> Self {
         Self::start(&vec![""; members], "", balance, dialled)
     }
 
@@ -117,7 +121,7 @@ fn socks5_from(client: IpAddr, relay: SocketAddr, target: SocketAddr) -> TcpStre
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(client, 0).into()).unwrap();
     socket.connect(&relay.into()).unwrap();
-    let mut stream = patient(socket.into());
+    let mut stream = with_timeouts(socket.into());
     let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
     stream.write_all(&[5, 1, 0]).unwrap();
     assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
@@ -131,8 +135,8 @@ fn socks5_from(client: IpAddr, relay: SocketAddr, target: SocketAddr) -> TcpStre
 
 #[test]
 fn sessions_are_shared_equally_and_reported_per_member() {
-    let group = Group::of(4, "least");
-    let sessions = group.open(parrot(), 200);
+    let group = Group::with_members(4, "least");
+    let sessions = group.open(echo_server(), 200);
     let shares = group.sessions();
     // On a busy machine a member may have been slow.
     let equal = if is_virtual() { 48..=52 } else { 1..=150 };
@@ -150,14 +154,14 @@ fn sessions_are_shared_equally_and_reported_per_member() {
 /// New sessions do not fail at any time.
 #[test]
 fn a_killed_member_loses_its_own_sessions_only() {
-    let mut group = Group::of(4, "least");
-    let target = parrot();
+    let mut group = Group::with_members(4, "least");
+    let target = echo_server();
     let mut sessions = group.open(target, 80);
-    sessions.iter_mut().for_each(echoes);
+    sessions.iter_mut().for_each(assert_echo);
     let own = group.sessions()[2];
     group.kill(2);
     let mut later = group.open(target, 40);
-    later.iter_mut().for_each(echoes);
+    later.iter_mut().for_each(assert_echo);
     let name = group.member_name(2);
     let event = group.home.next(|event| event["event"] == "relay_unreachable");
     assert_eq!(event["relay"], name);
@@ -178,7 +182,7 @@ fn a_killed_member_loses_its_own_sessions_only() {
 fn full_members_leave_new_sessions_to_the_others() {
     for balance in ["least", "client"] {
         let group = Group::with_listeners(&["sessions = 2\n", "sessions = 2\n", ""], balance);
-        let _sessions = group.open(parrot(), 30);
+        let _sessions = group.open(echo_server(), 30);
         let shares = group.sessions();
         assert_eq!(shares.iter().sum::<u64>(), 30, "{balance}: {shares:?}");
         assert!(shares[0] <= 2 && shares[1] <= 2, "{balance}: {shares:?}");
@@ -189,12 +193,16 @@ fn full_members_leave_new_sessions_to_the_others() {
 #[test]
 fn session_dropped_by_a_member_is_opened_by_another_member() {
     for balance in ["least", "client"] {
-        let group = Group::dialled_at(2, balance, |at, address| {
-            between(address, Framed::Plain, move |frame| {
-                if at == 0 && frame.way == Way::Up && frame.number == 1 { Fate::Reset } else { untouched(frame) }
+        let group = Group::with_dialled_addresses(2, balance, |at, address| {
+            start_interceptor(address, Framed::Plain, move |frame| {
+                if at == 0 && frame.direction == Direction::Up && frame.number == 1 {
+                    FrameAction::Reset
+                } else {
+                    forward_unchanged(frame)
+                }
             })
         });
-        let _sessions = group.open(parrot(), 20);
+        let _sessions = group.open(echo_server(), 20);
         assert_eq!(group.sessions(), [0, 20], "{balance}");
     }
 }
@@ -213,7 +221,7 @@ fn group_with_handshakes(delays: &[Duration], connect: &str) -> (Group, Vec<TcpS
         })
     });
     begun.store(true, Ordering::Relaxed);
-    let sessions = group.open(parrot(), delays.len());
+    let sessions = group.open(echo_server(), delays.len());
     (group, sessions)
 }
 
@@ -234,7 +242,7 @@ fn pass_on(mut from: &TcpStream, mut to: &TcpStream) {
 #[test]
 fn first_member_gets_enough_time_for_a_long_round_trip() {
     let (group, _sessions) = group_with_handshakes(&[Duration::from_millis(600); 4], "2s");
-    let _session = group.open(parrot(), 1);
+    let _session = group.open(echo_server(), 1);
     let attempts: u64 = group.pools().iter().map(|pool| pool["misses"].as_u64().unwrap()).sum();
     assert_eq!(attempts, 1);
 }
@@ -244,30 +252,30 @@ fn first_member_gets_enough_time_for_a_long_round_trip() {
 fn member_that_exceeds_its_share_of_the_timeout_is_not_down() {
     let (group, _sessions) = group_with_handshakes(&[Duration::from_secs(3), Duration::ZERO], "4s");
     // At the latest the second session prefers the member with fewer sessions.
-    let _more = group.open(parrot(), 2);
+    let _more = group.open(echo_server(), 2);
     let state = (group.sessions(), group.pool(0, "up"), group.pool(0, "slow"));
     assert_eq!(state, (vec![1, 3], true.into(), true.into()));
 }
 
 #[test]
 fn sessions_are_refused_while_all_members_are_down() {
-    let mut group = Group::of(2, "least");
+    let mut group = Group::with_members(2, "least");
     group.kill(0);
     group.kill(1);
-    assert!(socks5(group.home.address(), parrot()).is_err());
+    assert!(socks5(group.home.address(), echo_server()).is_err());
     let closed = group.home.closed();
     assert_eq!((&closed["end"], &closed["path"]), (&"refused".into(), &"osaka".into()), "{closed}");
     let detail = closed["detail"].as_str().unwrap();
     assert!((0..2).any(|at| detail.contains(&group.member_name(at))), "{detail}");
     group.restart(1);
-    eventually("a session by the other", || socks5(group.home.address(), parrot()).ok());
+    eventually("a session by the other", || socks5(group.home.address(), echo_server()).ok());
 }
 
 /// A process that hangs: its kernel still accepts connections and acknowledges bytes.
 #[test]
 fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
-    let group = Group::of(4, "least");
-    let target = parrot();
+    let group = Group::with_members(4, "least");
+    let target = echo_server();
     let mut sessions = group.open(target, 40);
     let stopped = group.members[1].as_ref().unwrap();
     stopped.stop();
@@ -281,13 +289,13 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     let begun = Instant::now();
     let before = group.sessions()[1];
     let mut later = group.open(target, 40);
-    later.iter_mut().for_each(echoes);
+    later.iter_mut().for_each(assert_echo);
     assert_within(begun.elapsed(), Duration::ZERO..=Duration::from_millis(10), Duration::ZERO..=Duration::from_secs(5));
     assert_eq!(group.sessions()[1], before);
     let line = format!("ekiden_relay_slow{{relay=\"{}\"}} 1\n", group.member_name(1));
     eventually("the metric", || group.home.ask("/metrics").contains(&line).then_some(()));
     stopped.signal("CONT");
-    sessions.iter_mut().for_each(echoes);
+    sessions.iter_mut().for_each(assert_echo);
     waiting.into_iter().for_each(|waiting| assert!(join(waiting).is_ok()));
 }
 
@@ -296,17 +304,17 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
 fn slow_member_is_excluded_until_its_latency_falls() {
     let slow = Arc::new(AtomicBool::new(false));
     let is_slow = Arc::clone(&slow);
-    let group = Group::dialled_at(4, "least", move |at, address| {
+    let group = Group::with_dialled_addresses(4, "least", move |at, address| {
         let is_slow = Arc::clone(&is_slow);
-        between(address, Framed::Plain, move |frame| {
+        start_interceptor(address, Framed::Plain, move |frame| {
             let delay = Duration::from_millis(if at == 3 && is_slow.load(Ordering::Relaxed) { 100 } else { 5 });
-            if frame.way == Way::Down {
+            if frame.direction == Direction::Down {
                 pause_until(Instant::now() + delay);
             }
-            untouched(frame)
+            forward_unchanged(frame)
         })
     });
-    let target = parrot();
+    let target = echo_server();
     slow.store(true, Ordering::Relaxed);
     eventually("the member to be left", || {
         let _sessions = group.open(target, 4);
@@ -325,8 +333,8 @@ fn slow_member_is_excluded_until_its_latency_falls() {
 
 #[test]
 fn clients_keep_their_member_unless_the_member_is_killed() {
-    let mut group = Group::of(4, "client");
-    let target = parrot();
+    let mut group = Group::with_members(4, "client");
+    let target = echo_server();
     let clients: Vec<IpAddr> = (1..=24).map(|number| Ipv4Addr::new(127, 0, 1, number).into()).collect();
     let first: Vec<usize> = clients.iter().map(|client| group.member_of(*client, target)).collect();
     assert_eq!(BTreeSet::from_iter(first.clone()).len(), 4, "{first:?}");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::harness::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::streams::*;
 
 const RELAYS: usize = 4;
@@ -23,7 +23,7 @@ struct Scene {
 impl Scene {
     /// `None`, with a printed reason, where the kernel has no IPVS.
     fn new() -> Option<Self> {
-        if missing(&["ipvsadm"]) {
+        if is_any_missing(&["ipvsadm"]) {
             return None;
         }
         let row = Row::of(&["client", "director", "relays"], &[Family::V4])?;
@@ -34,7 +34,7 @@ impl Scene {
             return None;
         }
         let host = row.left("relays", Family::V4);
-        let target = row["relays"].inside(parrot);
+        let target = row["relays"].inside(echo_server);
         let start = |_| row["relays"].inside(|| start_relay(SocketAddr::new(host, 0)));
         let relays: Vec<Option<Relay>> = (0..RELAYS).map(start).map(Some).collect();
         let addresses = relays.iter().flatten().map(Relay::address).collect();
@@ -60,7 +60,7 @@ impl Scene {
         let (service, target) = (self.service, self.target);
         let open = || (0..count).map(|_| socks5(service, target).expect("a session")).collect();
         let mut sessions: Vec<TcpStream> = self.row["client"].inside(open);
-        sessions.iter_mut().for_each(echoes);
+        sessions.iter_mut().for_each(assert_echo);
         sessions
     }
 
@@ -100,7 +100,7 @@ fn only_the_sessions_of_a_killed_relay_are_lost() {
     let address = scene.addresses[1];
     scene.relays[1] = Some(scene.row["relays"].inside(|| start_relay(address)));
     scene.add(1);
-    sessions.iter_mut().chain(&mut later).for_each(echoes);
+    sessions.iter_mut().chain(&mut later).for_each(assert_echo);
     let before = scene.sessions();
     let _more = scene.open(60);
     assert_eq!(before[1], 0, "open sessions do not move: {before:?}");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::programs::{client, said};
+use super::programs::{client, run_to_end};
 use crate::harness::{Folder, Relay};
 
 /// The result of one curl process.
@@ -35,32 +35,32 @@ pub struct Transfer {
 /// Runs `curl ARGUMENTS` without the user's settings.
 pub fn curl(arguments: &[&str]) -> Fetched {
     let home = Folder::new();
-    curl_by(&mut client("curl", &home), arguments)
+    curl_with(&mut client("curl", &home), arguments)
 }
 
 /// Like `curl`, with a prepared command that runs curl.
-pub fn curl_by(command: &mut Command, arguments: &[&str]) -> Fetched {
+pub fn curl_with(command: &mut Command, arguments: &[&str]) -> Fetched {
     const COUNTED: &str = "%{stderr}@ %{http_code} %{http_connect} %{size_header} %{size_download}\n";
-    let said = said(command.args(["-q", "-sS", "-w", COUNTED]).args(arguments));
-    let transfers = said.err.lines().filter_map(|line| line.strip_prefix("@ ")).map(|line| {
+    let output = run_to_end(command.args(["-q", "-sS", "-w", COUNTED]).args(arguments));
+    let transfers = output.err.lines().filter_map(|line| line.strip_prefix("@ ")).map(|line| {
         let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().expect("a number")).collect();
         let status = |at: usize| u16::try_from(numbers[at]).expect("a status");
         Transfer { status: status(0), connect_status: status(1), bytes_down: numbers[2] + numbers[3] }
     });
-    Fetched { code: said.code, body: said.out, transfers: transfers.collect(), err: said.err.clone() }
+    Fetched { code: output.code, body: output.out, transfers: transfers.collect(), err: output.err.clone() }
 }
 
 impl Fetched {
     /// Asserts that the run succeeded, with this status and these bytes.
     #[track_caller]
-    pub fn brought(&self, status: u16, body: &[u8]) {
-        self.ended(0, status);
+    pub fn assert_success(&self, status: u16, body: &[u8]) {
+        self.assert_ended(0, status);
         assert!(self.body == body, "{} of {} bytes, or different bytes: {}", self.body.len(), body.len(), self.err);
     }
 
     /// Asserts that the run ended with this exit code and, where there was a response, this status.
     #[track_caller]
-    pub fn ended(&self, code: i32, status: u16) {
+    pub fn assert_ended(&self, code: i32, status: u16) {
         assert_eq!((self.code, self.transfers[0].status), (code, status), "{}", self.err);
     }
 
@@ -71,21 +71,21 @@ impl Fetched {
 }
 
 /// `-x SCHEME://RELAY`, for each proxy scheme of curl.
-pub fn by(scheme: &str, relay: SocketAddr) -> String {
+pub fn proxy_option(scheme: &str, relay: SocketAddr) -> String {
     format!("-x{scheme}://{relay}")
 }
 
 /// Asserts end, target and path of the next closing event.
 #[track_caller]
-pub fn closed(relay: &mut Relay, end: &str, target: &str, path: &str) -> Value {
+pub fn assert_next_closed(relay: &mut Relay, end: &str, target: &str, path: &str) -> Value {
     let closed = relay.closed();
-    says(&closed, end, target, path);
+    assert_closed(&closed, end, target, path);
     closed
 }
 
 /// Asserts end, target and path of this closing event.
 #[track_caller]
-pub fn says(closed: &Value, end: &str, target: &str, path: &str) {
+pub fn assert_closed(closed: &Value, end: &str, target: &str, path: &str) {
     assert_eq!((closed["end"].as_str(), closed["target"].as_str()), (Some(end), Some(target)), "{closed}");
     assert_eq!(closed["path"], path, "{closed}");
 }

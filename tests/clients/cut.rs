@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::curl::by;
+use super::curl::proxy_option;
 use super::origin;
-use super::programs::{client, missing};
+use super::programs::{client, is_any_missing};
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, eventually, pattern};
 
@@ -20,7 +20,7 @@ const METHODS: [(&str, &str); 3] = [("http", "-S"), ("http", "-p"), ("socks5h", 
 fn slow_download(home: &Folder, method: (&str, &str), relay: SocketAddr, url: &str) -> (Child, Command) {
     let file = home.0.join(format!("{}{}", method.0, method.1));
     let mut curl = client("curl", home);
-    curl.args(["-q", "-s", &by(method.0, relay), method.1, "--limit-rate", "2M", "-o"]).arg(&file).arg(url);
+    curl.args(["-q", "-s", &proxy_option(method.0, relay), method.1, "--limit-rate", "2M", "-o"]).arg(&file).arg(url);
     let child = curl.stderr(Stdio::null()).spawn().expect("curl runs");
     eventually("the first bytes", || (length(&file) > 0).then_some(()));
     (child, curl)
@@ -32,10 +32,10 @@ fn length(file: &Path) -> u64 {
 
 #[test]
 fn server_failure_does_not_look_like_the_end_of_the_file() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
-    let mut nginx = Nginx::start().serves("file", &pattern(SIZE));
+    let mut nginx = Nginx::start().with_file("file", &pattern(SIZE));
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let home = Folder::new();
     for method in METHODS {
@@ -57,10 +57,10 @@ fn server_failure_does_not_look_like_the_end_of_the_file() {
 
 #[test]
 fn client_disconnect_ends_the_session() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
-    let nginx = Nginx::start().serves("file", &pattern(SIZE));
+    let nginx = Nginx::start().with_file("file", &pattern(SIZE));
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let home = Folder::new();
     for method in METHODS {
@@ -74,19 +74,19 @@ fn client_disconnect_ends_the_session() {
         assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
     }
     // nginx has logged the end as well.
-    assert_eq!(nginx.seen(3).len(), 3);
+    assert_eq!(nginx.wait_requests(3).len(), 3);
 }
 
 #[test]
 fn missing_last_chunk_is_reported_as_an_error() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let origin = origin::start();
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     for version in ["--http1.1", "-0"] {
         let url = format!("http://{origin}/broken-chunks");
-        let fetched = super::curl::curl(&[&by("http", relay.address()), version, &url]);
+        let fetched = super::curl::curl(&[&proxy_option("http", relay.address()), version, &url]);
         // A client of HTTP/1.0 gets the data without framing, and only a reset can report that data is missing.
         assert!(matches!(fetched.code, 18 | 56), "{version}: {} {}", fetched.code, fetched.err);
         let event = relay.closed();

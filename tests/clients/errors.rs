@@ -1,10 +1,10 @@
 //! The cause of a failure, as each kind of client reports it.
 
-use super::curl::{Fetched, by, closed, curl, curl_by};
+use super::curl::{Fetched, assert_next_closed, curl, curl_with, proxy_option};
 use super::namespace::{Namespace, SILENT, UNREACHABLE};
 use super::origin;
-use super::programs::missing;
-use crate::harness::{Folder, Relay, nobody};
+use super::programs::is_any_missing;
+use crate::harness::{Folder, Relay, unused_address};
 
 /// The codes by which curl reports one cause.
 struct Codes {
@@ -20,46 +20,46 @@ struct Codes {
 fn check_every_client(relay: &mut Relay, target: &str, end: &str, codes: &Codes, run: impl Fn(&[&str]) -> Fetched) {
     let url = format!("http://{target}/");
     let address = relay.address();
-    let fetched = run(&[&by("http", address), "-i", &url]);
-    fetched.ended(0, codes.status);
+    let fetched = run(&[&proxy_option("http", address), "-i", &url]);
+    fetched.assert_ended(0, codes.status);
     let expected = format!("Proxy-Status: ekiden; error={}\r\n", codes.proxy_status);
     assert!(fetched.text().contains(&expected), "{}", fetched.text());
     let request = relay.next(|event| event["event"] == "request");
     assert_eq!((&request["status"], request["url"].as_str()), (&codes.status.into(), Some(url.as_str())), "{request}");
-    closed(relay, end, target, "direct");
+    assert_next_closed(relay, end, target, "direct");
 
-    let fetched = run(&[&by("http", address), "-p", &url]);
+    let fetched = run(&[&proxy_option("http", address), "-p", &url]);
     assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, codes.status), "{}", fetched.err);
-    closed(relay, end, target, "direct");
+    assert_next_closed(relay, end, target, "direct");
 
-    let fetched = run(&[&by("socks5h", address), &url]);
+    let fetched = run(&[&proxy_option("socks5h", address), &url]);
     assert_eq!(fetched.code, 97, "{}", fetched.err);
     assert!(fetched.err.contains(codes.socks5), "{} should be {}", fetched.err, codes.socks5);
-    closed(relay, end, target, "direct");
+    assert_next_closed(relay, end, target, "direct");
 
     // SOCKS4 has one reply code for all failures.
-    let fetched = run(&[&by("socks4a", address), &url]);
+    let fetched = run(&[&proxy_option("socks4a", address), &url]);
     assert!(fetched.code == 97 && fetched.err.contains("(91)"), "{}", fetched.err);
-    let event = closed(relay, end, target, "direct");
+    let event = assert_next_closed(relay, end, target, "direct");
     assert_eq!((&event["bytes_up"], &event["bytes_down"]), (&0.into(), &0.into()), "{event}");
 }
 
 #[test]
 fn refused_connection_is_reported_as_refused() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let codes = Codes { status: 502, proxy_status: "connection_refused", socks5: "(5)" };
     for host in ["127.0.0.1", "localhost"] {
-        let target = format!("{host}:{}", nobody().port());
+        let target = format!("{host}:{}", unused_address().port());
         check_every_client(&mut relay, &target, "refused", &codes, curl);
     }
 }
 
 #[test]
 fn nonexistent_name_is_reported_as_not_found() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -69,10 +69,10 @@ fn nonexistent_name_is_reported_as_not_found() {
 
 #[test]
 fn forbidden_target_is_reported_as_denied() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
-    let port = nobody().port();
+    let port = unused_address().port();
     let denied = Codes { status: 403, proxy_status: "destination_ip_prohibited", socks5: "(2)" };
     let not_found = Codes { status: 502, proxy_status: "dns_error", socks5: "(4)" };
     // Where private addresses are denied, only the log says that a name resolves to one.
@@ -93,7 +93,7 @@ fn forbidden_target_is_reported_as_denied() {
 
 #[test]
 fn silent_target_times_out_and_missing_route_is_unreachable() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let Some(namespace) = Namespace::new() else { return };
@@ -102,7 +102,7 @@ fn silent_target_times_out_and_missing_route_is_unreachable() {
     let path = folder.write("ekiden.toml", text);
     let mut command = namespace.command(env!("CARGO_BIN_EXE_ekiden"));
     let mut relay = Relay::start(command.args(["run", "-c"]).arg(path), 1);
-    let run = |arguments: &[&str]| curl_by(&mut namespace.command("curl"), arguments);
+    let run = |arguments: &[&str]| curl_with(&mut namespace.command("curl"), arguments);
     let codes = Codes { status: 504, proxy_status: "connection_timeout", socks5: "(6)" };
     check_every_client(&mut relay, &format!("{SILENT}:8080"), "timed_out", &codes, run);
     let codes = Codes { status: 502, proxy_status: "destination_ip_unroutable", socks5: "(4)" };
@@ -111,31 +111,31 @@ fn silent_target_times_out_and_missing_route_is_unreachable() {
 
 #[test]
 fn name_server_failure_is_distinguished_from_a_missing_name() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let folder = Folder::new();
     // No name server listens at this address.
-    let servers = nobody();
+    let servers = unused_address();
     let text = format!(
         "version = 1\n[timeouts]\nconnect = \"1s\"\n[dns]\nservers = [\"{servers}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n"
     );
     let path = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", path.to_str().expect("a path in ASCII")], 1);
-    curl(&[&by("http", relay.address()), "http://www.example.com:8080/"]).ended(0, 502);
-    closed(&mut relay, "name_server_failed", "www.example.com:8080", "direct");
+    curl(&[&proxy_option("http", relay.address()), "http://www.example.com:8080/"]).assert_ended(0, 502);
+    assert_next_closed(&mut relay, "name_server_failed", "www.example.com:8080", "direct");
 }
 
 /// Without a hop no error may be attributed to a hop.
 #[test]
 fn invalid_server_responses_are_not_attributed_to_a_hop() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let origin = origin::start();
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     for path in ["no-http", "wants-proxy-password"] {
-        let fetched = curl(&[&by("http", relay.address()), &format!("http://{origin}/{path}")]);
+        let fetched = curl(&[&proxy_option("http", relay.address()), &format!("http://{origin}/{path}")]);
         assert_eq!(fetched.code, 0, "{}", fetched.err);
         assert!(!fetched.text().contains("next relay"), "{path}: {}", fetched.text());
         let event = relay.closed();

@@ -2,75 +2,76 @@
 
 use std::time::UNIX_EPOCH;
 
-use super::curl::{by, closed, curl};
+use super::curl::{assert_next_closed, curl, proxy_option};
 use super::origin::{self, long_answer};
-use super::programs::missing;
+use super::programs::is_any_missing;
 use super::servers::Nginx;
 use crate::harness::{Relay, pattern};
 
 #[test]
 fn absolute_form_and_connect_deliver_the_same_bytes() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let (small, large) = (pattern(1234), pattern(20_000_000));
-    let nginx = Nginx::start().serves("small", &small).serves("large", &large);
+    let nginx = Nginx::start().with_file("small", &small).with_file("large", &large);
     let target = format!("localhost:{}", nginx.address.port());
     for listener in ["auto", "http"] {
         let mut relay = Relay::listen(&[&format!("{listener}://127.0.0.1:0")]);
-        let proxy = by("http", relay.address());
+        let proxy = proxy_option("http", relay.address());
         for (name, expected) in [("small", &small), ("large", &large)] {
             let fetched = curl(&[&proxy, &nginx.named_url(name)]);
-            fetched.brought(200, expected);
+            fetched.assert_success(200, expected);
             let request = relay.next(|event| event["event"] == "request");
             let whole = (&request["method"], &request["url"], &request["status"]);
             assert_eq!(whole, (&"GET".into(), &nginx.named_url(name).into(), &200.into()));
-            let event = closed(&mut relay, "finished", &target, "direct");
+            let event = assert_next_closed(&mut relay, "finished", &target, "direct");
             assert_eq!(event["bytes_down"], fetched.transfers[0].bytes_down, "{event}");
             assert_eq!(event["session"], request["session"]);
 
             let fetched = curl(&[&proxy, "-p", &nginx.named_url(name)]);
-            fetched.brought(200, expected);
+            fetched.assert_success(200, expected);
             assert_eq!(fetched.transfers[0].connect_status, 200);
-            let event = closed(&mut relay, "finished", &target, "direct");
+            let event = assert_next_closed(&mut relay, "finished", &target, "direct");
             assert!(event["bytes_down"].as_u64() > Some(expected.len() as u64), "{event}");
             assert_eq!(event["bytes_spliced"].as_u64() > Some(1_000_000), name == "large", "{event}");
         }
     }
     // In absolute form the relay adds `Via`, in a tunnel it does not.
-    for (at, line) in nginx.seen(8).iter().enumerate() {
+    for (at, line) in nginx.wait_requests(8).iter().enumerate() {
         assert_eq!(line.ends_with(r#""1.1 ekiden""#), at % 2 == 0, "{line}");
     }
 }
 
 #[test]
 fn curl_fetches_https_over_connect() {
-    if missing(&["curl", "nginx", "openssl"]) {
+    if is_any_missing(&["curl", "nginx", "openssl"]) {
         return;
     }
     let bytes = pattern(3_000_000);
-    let nginx = Nginx::with_tls().serves("file", &bytes);
+    let nginx = Nginx::with_tls().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let arguments = [&by("http", relay.address()), "--cacert", &nginx.certificate(), &nginx.secure_url("file")];
+    let arguments =
+        [&proxy_option("http", relay.address()), "--cacert", &nginx.certificate(), &nginx.secure_url("file")];
     let fetched = curl(&arguments);
-    fetched.brought(200, &bytes);
+    fetched.assert_success(200, &bytes);
     assert_eq!(fetched.transfers[0].connect_status, 200);
     let port = nginx.secure.expect("with TLS").port();
-    closed(&mut relay, "finished", &format!("localhost:{port}"), "direct");
+    assert_next_closed(&mut relay, "finished", &format!("localhost:{port}"), "direct");
 }
 
 #[test]
 fn head_requests_and_304_responses_have_no_body() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
-    let nginx = Nginx::start().serves("file", &pattern(5000));
+    let nginx = Nginx::start().with_file("file", &pattern(5000));
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let (proxy, url) = (by("http", relay.address()), nginx.url("file"));
+    let (proxy, url) = (proxy_option("http", relay.address()), nginx.url("file"));
     // Two requests in one run: the second request uses the connection of the first.
     let fetched = curl(&[&proxy, "-I", &url, &url]);
     assert_eq!(fetched.text().matches("Content-Length: 5000\r\n").count(), 2, "{}", fetched.text());
-    let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    let event = assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     let counted: u64 = fetched.transfers.iter().map(|transfer| transfer.bytes_down).sum();
     assert_eq!(event["bytes_down"], counted);
 
@@ -83,106 +84,106 @@ fn head_requests_and_304_responses_have_no_body() {
     let fetched = curl(&[&proxy, "-z", date.expect("a date").trim(), &url, &url]);
     assert_eq!(fetched.transfers.iter().map(|transfer| transfer.status).collect::<Vec<_>>(), [304, 304]);
     assert_eq!(fetched.body, b"");
-    closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
 }
 
 #[test]
 fn range_requests_return_the_requested_parts() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let bytes = pattern(400_000);
-    let nginx = Nginx::start().serves("file", &bytes);
+    let nginx = Nginx::start().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let (proxy, url) = (by("http", relay.address()), nginx.url("file"));
+    let (proxy, url) = (proxy_option("http", relay.address()), nginx.url("file"));
     for (range, expected) in
         [("0-0", &bytes[..1]), ("1000-299999", &bytes[1000..300_000]), ("-77", &bytes[bytes.len() - 77..])]
     {
-        curl(&[&proxy, "-r", range, &url]).brought(206, expected);
-        closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+        curl(&[&proxy, "-r", range, &url]).assert_success(206, expected);
+        assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     }
     let fetched = curl(&[&proxy, "-r", "0-9,100-109", &url]);
-    fetched.ended(0, 206);
+    fetched.assert_ended(0, 206);
     for part in [&bytes[..10], &bytes[100..110]] {
         assert!(fetched.body.windows(10).any(|window| window == part));
     }
-    curl(&[&proxy, "-r", "400000-", &url]).ended(0, 416);
+    curl(&[&proxy, "-r", "400000-", &url]).assert_ended(0, 416);
 }
 
 #[test]
 fn chunked_and_close_delimited_responses_arrive_complete() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let origin = origin::start();
     let bytes = pattern(2_000_000);
-    let nginx = Nginx::start().serves("file", &bytes);
+    let nginx = Nginx::start().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let proxy = by("http", relay.address());
+    let proxy = proxy_option("http", relay.address());
     for version in ["-0", "--http1.1"] {
         for url in [format!("http://{origin}/chunked"), format!("http://{origin}/close")] {
             let fetched = curl(&[&proxy, version, &url]);
-            fetched.brought(200, &long_answer());
-            let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
+            fetched.assert_success(200, &long_answer());
+            let event = assert_next_closed(&mut relay, "finished", &origin.to_string(), "direct");
             assert!(event["bytes_down"].as_u64() > Some(300_000), "{event}");
         }
         // nginx compresses while it sends, so it does not know the length in advance.
         let fetched = curl(&[&proxy, version, "--compressed", &nginx.url("gzip/file")]);
-        fetched.brought(200, &bytes);
-        closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+        fetched.assert_success(200, &bytes);
+        assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     }
-    let seen = nginx.seen(2);
+    let seen = nginx.wait_requests(2);
     assert!(seen[0].ends_with(r#""1.0 ekiden""#) && seen[1].ends_with(r#""1.1 ekiden""#), "{seen:?}");
 }
 
 #[test]
 fn http_1_0_client_keeps_its_connection_on_request() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let bytes = pattern(100_000);
-    let nginx = Nginx::start().serves("file", &bytes);
+    let nginx = Nginx::start().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let url = nginx.url("file");
     let kept = ["-H", "Proxy-Connection: keep-alive"];
-    let fetched = curl(&[&by("http", relay.address()), "-0", kept[0], kept[1], &url, &url]);
-    fetched.brought(200, &bytes.repeat(2));
-    let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    let fetched = curl(&[&proxy_option("http", relay.address()), "-0", kept[0], kept[1], &url, &url]);
+    fetched.assert_success(200, &bytes.repeat(2));
+    let event = assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     let counted: u64 = fetched.transfers.iter().map(|transfer| transfer.bytes_down).sum();
     assert_eq!(event["bytes_down"], counted, "both in one session");
 }
 
 #[test]
 fn server_errors_and_redirects_are_passed_on() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let bytes = pattern(999);
-    let nginx = Nginx::start().serves("here", &bytes);
+    let nginx = Nginx::start().with_file("here", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let proxy = by("http", relay.address());
+    let proxy = proxy_option("http", relay.address());
     let fetched = curl(&[&proxy, &nginx.url("nowhere")]);
-    fetched.ended(0, 404);
+    fetched.assert_ended(0, 404);
     assert!(fetched.text().contains("nginx"), "the page is the server's: {}", fetched.text());
-    closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     // From 127.0.0.1 to localhost, in one session.
-    curl(&[&proxy, "-L", &nginx.url("moved")]).brought(200, &bytes);
-    closed(&mut relay, "finished", &format!("localhost:{}", nginx.address.port()), "direct");
+    curl(&[&proxy, "-L", &nginx.url("moved")]).assert_success(200, &bytes);
+    assert_next_closed(&mut relay, "finished", &format!("localhost:{}", nginx.address.port()), "direct");
 }
 
 #[test]
 fn unsupported_upgrade_offers_are_ignored() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let bytes = pattern(100_000);
-    let nginx = Nginx::start().serves("file", &bytes);
+    let nginx = Nginx::start().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let (proxy, url) = (by("http", relay.address()), nginx.url("file"));
+    let (proxy, url) = (proxy_option("http", relay.address()), nginx.url("file"));
     // An offer of HTTP/2 without TLS, which the relay does not pass on, and of a protocol that nginx does not support.
     for offer in [&["--http2"][..], &["-H", "Connection: Upgrade", "-H", "Upgrade: chat"], &["-H", "TE: trailers"]] {
         let fetched = curl(&[&[proxy.as_str()], offer, &["-o", "-", "-o", "-", &url, &url]].concat());
-        fetched.brought(200, &bytes.repeat(2));
-        closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+        fetched.assert_success(200, &bytes.repeat(2));
+        assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     }
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::programs::{find, said};
+use super::programs::{find, run_to_end};
 use crate::harness::skipped;
 
 /// Packets to this address are sent and never answered.
@@ -20,7 +20,7 @@ impl Namespace {
     pub fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ekiden-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let made = find("ip").is_some() && said(Command::new("ip").args(["netns", "add", &name])).code == 0;
+        let made = find("ip").is_some() && run_to_end(Command::new("ip").args(["netns", "add", &name])).code == 0;
         if !made {
             skipped("no network namespaces without root and iproute2");
             return None;
@@ -36,7 +36,7 @@ impl Namespace {
             &format!("neighbour add {SILENT} lladdr 02:00:00:00:00:09 dev here"),
         ];
         for command in commands {
-            let done = said(namespace.command("ip").args(command.split(' ')));
+            let done = run_to_end(namespace.command("ip").args(command.split(' ')));
             if done.code != 0 {
                 skipped(format_args!("ip {command}: {}", done.err.trim()));
                 return None;

@@ -31,7 +31,7 @@ pub fn start() -> SocketAddr {
 }
 
 /// A checksum of all bytes that depends on their order (FNV-1a).
-pub fn sum(bytes: &[u8]) -> String {
+pub fn checksum(bytes: &[u8]) -> String {
     let sum = bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -83,7 +83,7 @@ fn answer(stream: &mut TcpStream) -> Option<()> {
             None
         }
         _ => {
-            let report = format!("{}\nbody: {} {}\n", head.trim_end().replace('\r', ""), body.len(), sum(&body));
+            let report = format!("{}\nbody: {} {}\n", head.trim_end().replace('\r', ""), body.len(), checksum(&body));
             write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{report}", report.len()).ok()
         }
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::curl::closed;
-use super::programs::{client, missing, said, succeeds};
+use super::curl::assert_next_closed;
+use super::programs::{client, is_any_missing, run_successfully, run_to_end};
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, pattern, skipped};
 
@@ -13,39 +13,39 @@ const PYTHON: &str = "/usr/bin/python3";
 
 #[test]
 fn wget_uses_the_proxy_of_its_environment() {
-    if missing(&["wget", "nginx", "openssl"]) {
+    if is_any_missing(&["wget", "nginx", "openssl"]) {
         return;
     }
     let bytes = pattern(7_000_000);
-    let nginx = Nginx::with_tls().serves("file", &bytes);
+    let nginx = Nginx::with_tls().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let folder = Folder::new();
     let proxy = format!("http://{}", relay.address());
     for url in [nginx.named_url("file"), nginx.secure_url("file")] {
         let mut wget = client("wget", &folder);
         wget.env("http_proxy", &proxy).env("https_proxy", &proxy).args(["--no-config", "-nv", "--tries=1", "-O", "-"]);
-        let out = succeeds(wget.arg(format!("--ca-certificate={}", nginx.certificate())).arg(&url));
+        let out = run_successfully(wget.arg(format!("--ca-certificate={}", nginx.certificate())).arg(&url));
         assert!(out == bytes, "{} bytes of {url}", out.len());
-        let event = closed(&mut relay, "finished", url.split('/').nth(2).expect("a host"), "direct");
+        let event = assert_next_closed(&mut relay, "finished", url.split('/').nth(2).expect("a host"), "direct");
         assert!(event["bytes_down"].as_u64() > Some(7_000_000), "{event}");
     }
 }
 
 #[test]
 fn wget_resumes_an_interrupted_download() {
-    if missing(&["wget", "nginx"]) {
+    if is_any_missing(&["wget", "nginx"]) {
         return;
     }
     let bytes = pattern(500_000);
-    let nginx = Nginx::start().serves("file", &bytes);
+    let nginx = Nginx::start().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let folder = Folder::new();
     let file = folder.write("file", &bytes[..123_456]);
     let mut wget = client("wget", &folder);
     wget.env("http_proxy", format!("http://{}", relay.address())).current_dir(&folder.0);
-    succeeds(wget.args(["--no-config", "-nv", "--tries=1", "-c", &nginx.url("file")]));
+    run_successfully(wget.args(["--no-config", "-nv", "--tries=1", "-c", &nginx.url("file")]));
     assert!(std::fs::read(file).expect("the file is there") == bytes);
-    let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    let event = assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     assert!(event["bytes_down"].as_u64() < Some(400_000), "only the missing part is fetched: {event}");
 }
 
@@ -68,15 +68,16 @@ print("compared", end="")
 
 #[test]
 fn python_requests_uses_http_and_socks_proxies() {
-    if missing(&["nginx"]) {
+    if is_any_missing(&["nginx"]) {
         return;
     }
-    let imports = Path::new(PYTHON).exists().then(|| said(Command::new(PYTHON).args(["-c", "import requests, socks"])));
-    if imports.is_none_or(|said| said.code != 0) {
+    let imports =
+        Path::new(PYTHON).exists().then(|| run_to_end(Command::new(PYTHON).args(["-c", "import requests, socks"])));
+    if imports.is_none_or(|output| output.code != 0) {
         return skipped(format_args!("{PYTHON} has no requests or no socks"));
     }
     let bytes = pattern(1_000_000);
-    let nginx = Nginx::start().serves("file", &bytes);
+    let nginx = Nginx::start().with_file("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let folder = Folder::new();
     let script = folder.write("client.py", SCRIPT);
@@ -87,9 +88,9 @@ fn python_requests_uses_http_and_socks_proxies() {
         let mut python = client(PYTHON, &folder);
         python.arg(&script).arg(format!("{scheme}://{}", relay.address()));
         python.args([format!("http://{target}/file"), format!("http://{target}/{put}")]).arg(nginx.path("file"));
-        assert_eq!(succeeds(&mut python), b"compared");
+        assert_eq!(run_successfully(&mut python), b"compared");
         assert!(std::fs::read(nginx.path(&put)).expect("the uploaded file is there") == bytes);
-        let event = closed(&mut relay, "finished", &target, "direct");
+        let event = assert_next_closed(&mut relay, "finished", &target, "direct");
         assert!(event["bytes_down"].as_u64() > Some(2_000_000), "{event}");
         assert!(event["bytes_up"].as_u64() > Some(1_000_000), "{event}");
     }
@@ -97,7 +98,7 @@ fn python_requests_uses_http_and_socks_proxies() {
 
 #[test]
 fn git_clones_through_http_and_socks_proxies() {
-    if missing(&["git", "nginx"]) {
+    if is_any_missing(&["git", "nginx"]) {
         return;
     }
     let nginx = Nginx::start();
@@ -106,7 +107,7 @@ fn git_clones_through_http_and_socks_proxies() {
     let git = |arguments: &[&str]| {
         let mut git = client("git", &folder);
         git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0").current_dir(&folder.0);
-        succeeds(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
+        run_successfully(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
     };
     git(&["init", "-q", "work"]);
     folder.write("work/file", &bytes);
@@ -129,7 +130,8 @@ fn git_clones_through_http_and_socks_proxies() {
         let target = format!("localhost:{}", nginx.address.port());
         let mut down = 0;
         while down < 100_000 {
-            down += closed(&mut relay, "finished", &target, "direct")["bytes_down"].as_u64().expect("a count");
+            down +=
+                assert_next_closed(&mut relay, "finished", &target, "direct")["bytes_down"].as_u64().expect("a count");
         }
     }
 }

@@ -37,7 +37,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// Whether one of these programs is missing, with a message: the test then returns.
-pub fn missing(names: &[&str]) -> bool {
+pub fn is_any_missing(names: &[&str]) -> bool {
     match names.iter().find(|name| find(name).is_none()) {
         Some(name) => {
             skipped(format_args!("{name} is missing, scripts/setup installs it"));
@@ -55,11 +55,11 @@ pub fn is_root() -> bool {
 /// A command without the user's settings: no proxy variables, and a home folder of the test.
 pub fn program(name: &str, home: &Folder) -> Command {
     let mut command = Command::new(find(name).unwrap_or_else(|| panic!("{name} is missing")));
-    settle(&mut command, home);
+    isolate_from_user(&mut command, home);
     command
 }
 
-fn settle(command: &mut Command, home: &Folder) {
+fn isolate_from_user(command: &mut Command, home: &Folder) {
     for variable in PROXY_VARIABLES {
         command.env_remove(variable);
     }
@@ -69,34 +69,34 @@ fn settle(command: &mut Command, home: &Folder) {
 /// Like `program`; after the deadline the program is killed with all its children.
 pub fn client(name: &str, home: &Folder) -> Command {
     let mut command = Command::new("timeout");
-    settle(&mut command, home);
+    isolate_from_user(&mut command, home);
     command.args(["-k", "2", DEADLINE]).arg(find(name).unwrap_or_else(|| panic!("{name} is missing")));
     command
 }
 
 /// Exit code and output of a program.
 #[derive(Debug)]
-pub struct Said {
+pub struct ProgramOutput {
     pub code: i32,
     pub out: Vec<u8>,
     pub err: String,
 }
 
 /// Runs a program to its end.
-pub fn said(command: &mut Command) -> Said {
+pub fn run_to_end(command: &mut Command) -> ProgramOutput {
     let output = command.output().expect("the program runs");
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     let code = output.status.code().unwrap_or(-1);
     // Exit codes of timeout(1).
     assert!(code != 124 && code != 137, "the program took more than {DEADLINE} s: {command:?}: {err}");
-    Said { code, out: output.stdout, err }
+    ProgramOutput { code, out: output.stdout, err }
 }
 
 /// Runs a program that has to succeed, and returns its standard output.
-pub fn succeeds(command: &mut Command) -> Vec<u8> {
-    let said = said(command);
-    assert_eq!(said.code, 0, "{command:?}: {}", said.err);
-    said.out
+pub fn run_successfully(command: &mut Command) -> Vec<u8> {
+    let output = run_to_end(command);
+    assert_eq!(output.code, 0, "{command:?}: {}", output.err);
+    output.out
 }
 
 /// A server in the foreground, killed when the value is dropped.

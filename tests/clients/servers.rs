@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::programs::{Daemon, client, is_root, program, succeeds};
-use crate::harness::{Folder, eventually, nobody};
+use super::programs::{Daemon, client, is_root, program, run_successfully};
+use crate::harness::{Folder, eventually, unused_address};
 
 /// squid's helper that reads htpasswd files.
 pub const AUTHENTICATION_OF_SQUID: &str = "/usr/lib/squid/basic_ncsa_auth";
@@ -25,7 +25,7 @@ impl Nginx {
     pub fn start() -> Self {
         let folder = Folder::new();
         std::fs::create_dir_all(folder.0.join("www/put")).expect("a folder");
-        let mut nginx = Self { address: nobody(), secure: None, folder, daemon: None };
+        let mut nginx = Self { address: unused_address(), secure: None, folder, daemon: None };
         nginx.restart();
         nginx
     }
@@ -39,8 +39,8 @@ impl Nginx {
         openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
         // Firefox refuses the certificate of an authority as that of a server.
         openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-        succeeds(openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]));
-        nginx.secure = Some(nobody());
+        run_successfully(openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]));
+        nginx.secure = Some(unused_address());
         nginx.restart();
         nginx
     }
@@ -92,7 +92,7 @@ impl Nginx {
     }
 
     /// Adds a file with this content.
-    pub fn serves(self, name: &str, bytes: &[u8]) -> Self {
+    pub fn with_file(self, name: &str, bytes: &[u8]) -> Self {
         std::fs::write(self.path(name), bytes).expect("a file to be served");
         self
     }
@@ -122,7 +122,7 @@ impl Nginx {
     }
 
     /// Waits for `count` lines of the access log: number of the request on its connection, method, path, status, Via.
-    pub fn seen(&self, count: usize) -> Vec<String> {
+    pub fn wait_requests(&self, count: usize) -> Vec<String> {
         eventually("lines in the access log", || {
             let text = std::fs::read_to_string(self.folder.0.join("access.log")).unwrap_or_default();
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -150,7 +150,7 @@ impl Dante {
     }
 
     /// A dante that forwards to the SOCKS server at `next`.
-    pub fn before(next: SocketAddr) -> Self {
+    pub fn forwarding_to(next: SocketAddr) -> Self {
         let (ip, port) = (next.ip(), next.port());
         let everything = "from: 0.0.0.0/0 to: 0.0.0.0/0";
         let route = format!("route {{\n {everything} via: {ip} port = {port}\n proxyprotocol: socks_v5\n}}\n");
@@ -158,12 +158,12 @@ impl Dante {
     }
 
     /// A dante with this method of authentication, which passes or blocks every request.
-    pub fn asking_for(method: &str, verdict: &str) -> Self {
+    pub fn with_authentication(method: &str, verdict: &str) -> Self {
         Self::with(method, verdict, "")
     }
 
     fn with(method: &str, verdict: &str, route: &str) -> Self {
-        let (address, folder) = (nobody(), Folder::new());
+        let (address, folder) = (unused_address(), Folder::new());
         // A process that is not root cannot change its user, and need not.
         let users = if is_root() { "user.privileged: root\nuser.unprivileged: root\n" } else { "" };
         let text = format!(
@@ -185,7 +185,7 @@ impl Dante {
     }
 
     /// Waits until the log has `text`, as proof that the path led through this server.
-    pub fn saw(&self, text: &str) {
+    pub fn wait_logged(&self, text: &str) {
         wait_for_text(&self.folder.0.join("dante.log"), text);
     }
 }
@@ -226,7 +226,7 @@ impl Squid {
     }
 
     /// A squid that forwards to the HTTP proxy at `next`, with these credentials.
-    pub fn before(next: SocketAddr, login: &str) -> Self {
+    pub fn forwarding_to(next: SocketAddr, login: &str) -> Self {
         let (ip, port) = (next.ip(), next.port());
         let rules = format!(
             "http_access allow all\ncache_peer {ip} parent {port} 0 no-query no-digest default login={login}\n\
@@ -236,7 +236,7 @@ impl Squid {
     }
 
     fn with(folder: Folder, rules: &str) -> Self {
-        let address = nobody();
+        let address = unused_address();
         // squid changes from root to a user of its own.
         std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("the folder is ours");
         let place = folder.0.display();
@@ -258,7 +258,7 @@ impl Squid {
     }
 
     /// Waits until the access log has `text`, as proof that the path led through this server.
-    pub fn saw(&self, text: &str) {
+    pub fn wait_logged(&self, text: &str) {
         wait_for_text(&self.folder.0.join("access.log"), text);
     }
 }
@@ -273,7 +273,7 @@ pub struct Haproxy {
 impl Haproxy {
     /// Starts haproxy. `bind_options` and `server_options` are the words after the two addresses in the configuration.
     pub fn start(bind_options: &str, server: SocketAddr, server_options: &str) -> Self {
-        let (folder, address) = (Folder::new(), nobody());
+        let (folder, address) = (Folder::new(), unused_address());
         let text = format!(
             "defaults\n mode tcp\n timeout connect 30s\n timeout client 30s\n timeout server 30s\n\
              listen balancer\n bind {address} {bind_options}\n server behind {server} {server_options}\n"
@@ -296,7 +296,7 @@ pub struct NginxBehindProxy {
 
 impl NginxBehindProxy {
     pub fn start() -> Self {
-        let (folder, address) = (Folder::new(), nobody());
+        let (folder, address) = (Folder::new(), unused_address());
         let path = folder.0.display().to_string();
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {path}/{kind};\n"))
@@ -324,10 +324,10 @@ pub struct Sshd {
 
 impl Sshd {
     pub fn start() -> Self {
-        let (address, folder) = (nobody(), Folder::new());
+        let (address, folder) = (unused_address(), Folder::new());
         for name in ["host", "user"] {
             let mut keygen = program("ssh-keygen", &folder);
-            succeeds(keygen.current_dir(&folder.0).args(["-q", "-t", "ed25519", "-N", "", "-f", name]));
+            run_successfully(keygen.current_dir(&folder.0).args(["-q", "-t", "ed25519", "-N", "", "-f", name]));
         }
         let place = folder.0.display();
         let text = format!(
@@ -345,7 +345,7 @@ impl Sshd {
     /// `ssh -o ProxyCommand=... COMMAND`, without the user's settings.
     pub fn command(&self, proxy_command: &str, command: &str) -> Command {
         let mut ssh = client("ssh", &self.folder);
-        let user = succeeds(Command::new("id").arg("-un"));
+        let user = run_successfully(Command::new("id").arg("-un"));
         let user = String::from_utf8(user).expect("a name");
         ssh.current_dir(&self.folder.0).args(["-F", "/dev/null", "-i", "user", "-l", user.trim()]);
         for option in ["IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=known"] {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::programs::{Daemon, client, missing, program, said, succeeds};
+use super::programs::{Daemon, client, is_any_missing, program, run_successfully, run_to_end};
 use super::servers::{Nginx, Sshd};
-use crate::harness::{Folder, Relay, nobody, skipped};
+use crate::harness::{Folder, Relay, skipped, unused_address};
 
 /// The columns of the table.
 const METHODS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
@@ -53,7 +53,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let text: String = (0..4000).map(|number| format!("line {number}\n")).collect();
-        let nginx = Nginx::with_tls().serves("file", text.as_bytes());
+        let nginx = Nginx::with_tls().with_file("file", text.as_bytes());
         let folder = Folder::new();
         let tls = format!("auto://127.0.0.1:0?{}", nginx.tls_keys());
         let relay = Relay::listen(&["auto://127.0.0.1:0", &tls]);
@@ -65,7 +65,7 @@ impl Scene {
     }
 
     fn rsync(nginx: &Nginx, folder: &Folder) -> (u16, Daemon) {
-        let (address, files) = (nobody(), nginx.path(""));
+        let (address, files) = (unused_address(), nginx.path(""));
         let text = format!("use chroot = no\n[files]\npath = {}\n", files.display());
         let file = folder.write("rsyncd.conf", text);
         let mut rsync = program("rsync", folder);
@@ -77,7 +77,7 @@ impl Scene {
         let git = |arguments: &[&str]| {
             let mut git = client("git", &self.folder);
             git.env("GIT_CONFIG_NOSYSTEM", "1").current_dir(&self.folder.0);
-            succeeds(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
+            run_successfully(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
         };
         git(&["init", "-q", "work"]);
         self.folder.write("work/file", &self.text);
@@ -111,7 +111,7 @@ impl Scene {
     }
 
     /// A command of the page for the servers of the test.
-    fn adapted(&self, command: &str) -> String {
+    fn adapt(&self, command: &str) -> String {
         let [relay, tls] = [0, 1].map(|listener| self.relay.address_of(listener).port());
         let (plain, secure) = (self.nginx.address.port(), self.nginx.secure.unwrap().port());
         let mut command = command.to_owned();
@@ -146,11 +146,11 @@ impl Scene {
             shell.env(variable, &certificate);
         }
         shell.env("WGETRC", self.folder.0.join("wgetrc")).env("APT_CONFIG", self.folder.0.join("apt.conf"));
-        let said = said(shell.args(["-c", &self.adapted(command)]));
+        let output = run_to_end(shell.args(["-c", &self.adapt(command)]));
         let read = |file: &str| std::fs::read(Path::new(&folder.0).join(file));
         let file = read("file").or_else(|_| read("repository/file")).unwrap_or_default();
-        let arrived = said.out.ends_with(self.text.as_bytes()) || file == self.text.as_bytes();
-        assert!(arrived, "{name} by {method}: {command}: {} {}", said.code, said.err);
+        let arrived = output.out.ends_with(self.text.as_bytes()) || file == self.text.as_bytes();
+        assert!(arrived, "{name} by {method}: {command}: {} {}", output.code, output.err);
         let size = self.text.len() as u64;
         let is_download =
             |event: &serde_json::Value| event["event"] == "closed" && event["bytes_down"].as_u64() >= Some(size / 4);
@@ -168,7 +168,7 @@ fn every_command_of_the_page_downloads_through_the_relay() {
         let described: Vec<_> = commands[name].iter().map(|(method, _)| *method).collect();
         assert!(*name == "Chromium" || described == *methods, "{name}: {described:?} {methods:?}");
     }
-    if missing(&["nginx", "openssl", "sshd", "ssh-keygen", "rsync"]) {
+    if is_any_missing(&["nginx", "openssl", "sshd", "ssh-keygen", "rsync"]) {
         return;
     }
     let mut scene = Scene::new();

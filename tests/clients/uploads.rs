@@ -4,15 +4,15 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use super::curl::{by, closed, curl};
-use super::origin::{self, GREETING, sum};
-use super::programs::missing;
+use super::curl::{assert_next_closed, curl, proxy_option};
+use super::origin::{self, GREETING, checksum};
+use super::programs::is_any_missing;
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, join, pattern, read_all, read_exactly, read_head};
 
 #[test]
 fn length_delimited_and_chunked_bodies_arrive_complete() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let origin = origin::start();
@@ -24,14 +24,17 @@ fn length_delimited_and_chunked_bodies_arrive_complete() {
         let bytes = pattern(size);
         let file = format!("@{}", folder.write("body", &bytes).display());
         for (scheme, framing) in [("http", length), ("http", chunks), ("socks5h", length), ("socks5h", chunks)] {
-            let proxy = by(scheme, relay.address());
+            let proxy = proxy_option(scheme, relay.address());
             let fetched = curl(&[&proxy, "-H", framing, "-H", "Expect:", "--data-binary", &file, &url]);
-            fetched.ended(0, 200);
+            fetched.assert_ended(0, 200);
             let response = fetched.text();
             assert!(response.starts_with("POST /upload?a=b HTTP/1.1\n"), "{response}");
-            assert!(response.ends_with(&format!("body: {size} {}\n", sum(&bytes))), "{scheme}, {framing}: {response}");
+            assert!(
+                response.ends_with(&format!("body: {size} {}\n", checksum(&bytes))),
+                "{scheme}, {framing}: {response}"
+            );
             assert_eq!(response.contains("chunked"), framing == chunks, "{response}");
-            let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
+            let event = assert_next_closed(&mut relay, "finished", &origin.to_string(), "direct");
             assert!(event["bytes_up"].as_u64() > Some(size as u64), "{event}");
             assert_eq!(event["bytes_down"], fetched.transfers[0].bytes_down, "{event}");
         }
@@ -40,7 +43,7 @@ fn length_delimited_and_chunked_bodies_arrive_complete() {
 
 #[test]
 fn interim_response_100_continue_reaches_the_client() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let origin = origin::start();
@@ -52,26 +55,26 @@ fn interim_response_100_continue_reaches_the_client() {
         let began = Instant::now();
         let patience = ["-H", "Expect: 100-continue", "--expect100-timeout", "50"];
         let url = format!("http://{origin}/");
-        let proxy = by("http", relay.address());
+        let proxy = proxy_option("http", relay.address());
         let arguments = [&[proxy.as_str(), "-H", framing, "--data-binary", &file], &patience[..], &[&url]].concat();
         let fetched = curl(&arguments);
-        fetched.ended(0, 200);
+        fetched.assert_ended(0, 200);
         assert!(began.elapsed() < Duration::from_secs(30), "curl timed out without 100 Continue");
-        assert!(fetched.text().ends_with(&format!("body: 3000000 {}\n", sum(&bytes))), "{}", fetched.text());
+        assert!(fetched.text().ends_with(&format!("body: 3000000 {}\n", checksum(&bytes))), "{}", fetched.text());
         assert!(fetched.text().contains("Expect: 100-continue"), "{}", fetched.text());
-        closed(&mut relay, "finished", &origin.to_string(), "direct");
+        assert_next_closed(&mut relay, "finished", &origin.to_string(), "direct");
     }
 }
 
 #[test]
 fn put_requests_store_files_on_nginx() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let nginx = Nginx::start();
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let folder = Folder::new();
-    let proxy = by("http", relay.address());
+    let proxy = proxy_option("http", relay.address());
     for (size, framing) in [
         (0, "X-Nothing: 0"),
         (4_000_000, "X-Nothing: 0"),
@@ -82,16 +85,16 @@ fn put_requests_store_files_on_nginx() {
         let file = folder.write("file", &bytes);
         let name = format!("put/{size}-{}", framing.len());
         let fetched = curl(&[&proxy, "-H", framing, "-T", &file.display().to_string(), &nginx.url(&name)]);
-        fetched.ended(0, 201);
+        fetched.assert_ended(0, 201);
         assert!(std::fs::read(nginx.path(&name)).expect("the uploaded file is there") == bytes, "{size}, {framing}");
-        closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+        assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
     }
 }
 
 /// nginx responds to a body that is too large before it has received the body, and closes.
 #[test]
 fn a_refusal_reaches_a_client_that_is_still_sending() {
-    if missing(&["curl", "nginx"]) {
+    if is_any_missing(&["curl", "nginx"]) {
         return;
     }
     let nginx = Nginx::start();
@@ -100,7 +103,7 @@ fn a_refusal_reaches_a_client_that_is_still_sending() {
     let file = folder.write("file", pattern(8_000_000)).display().to_string();
     for expect in ["Expect:", "Expect: 100-continue"] {
         let url = nginx.url("small/file");
-        let fetched = curl(&[&by("http", relay.address()), "-H", expect, "-T", &file, &url]);
+        let fetched = curl(&[&proxy_option("http", relay.address()), "-H", expect, "-T", &file, &url]);
         assert_eq!(fetched.transfers[0].status, 413, "{expect} {}", fetched.err);
         let request = relay.next(|event| event["event"] == "request");
         assert_eq!(request["status"], 413);
@@ -113,7 +116,7 @@ fn a_refusal_reaches_a_client_that_is_still_sending() {
 /// 9.6).
 #[test]
 fn client_may_send_the_whole_body_before_reading_a_refusal() {
-    if missing(&["nginx"]) {
+    if is_any_missing(&["nginx"]) {
         return;
     }
     let nginx = Nginx::start();
@@ -160,6 +163,6 @@ fn upgraded_connection_becomes_a_tunnel() {
     join(sending);
     let request = relay.next(|event| event["event"] == "request");
     assert_eq!((&request["status"], &request["method"]), (&101.into(), &"GET".into()));
-    let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
+    let event = assert_next_closed(&mut relay, "finished", &origin.to_string(), "direct");
     assert!(event["bytes_up"].as_u64() > Some(5_000_000), "{event}");
 }

@@ -1,31 +1,31 @@
 //! A headless Chromium loads a page with sub-resources.
 
-use super::left_out;
-use super::programs::{client, succeeds};
+use super::is_skipped;
+use super::programs::{client, run_successfully};
 use super::servers::Nginx;
 use super::site::{Site, Visit};
 use crate::harness::{Folder, Relay};
 
 /// The page behind the proxy that this option of the browser names.
-fn page_as_seen(proxy: &str, url: &str) -> String {
+fn dump_page(proxy: &str, url: &str) -> String {
     let folder = Folder::new();
     let mut chromium = client("chromium", &folder);
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
     chromium.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
     chromium.args(["--disable-dev-shm-usage", "--ignore-certificate-errors", "--proxy-bypass-list=<-loopback>"]);
     chromium.arg(format!("--user-data-dir={}", folder.0.join("data").display()));
-    let out = succeeds(chromium.arg(proxy).args(["--dump-dom", url]));
+    let out = run_successfully(chromium.arg(proxy).args(["--dump-dom", url]));
     String::from_utf8_lossy(&out).into_owned()
 }
 
 fn browse(scheme: &str, secure: bool) {
-    if left_out(&["chromium", "nginx", "openssl"]) {
+    if is_skipped(&["chromium", "nginx", "openssl"]) {
         return;
     }
     let site = Site::start();
     let tls = if scheme == "https" { format!("?{}", site.nginx.tls_keys()) } else { String::new() };
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0{tls}")]);
-    let page = page_as_seen(&format!("--proxy-server={scheme}://{}", relay.address()), &site.url(secure));
+    let page = dump_page(&format!("--proxy-server={scheme}://{}", relay.address()), &site.url(secure));
     assert_eq!(site.result(), Some(site.expected()), "{page}");
     // Chromium leaves names to all proxies but those of SOCKS4.
     let host = if scheme == "socks4" { "127.0.0.1" } else { "localhost" };
@@ -72,13 +72,13 @@ fn chromium_loads_https_through_an_https_proxy() {
 /// uses a proxy for localhost, so the target is an address that the relay refuses.
 #[test]
 fn chromium_uses_the_pac_script() {
-    if left_out(&["chromium", "nginx", "openssl"]) {
+    if is_skipped(&["chromium", "nginx", "openssl"]) {
         return;
     }
     // This server provides only the certificate.
     let nginx = Nginx::with_tls();
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{}&deny=192.0.2.0%2F24", nginx.tls_keys())]);
-    let page = page_as_seen(&format!("--proxy-pac-url=https://{}/proxy.pac", relay.address()), "http://192.0.2.1/");
+    let page = dump_page(&format!("--proxy-pac-url=https://{}/proxy.pac", relay.address()), "http://192.0.2.1/");
     let closed = relay.next(|event| event["event"] == "closed" && event["target"] == "192.0.2.1:80");
     assert_eq!((&closed["end"], &closed["tls"]), (&"denied".into(), &"1.3".into()), "{page}");
 }

@@ -34,11 +34,11 @@ const SETTINGS: [&str; 9] = [
 ];
 
 /// One browser at a time: several browsers compete for the processor, and some exceed the deadline.
-static TURN: Mutex<()> = Mutex::new(());
+static BROWSER_LOCK: Mutex<()> = Mutex::new(());
 
 /// A browser with one page.
 pub struct Chromium {
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
     child: Child,
     to: RefCell<ChildStdin>,
     from: Receiver<Value>,
@@ -51,7 +51,7 @@ pub struct Chromium {
 impl Chromium {
     /// Starts a browser with an empty page and these additional arguments.
     pub fn start(more: &[&str]) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = BROWSER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
         let mut command = program("sh", &folder);
         command.args(["-c", START, "sh"]).arg(find("chromium").expect("chromium is there")).args(SETTINGS).args(more);
@@ -59,7 +59,7 @@ impl Chromium {
         let (child, to, from) = spawn(&mut command);
         let (calls, errors) = (Cell::new(0), RefCell::default());
         let (to, page) = (RefCell::new(to), String::new());
-        let mut browser = Self { _turn: turn, child, to, from, calls, page, errors, _folder: folder };
+        let mut browser = Self { _lock: lock, child, to, from, calls, page, errors, _folder: folder };
         let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attached =
             browser.call("Target.attachToTarget", json!({ "targetId": target["targetId"], "flatten": true }));
@@ -71,12 +71,12 @@ impl Chromium {
     }
 
     /// Loads the page at `url`.
-    pub fn go(&self, url: &str) {
+    pub fn navigate(&self, url: &str) {
         self.call("Page.navigate", json!({ "url": url }));
     }
 
     /// Evaluates an expression in the page, and awaits a promise.
-    pub fn value(&self, expression: &str) -> Value {
+    pub fn evaluate(&self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", params);
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer:#}");
@@ -85,15 +85,15 @@ impl Chromium {
 
     /// The text of an element, as rendered.
     pub fn text(&self, selector: &str) -> String {
-        let found = self.value(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
+        let found = self.evaluate(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
         found.as_str().expect("a text").to_owned()
     }
 
     /// Waits until an expression is true; an expression that throws counts as false.
-    pub fn until(&self, expression: &str) {
+    pub fn wait_until(&self, expression: &str) {
         let tried = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
         let deadline = Instant::now() + PATIENCE;
-        while self.value(&tried) != true {
+        while self.evaluate(&tried) != true {
             assert!(Instant::now() < deadline, "{expression} is never true; the page: {}", self.text("body"));
             std::thread::park_timeout(Duration::from_millis(20));
         }
@@ -116,24 +116,24 @@ impl Chromium {
     }
 
     /// Inserts `text` into the element that has the focus.
-    pub fn write(&self, text: &str) {
+    pub fn insert_text(&self, text: &str) {
         self.call("Input.insertText", json!({ "text": text }));
     }
 
     /// Sets the size of the viewport, in CSS pixels.
-    pub fn size(&self, width: u32, height: u32) {
+    pub fn set_viewport(&self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
     /// Sets the colour scheme of the system to `light` or `dark`.
-    pub fn scheme(&self, word: &str) {
+    pub fn set_colour_scheme(&self, word: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": word });
         self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
     }
 
     /// Saves a screenshot as `NAME.png` in the folder that `EKIDEN_TEST_PICTURES` names, where it is set.
-    pub fn picture(&self, name: &str) {
+    pub fn save_screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("EKIDEN_TEST_PICTURES") else { return };
         let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let data = shot["data"].as_str().expect("a picture");
@@ -142,9 +142,9 @@ impl Chromium {
     }
 
     /// Takes the errors so far: errors and warnings in the console, exceptions, resources that could not be loaded.
-    pub fn errors(&self) -> Vec<String> {
+    pub fn take_errors(&self) -> Vec<String> {
         // Events arrive in order: this answer follows all earlier events.
-        self.value("0");
+        self.evaluate("0");
         self.errors.take()
     }
 

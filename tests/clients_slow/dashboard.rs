@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use super::chromium::Chromium;
-use super::left_out;
+use super::is_skipped;
 use crate::harness::{Folder, Key, Relay, accept, connect, ekiden, pattern, serve, server};
 
 const LIVE: &str = "document.getElementById('state').dataset.state === 'live'";
@@ -26,7 +26,7 @@ impl Home {
     fn run(folder: &Folder, admin: &str, listener: &str, more: &str) -> Relay {
         let listener = format!("[[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n");
         let file = folder.write("ekiden.toml", format!("version = 1\n{listener}[admin]\nbind = \"{admin}\"\n{more}"));
-        Relay::begin(ekiden().args(["run", "-c"]).arg(&file), 2, folder.0.join("none"))
+        Relay::start_with_admin(ekiden().args(["run", "-c"]).arg(&file), 2, folder.0.join("none"))
     }
 
     fn admin(&self) -> SocketAddr {
@@ -79,112 +79,112 @@ fn chain() -> (Relay, Home, Vec<TcpStream>) {
 
 #[test]
 fn dashboard_shows_the_relay_and_handles_keys_and_themes() {
-    if left_out(&["chromium"]) {
+    if is_skipped(&["chromium"]) {
         return;
     }
     let (_far, home, _clients) = chain();
     let browser = Chromium::start(&[]);
-    browser.size(1280, 1000);
-    browser.scheme("light");
-    browser.go(&home.url());
-    browser.until(LIVE);
-    browser.until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
-    browser.until("/[0-9.]+\\u202f[kM]bit\\/s/.test(document.querySelector('.diagram').innerText)");
+    browser.set_viewport(1280, 1000);
+    browser.set_colour_scheme("light");
+    browser.navigate(&home.url());
+    browser.wait_until(LIVE);
+    browser.wait_until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
+    browser.wait_until("/[0-9.]+\\u202f[kM]bit\\/s/.test(document.querySelector('.diagram').innerText)");
     let diagram = browser.text(".diagram");
     for stop in ["clients", "3 sessions", "this relay", "osaka", "servers"] {
         assert!(diagram.contains(stop), "no {stop} in {diagram}");
     }
     assert!(browser.text("#diagrams").contains("via-osaka") && browser.text("#pools").contains("osaka"));
-    browser.until("document.querySelector('#profiles').innerText.includes('longhaul')");
+    browser.wait_until("document.querySelector('#profiles').innerText.includes('longhaul')");
     // A repeated rendering leaves the structure as it was: no chips in the headings of profiles.
-    browser.until("document.querySelectorAll('#events time').length > 0");
-    assert_eq!(browser.value("document.querySelectorAll('#profiles h3 .chip').length"), 0);
+    browser.wait_until("document.querySelectorAll('#events time').length > 0");
+    assert_eq!(browser.evaluate("document.querySelectorAll('#profiles h3 .chip').length"), 0);
     assert!(browser.text("#events").contains("listening listener=admin"), "{}", browser.text("#events"));
 
     check_keys(&browser);
-    let light = browser.value("getComputedStyle(document.body).backgroundColor");
-    browser.picture("light");
-    browser.scheme("dark");
-    let dark = browser.value("getComputedStyle(document.body).backgroundColor");
+    let light = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+    browser.save_screenshot("light");
+    browser.set_colour_scheme("dark");
+    let dark = browser.evaluate("getComputedStyle(document.body).backgroundColor");
     assert_ne!(light, dark, "the theme follows the system");
-    browser.picture("dark");
+    browser.save_screenshot("dark");
     browser.press("t");
-    assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), light, "the switch has precedence");
-    browser.size(390, 844);
-    browser.until("innerWidth === 390 && document.documentElement.scrollWidth <= 390");
-    browser.picture("phone");
-    assert_eq!(browser.errors(), [""; 0]);
+    assert_eq!(browser.evaluate("getComputedStyle(document.body).backgroundColor"), light, "the switch has precedence");
+    browser.set_viewport(390, 844);
+    browser.wait_until("innerWidth === 390 && document.documentElement.scrollWidth <= 390");
+    browser.save_screenshot("phone");
+    assert_eq!(browser.take_errors(), [""; 0]);
 }
 
 fn check_keys(browser: &Chromium) {
     browser.press("/");
-    assert_eq!(browser.value("document.activeElement.id"), "filter");
-    browser.write("no such session");
-    browser.until("document.querySelector('tr.nothing') !== null");
+    assert_eq!(browser.evaluate("document.activeElement.id"), "filter");
+    browser.insert_text("no such session");
+    browser.wait_until("document.querySelector('tr.nothing') !== null");
     browser.press("Escape");
-    browser.until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
-    assert_eq!(browser.value("document.activeElement.id"), "window");
+    browser.wait_until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
+    assert_eq!(browser.evaluate("document.activeElement.id"), "window");
     browser.press("j");
     browser.press("j");
-    let chosen = browser.value("document.querySelector('tr.chosen').dataset.key");
+    let chosen = browser.evaluate("document.querySelector('tr.chosen').dataset.key");
     browser.press("Enter");
-    browser.until("document.getElementById('detail').open");
+    browser.wait_until("document.getElementById('detail').open");
     let title = browser.text("#detail-title");
     assert_eq!(title, format!("Session {}", chosen.as_str().expect("a text")));
-    browser.until("document.getElementById('detail-facts').innerText.includes('client\\'s section')");
-    browser.picture("detail");
+    browser.wait_until("document.getElementById('detail-facts').innerText.includes('client\\'s section')");
+    browser.save_screenshot("detail");
     browser.press("Escape");
-    browser.until("!document.getElementById('detail').open");
+    browser.wait_until("!document.getElementById('detail').open");
 }
 
 #[test]
 fn dashboard_asks_for_the_token_and_keeps_it_after_a_reload() {
-    if left_out(&["chromium"]) {
+    if is_skipped(&["chromium"]) {
         return;
     }
     let secret = Folder::new();
     let file = secret.write_with_mode("token", TOKEN, 0o600);
     let home = Home::start("kind = \"auto\"", &format!("token_file = \"{}\"\n", file.display()));
     let browser = Chromium::start(&[]);
-    browser.go(&home.url());
-    browser.until("!document.getElementById('door').hidden && document.activeElement.id === 'token'");
-    assert_eq!(browser.errors(), [""; 0]);
-    browser.picture("token");
-    browser.write("not-the-token-at-all");
+    browser.navigate(&home.url());
+    browser.wait_until("!document.getElementById('door').hidden && document.activeElement.id === 'token'");
+    assert_eq!(browser.take_errors(), [""; 0]);
+    browser.save_screenshot("token");
+    browser.insert_text("not-the-token-at-all");
     browser.press("Enter");
-    browser.until("document.getElementById('door-trouble').innerText.includes('wrong token')");
-    browser.write(TOKEN);
+    browser.wait_until("document.getElementById('door-trouble').innerText.includes('wrong token')");
+    browser.insert_text(TOKEN);
     browser.press("Enter");
-    browser.until(LIVE);
-    browser.until("document.getElementById('door').hidden && !document.getElementById('main').hidden");
-    browser.go(&home.url());
-    browser.until(LIVE);
-    assert_eq!(browser.value("document.cookie"), "", "every port of this host would get a cookie");
+    browser.wait_until(LIVE);
+    browser.wait_until("document.getElementById('door').hidden && !document.getElementById('main').hidden");
+    browser.navigate(&home.url());
+    browser.wait_until(LIVE);
+    assert_eq!(browser.evaluate("document.cookie"), "", "every port of this host would get a cookie");
 }
 
 #[test]
 fn dashboard_reports_a_lost_relay_and_reconnects() {
-    if left_out(&["chromium"]) {
+    if is_skipped(&["chromium"]) {
         return;
     }
     let home = Home::start("kind = \"auto\"", "");
     let (url, admin) = (home.url(), home.admin().to_string());
     let browser = Chromium::start(&[]);
-    browser.go(&url);
-    browser.until(LIVE);
+    browser.navigate(&url);
+    browser.wait_until(LIVE);
     let Home { relay, folder } = home;
     drop(relay);
-    browser.until("document.getElementById('state').dataset.state === 'lost'");
+    browser.wait_until("document.getElementById('state').dataset.state === 'lost'");
     assert!(browser.text("#banner").contains("trying again in"), "{}", browser.text("#banner"));
     let _relay = Home::run(&folder, &admin, "kind = \"auto\"", "");
-    browser.until(LIVE);
+    browser.wait_until(LIVE);
     assert_eq!(browser.text("#banner"), "");
 }
 
 /// A page of another origin in this browser, and a foreign name that resolves to the dashboard (DNS rebinding).
 #[test]
 fn pages_of_other_origins_cannot_read_the_api() {
-    if left_out(&["chromium"]) {
+    if is_skipped(&["chromium"]) {
         return;
     }
     let home = Home::start("kind = \"auto\"", "");
@@ -193,20 +193,20 @@ fn pages_of_other_origins_cannot_read_the_api() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello");
     });
     let browser = Chromium::start(&["--host-resolver-rules=MAP evil.example 127.0.0.1"]);
-    browser.go(&format!("http://{elsewhere}/"));
-    browser.until("document.body?.innerText === 'hello'");
+    browser.navigate(&format!("http://{elsewhere}/"));
+    browser.wait_until("document.body?.innerText === 'hello'");
     let fetch =
         |path: &str| format!("fetch('{}{path}').then(answer => answer.text(), error => error.name)", home.url());
     for path in ["api/sessions", "metrics", "api/stream", ""] {
-        assert_eq!(browser.value(&fetch(path)), "TypeError", "{path}");
+        assert_eq!(browser.evaluate(&fetch(path)), "TypeError", "{path}");
     }
-    browser.go(&format!("http://evil.example:{}/", home.admin().port()));
-    browser.until("document.body?.innerText.includes('not by this name')");
+    browser.navigate(&format!("http://evil.example:{}/", home.admin().port()));
+    browser.wait_until("document.body?.innerText.includes('not by this name')");
 }
 
 #[test]
 fn dashboard_shows_a_thousand_sessions() {
-    if left_out(&["chromium"]) {
+    if is_skipped(&["chromium"]) {
         return;
     }
     const COUNT: usize = 1000;
@@ -217,23 +217,23 @@ fn dashboard_shows_a_thousand_sessions() {
     let home = Home::start(&format!("kind = \"tcp\"\ntarget = \"{target}\""), "");
     let pairs: Vec<_> = (0..COUNT).map(|_| (connect(home.clients()), accept(&listener))).collect();
     let browser = Chromium::start(&[]);
-    browser.size(1280, 1000);
-    browser.go(&home.url());
-    browser.until(LIVE);
-    browser.until("document.getElementById('sessions-note').innerText.includes('900 more')");
+    browser.set_viewport(1280, 1000);
+    browser.navigate(&home.url());
+    browser.wait_until(LIVE);
+    browser.wait_until("document.getElementById('sessions-note').innerText.includes('900 more')");
     let drawn = "document.querySelectorAll('#rows tbody tr[data-key]').length";
-    assert!(browser.value(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.value(drawn));
-    browser.value("document.getElementById('all').click()");
-    browser.until("document.getElementById('sessions-note').innerText === '1,000'");
-    assert!(browser.value(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.value(drawn));
-    browser.picture("thousand");
+    assert!(browser.evaluate(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.evaluate(drawn));
+    browser.evaluate("document.getElementById('all').click()");
+    browser.wait_until("document.getElementById('sessions-note').innerText === '1,000'");
+    assert!(browser.evaluate(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.evaluate(drawn));
+    browser.save_screenshot("thousand");
     // The last row is scrolled into view, and a search finds one session of all.
-    browser.value("document.getElementById('window').scrollTop = 1e9");
-    browser.until("[...document.querySelectorAll('#rows tbody tr')].some(row => row.ariaRowIndex === '1001')");
+    browser.evaluate("document.getElementById('window').scrollTop = 1e9");
+    browser.wait_until("[...document.querySelectorAll('#rows tbody tr')].some(row => row.ariaRowIndex === '1001')");
     browser.press("/");
-    browser.write(&pairs[COUNT / 2].0.local_addr().unwrap().to_string());
-    browser.until(&format!("{drawn} === 1"));
-    assert_eq!(browser.errors(), [""; 0]);
+    browser.insert_text(&pairs[COUNT / 2].0.local_addr().unwrap().to_string());
+    browser.wait_until(&format!("{drawn} === 1"));
+    assert_eq!(browser.take_errors(), [""; 0]);
 }
 
 /// The files of the page stay below 64 KiB in total, for phones with slow links.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ekiden_sys::netns;
 
-use super::left_out;
-use super::programs::{program, succeeds};
+use super::is_skipped;
+use super::programs::{program, run_successfully};
 use super::site::{Site, Visit};
 use crate::harness::{Folder, HTPASSWD, Relay, eventually_within, skipped};
 
@@ -94,20 +94,23 @@ impl Drop for Firefox {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("Firefox said: {}", std::fs::read_to_string(self.profile.0.join("said")).unwrap_or_default());
+            eprintln!(
+                "output of Firefox: {}",
+                std::fs::read_to_string(self.profile.0.join("said")).unwrap_or_default()
+            );
         }
     }
 }
 
 /// Runs a test in a network namespace of its own that has loopback only.
-fn isolated(test: impl FnOnce() + Send) {
+fn run_isolated(test: impl FnOnce() + Send) {
     let namespace = match netns::new_network_namespace() {
         Ok(namespace) => namespace,
         Err(error) => return skipped(format_args!("no network namespaces: {error}; this test needs root")),
     };
     let entered = || {
         netns::enter_network_namespace(namespace.as_fd()).expect("the namespace is open");
-        succeeds(Command::new("ip").args(["link", "set", "lo", "up"]));
+        run_successfully(Command::new("ip").args(["link", "set", "lo", "up"]));
         test();
     };
     std::thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -127,16 +130,16 @@ fn make_profile(site: &Site, settings: &str) -> Folder {
     let profile = Folder::new();
     profile.write("user.js", settings);
     let database = format!("sql:{}", profile.0.display());
-    succeeds(program("certutil", &profile).args(["-N", "--empty-password", "-d", &database]));
+    run_successfully(program("certutil", &profile).args(["-N", "--empty-password", "-d", &database]));
     let mut trust = program("certutil", &profile);
-    succeeds(trust.args(["-A", "-d", &database, "-n", "test", "-t", "C,,", "-i", &site.nginx.certificate()]));
+    run_successfully(trust.args(["-A", "-d", &database, "-n", "test", "-t", "C,,", "-i", &site.nginx.certificate()]));
     profile
 }
 
 /// Loads the page through the relay by this proxy method of docs/clients.md. With `user`, the relay requires the saved
 /// password.
 fn browse(method: &str, secure: bool, user: Option<&str>) {
-    if left_out(&[FIREFOX, "certutil", "ip", "nginx", "openssl", "python3", "unshare"]) {
+    if is_skipped(&[FIREFOX, "certutil", "ip", "nginx", "openssl", "python3", "unshare"]) {
         return;
     }
     let (proxy, host) = match method {
@@ -145,7 +148,7 @@ fn browse(method: &str, secure: bool, user: Option<&str>) {
         "HTTPS proxy" => ("https", "localhost"),
         _ => ("http", "127.0.0.1"),
     };
-    isolated(|| {
+    run_isolated(|| {
         let (site, folder) = (Site::start(), Folder::new());
         let users = folder.write_with_mode("users", HTPASSWD, 0o600);
         let users = user.map(|_| format!("users={}&pac=true", users.display()));
@@ -156,7 +159,7 @@ fn browse(method: &str, secure: bool, user: Option<&str>) {
         if let Some(user) = user {
             let origin = format!("moz-proxy://{host}:{}", relay.address().port());
             let mut python = program("python3", &profile);
-            succeeds(python.args(["-c", SAVE_LOGIN]).arg(&profile.0).args([&origin, user, "correct horse"]));
+            run_successfully(python.args(["-c", SAVE_LOGIN]).arg(&profile.0).args([&origin, user, "correct horse"]));
         }
         let firefox = Firefox::start(profile, &site.url(secure));
         let result = eventually_within(PATIENCE, "the result of the page", || site.result());

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::curl::{by, closed, curl};
-use super::left_out;
-use super::programs::{client, succeeds};
+use super::curl::{assert_next_closed, curl, proxy_option};
+use super::is_skipped;
+use super::programs::{client, run_successfully};
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, eventually, pattern};
 
@@ -30,15 +30,15 @@ fn site() -> Nginx {
     for at in 0..40 {
         let next = (at + 1) % 40;
         let page = format!("<html><a href='page{next}.html'>on</a> <a href=\"file{at}\">file</a></html>");
-        nginx = nginx.serves(&format!("page{at}.html"), page.as_bytes());
-        nginx = nginx.serves(&format!("file{at}"), &pattern(at * 12_345));
+        nginx = nginx.with_file(&format!("page{at}.html"), page.as_bytes());
+        nginx = nginx.with_file(&format!("file{at}"), &pattern(at * 12_345));
     }
     nginx
 }
 
 #[test]
 fn wget_mirrors_a_whole_site() {
-    if left_out(&["wget", "nginx"]) {
+    if is_skipped(&["wget", "nginx"]) {
         return;
     }
     let nginx = site();
@@ -47,11 +47,11 @@ fn wget_mirrors_a_whole_site() {
     let mut wget = client("wget", &folder);
     wget.env("http_proxy", format!("http://{}", relay.address())).args(["--no-config", "-nv", "--tries=1"]);
     wget.args(["-r", "-l", "50", "-nH", "-e", "robots=off", "-P"]).arg(folder.0.join("copy"));
-    succeeds(wget.arg(nginx.named_url("page0.html")));
+    run_successfully(wget.arg(nginx.named_url("page0.html")));
     assert!(tree(&folder.0.join("copy")) == tree(&nginx.path("")), "the copy is not the original");
     // wget reuses the connection.
     let target = format!("localhost:{}", nginx.address.port());
-    let event = closed(&mut relay, "finished", &target, "direct");
+    let event = assert_next_closed(&mut relay, "finished", &target, "direct");
     assert!(event["bytes_down"].as_u64() > Some(12_345 * 780), "{event}");
     for _ in 0..80 {
         let request = relay.next(|event| event["event"] == "request");
@@ -61,13 +61,13 @@ fn wget_mirrors_a_whole_site() {
 
 #[test]
 fn curl_loads_100_files_at_once() {
-    if left_out(&["curl", "nginx"]) {
+    if is_skipped(&["curl", "nginx"]) {
         return;
     }
     const COUNT: usize = 100;
     let mut nginx = Nginx::start();
     for at in 0..COUNT {
-        nginx = nginx.serves(&at.to_string(), &pattern(1_000_000 + at));
+        nginx = nginx.with_file(&at.to_string(), &pattern(1_000_000 + at));
     }
     let target = format!("localhost:{}", nginx.address.port());
     let url = nginx.named_url(&format!("[0-{}]", COUNT - 1));
@@ -77,7 +77,7 @@ fn curl_loads_100_files_at_once() {
         let folder = Folder::new();
         let output = folder.0.join("#1").display().to_string();
         let most = ["--no-progress-meter", "--parallel", "--parallel-immediate", "--parallel-max", "100"];
-        let proxy = by(scheme, relay.address());
+        let proxy = proxy_option(scheme, relay.address());
         let arguments = [&[proxy.as_str(), tunnel, "-o", &output], &most[..], &[&url]].concat();
         let fetched = curl(&arguments);
         assert_eq!((fetched.code, fetched.transfers.len()), (0, COUNT), "{}", fetched.err);
@@ -89,7 +89,7 @@ fn curl_loads_100_files_at_once() {
                 let request = relay.next(|event| event["event"] == "request");
                 assert!(request["status"] == 200 && request["bytes_down"].as_u64() > Some(1_000_000), "{request}");
             } else {
-                let event = closed(&mut relay, "finished", &target, "direct");
+                let event = assert_next_closed(&mut relay, "finished", &target, "direct");
                 assert!(event["bytes_down"].as_u64() > Some(1_000_000), "{event}");
             }
         }

@@ -3,15 +3,15 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use super::curl::closed;
-use super::left_out;
-use super::programs::succeeds;
+use super::curl::assert_next_closed;
+use super::is_skipped;
+use super::programs::run_successfully;
 use super::servers::Sshd;
 use crate::harness::{Relay, pattern};
 
 #[test]
 fn ssh_through_nc_transfers_data_both_ways() {
-    if left_out(&["ssh", "sshd", "ssh-keygen", "nc"]) {
+    if is_skipped(&["ssh", "sshd", "ssh-keygen", "nc"]) {
         return;
     }
     let sshd = Sshd::start();
@@ -20,15 +20,15 @@ fn ssh_through_nc_transfers_data_both_ways() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     for protocol in ["5", "connect", "4"] {
         let nc = format!("nc -X {protocol} -x {} %h %p", relay.address());
-        let out = succeeds(&mut sshd.command(&nc, &format!("cat {}", file.display())));
+        let out = run_successfully(&mut sshd.command(&nc, &format!("cat {}", file.display())));
         assert!(out == bytes, "nc -X {protocol}: {} bytes", out.len());
-        let event = closed(&mut relay, "finished", &sshd.address.to_string(), "direct");
+        let event = assert_next_closed(&mut relay, "finished", &sshd.address.to_string(), "direct");
         assert!(event["bytes_down"].as_u64() > Some(10_000_000), "{event}");
 
         let stdin = Stdio::from(File::open(&file).expect("the file is there"));
-        let out = succeeds(sshd.command(&nc, "cat").stdin(stdin));
+        let out = run_successfully(sshd.command(&nc, "cat").stdin(stdin));
         assert!(out == bytes, "nc -X {protocol}, both ways: {} bytes", out.len());
-        let event = closed(&mut relay, "finished", &sshd.address.to_string(), "direct");
+        let event = assert_next_closed(&mut relay, "finished", &sshd.address.to_string(), "direct");
         assert!(event["bytes_up"].as_u64() > Some(10_000_000), "{event}");
         assert!(event["bytes_spliced"].as_u64() > Some(15_000_000), "{event}");
     }

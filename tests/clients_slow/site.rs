@@ -54,11 +54,11 @@ impl Site {
         );
         let data = pattern(SIZE);
         let svg = "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'/>";
-        let mut nginx = Nginx::with_tls().serves("page.html", page.as_bytes()).serves("data", &data);
-        nginx = nginx.serves("style.css", b"body { max-width: 777px }").serves("large.js", LARGE.as_bytes());
+        let mut nginx = Nginx::with_tls().with_file("page.html", page.as_bytes()).with_file("data", &data);
+        nginx = nginx.with_file("style.css", b"body { max-width: 777px }").with_file("large.js", LARGE.as_bytes());
         for at in 0..EACH {
-            nginx = nginx.serves(&format!("{at}.js"), b"window.scripts = (window.scripts || 0) + 1;");
-            nginx = nginx.serves(&format!("{at}.svg"), svg.as_bytes());
+            nginx = nginx.with_file(&format!("{at}.js"), b"window.scripts = (window.scripts || 0) + 1;");
+            nginx = nginx.with_file(&format!("{at}.svg"), svg.as_bytes());
         }
         Self { nginx, data }
     }

@@ -8,15 +8,15 @@ use crate::turn::{RegistrationLock, wait_absent};
 
 #[test]
 fn loaded_control_is_available_to_all_users_and_unloads_cleanly() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
-    let (namespace, name) = (Namespace::new(), turn.name);
+    let Some(lock) = RegistrationLock::acquire() else { return };
+    let (namespace, name) = (Namespace::new(), lock.name);
     assert_eq!(namespace.listed(name)["origin"], "not_loaded");
     let output = namespace.ekiden(&format!("cc load {name}")).expect_success();
     assert!(output.contains(&format!("ekiden cc unload {name}")), "{output}");
     let listed = namespace.listed(name);
     assert_eq!((&listed["origin"], &listed["without_privilege"]), (&"pinned".into(), &true.into()), "{listed}");
     assert!(!listed["about"].as_str().unwrap().is_empty());
-    let table = namespace.as_nobody("cc list").expect_success();
+    let table = namespace.ekiden_unprivileged("cc list").expect_success();
     let row = table.lines().find(|line| line.starts_with(name)).unwrap();
     assert!(row.contains("ekiden cc load") && row.contains("all users"), "{row}");
     let again = namespace.ekiden(&format!("cc load {name}")).expect_success();
@@ -31,8 +31,8 @@ fn loaded_control_is_available_to_all_users_and_unloads_cleanly() {
 #[test]
 fn connections_survive_update_and_unload() {
     use std::io::Write;
-    let Some(turn) = RegistrationLock::acquire() else { return };
-    let (namespace, name) = (Namespace::new(), turn.name);
+    let Some(lock) = RegistrationLock::acquire() else { return };
+    let (namespace, name) = (Namespace::new(), lock.name);
     namespace.ekiden(&format!("cc load {name}")).expect_success();
     let (listener, address) = server();
     let mut near = connect(address);
@@ -54,8 +54,8 @@ fn connections_survive_update_and_unload() {
 /// A kernel without BPF links needs no bpffs; a control that was registered there is found by its name.
 #[test]
 fn map_registration_survives_its_process_and_its_pins() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
-    let (bare, name) = (Namespace::after("umount /sys/fs/bpf 2>/dev/null; true"), turn.name);
+    let Some(lock) = RegistrationLock::acquire() else { return };
+    let (bare, name) = (Namespace::with_script("umount /sys/fs/bpf 2>/dev/null; true"), lock.name);
     let output = bare.ekiden(&format!("cc load --older {name}")).expect_success();
     assert!(output.contains("without a BPF file system"), "{output}");
     assert_eq!(bare.listed(name)["origin"], "left");

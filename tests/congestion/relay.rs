@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exactly, relayed, server, signal};
-use crate::room::{NOBODY, Namespace};
+use crate::harness::{
+    Folder, Relay, accept, connect, eventually, read_exactly, relay_with_connection, server, signal, wait_process_end,
+};
+use crate::room::{Namespace, UNPRIVILEGED};
 use crate::turn::{RegistrationLock, wait_absent};
 
 /// A relay to a server of the test, with one profile for both sections.
@@ -73,7 +75,7 @@ fn configuration(folder: &Folder, origin: SocketAddr, profile: &str) -> PathBuf 
 /// The path of a test is short. Where the system's own control paces, reno replaces it at both ends.
 #[test]
 fn sections_of_short_paths_do_not_pace() {
-    let (mut relay, _client, _server) = relayed();
+    let (mut relay, _client, _server) = relay_with_connection();
     let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
     let expected = if matches!(default.trim(), "cubic" | "reno") { default.trim() } else { "reno" };
     let session = relay.sessions().pop().unwrap();
@@ -87,63 +89,63 @@ fn sections_of_short_paths_do_not_pace() {
 
 #[test]
 fn profile_loads_its_control_until_the_relay_ends() {
-    let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    let namespace = Namespace::after("umount /sys/fs/bpf 2>/dev/null; true");
-    let mut scene = Scene::new(&namespace, "", &format!("congestion = {:?}", turn.name));
+    let Some(lock) = RegistrationLock::acquire_linked() else { return };
+    let namespace = Namespace::with_script("umount /sys/fs/bpf 2>/dev/null; true");
+    let mut scene = Scene::new(&namespace, "", &format!("congestion = {:?}", lock.name));
     let event = scene.event();
-    assert_eq!((&event["name"], &event["in_use"]), (&turn.name.into(), &turn.name.into()), "{event}");
+    assert_eq!((&event["name"], &event["in_use"]), (&lock.name.into(), &lock.name.into()), "{event}");
     assert_eq!(event["from"], "loaded by this relay");
-    assert!(scene.settings().contains(&format!("congestion = {}: applied", turn.name)));
+    assert!(scene.settings().contains(&format!("congestion = {}: applied", lock.name)));
     let _session = scene.session();
     for section in scene.sections() {
-        assert_eq!(section["congestion"], turn.name, "{section}");
+        assert_eq!(section["congestion"], lock.name, "{section}");
         assert!(section["window"].as_u64().unwrap() > 0, "{section}");
     }
-    assert_eq!(namespace.listed(turn.name)["holders"], serde_json::json!([scene.relay.id()]));
+    assert_eq!(namespace.listed(lock.name)["holders"], serde_json::json!([scene.relay.id()]));
     let table = namespace.ekiden(&format!("status --admin unix:{}", scene.relay.admin.display())).expect_success();
     assert!(table.contains("loaded by this relay") && table.contains("QUEUED"), "{table}");
     scene.relay.signal("KILL");
-    wait_absent(turn.name);
+    wait_absent(lock.name);
 }
 
 /// The first process has loaded the control. With CAP_SYS_ADMIN the new process keeps it; without, it loads it again.
 #[test]
 fn control_survives_an_upgrade() {
-    let Some(turn) = RegistrationLock::acquire_linked() else { return };
+    let Some(lock) = RegistrationLock::acquire_linked() else { return };
     for may_keep in [true, false] {
-        let namespace = Namespace::after("umount /sys/fs/bpf 2>/dev/null; true");
+        let namespace = Namespace::with_script("umount /sys/fs/bpf 2>/dev/null; true");
         let through = if may_keep { "" } else { "setpriv --bounding-set -sys_admin --inh-caps -sys_admin --" };
-        let mut scene = Scene::new(&namespace, through, &format!("congestion = {:?}", turn.name));
+        let mut scene = Scene::new(&namespace, through, &format!("congestion = {:?}", lock.name));
         let loaded = |event: &Value| event["event"] == "congestion" && event["from"] == "loaded by this relay";
         scene.relay.next(loaded);
         scene.relay.signal("USR2");
         let now = scene.relay.upgraded();
-        ended(scene.relay.id());
+        wait_process_end(scene.relay.id());
         if !may_keep {
             scene.relay.next(loaded);
         }
         eventually("the new process alone to hold it", || {
-            (namespace.listed(turn.name)["holders"] == serde_json::json!([now])).then_some(())
+            (namespace.listed(lock.name)["holders"] == serde_json::json!([now])).then_some(())
         });
         let _session = scene.session();
         for section in scene.sections() {
-            assert_eq!(section["congestion"], turn.name, "{section}");
+            assert_eq!(section["congestion"], lock.name, "{section}");
         }
         signal(now, "KILL");
-        wait_absent(turn.name);
+        wait_absent(lock.name);
     }
 }
 
 #[test]
 fn unprivileged_relay_uses_and_reports_a_replacement() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(lock) = RegistrationLock::acquire() else { return };
     let namespace = Namespace::new();
-    let mut scene = Scene::new(&namespace, NOBODY, &format!("congestion = {:?}", turn.name));
+    let mut scene = Scene::new(&namespace, UNPRIVILEGED, &format!("congestion = {:?}", lock.name));
     let event = scene.event();
     let (in_use, why) = (event["in_use"].as_str().unwrap().to_owned(), event["why"].as_str().unwrap());
-    assert_ne!(in_use, turn.name);
+    assert_ne!(in_use, lock.name);
     assert!(why.contains("CAP_BPF") && why.contains("AmbientCapabilities"), "{why}");
-    let setting = format!("congestion = {}: ", turn.name);
+    let setting = format!("congestion = {}: ", lock.name);
     let settings = scene.settings();
     let reported = settings.iter().find_map(|one| one.strip_prefix(&setting)).unwrap();
     assert!(reported.starts_with("clamped(") || reported.starts_with("unsupported("), "{reported}");
@@ -160,10 +162,10 @@ fn unprivileged_relay_uses_and_reports_a_replacement() {
 /// connections.
 #[test]
 fn unprivileged_relay_uses_a_loaded_control_and_its_telemetry() {
-    let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
+    let Some(_lock) = RegistrationLock::acquire_named("ctcp") else { return };
     let namespace = Namespace::new();
     namespace.ekiden("cc load ctcp").expect_success();
-    let mut scene = Scene::new(&namespace, NOBODY, "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let mut scene = Scene::new(&namespace, UNPRIVILEGED, "congestion = \"ctcp\"\nctcp_gamma = 12");
     let event = scene.event();
     assert_eq!((&event["in_use"], &event["from"]), (&"ctcp".into(), &"ekiden cc load".into()), "{event}");
     let settings = scene.settings();
@@ -174,7 +176,7 @@ fn unprivileged_relay_uses_a_loaded_control_and_its_telemetry() {
 
 #[test]
 fn parameters_reach_the_connections_of_both_sides() {
-    let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
+    let Some(_lock) = RegistrationLock::acquire_named("ctcp") else { return };
     let namespace = Namespace::new();
     let mut scene = Scene::new(&namespace, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
     let settings = scene.settings();
@@ -201,17 +203,17 @@ fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
 
 #[test]
 fn reload_loads_new_controls_and_releases_unused_controls() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(lock) = RegistrationLock::acquire() else { return };
     let namespace = Namespace::new();
     let mut scene = Scene::new(&namespace, "", "congestion = \"reno\"");
-    assert_eq!(namespace.listed(turn.name)["origin"], "not_loaded");
-    scene.reload(&format!("congestion = {:?}", turn.name));
+    assert_eq!(namespace.listed(lock.name)["origin"], "not_loaded");
+    scene.reload(&format!("congestion = {:?}", lock.name));
     assert_eq!(scene.event()["from"], "loaded by this relay");
     let session = scene.session();
-    assert_eq!(scene.sections()[0]["congestion"], turn.name, "accepted after the reload");
+    assert_eq!(scene.sections()[0]["congestion"], lock.name, "accepted after the reload");
     scene.reload("congestion = \"reno\"");
     drop(session);
-    wait_absent(turn.name);
+    wait_absent(lock.name);
     let _session = scene.session();
     eventually("a session of the last configuration", || {
         scene.sections().iter().all(|section| section["congestion"] == "reno").then_some(())

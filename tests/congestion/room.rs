@@ -20,11 +20,11 @@ pub struct CommandOutput {
 impl Namespace {
     /// A namespace with a BPF file system.
     pub fn new() -> Self {
-        Self::after("mount -t bpf bpf /sys/fs/bpf")
+        Self::with_script("mount -t bpf bpf /sys/fs/bpf")
     }
 
     /// A namespace in which a shell has run `script`. Needs root, like the registration lock.
-    pub fn after(script: &str) -> Self {
+    pub fn with_script(script: &str) -> Self {
         let mut first = Command::new("unshare");
         first.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{script} && echo && exec cat")]);
         let mut first = first.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -40,8 +40,8 @@ impl Namespace {
     }
 
     /// Runs `ekiden ARGUMENTS` as user 65534, without any privilege.
-    pub fn as_nobody(&self, arguments: &str) -> CommandOutput {
-        self.run(NOBODY, arguments)
+    pub fn ekiden_unprivileged(&self, arguments: &str) -> CommandOutput {
+        self.run(UNPRIVILEGED, arguments)
     }
 
     /// Runs `ekiden ARGUMENTS` through another program, which starts it.
@@ -73,7 +73,7 @@ impl Drop for Namespace {
 }
 
 /// A command prefix that drops all privileges.
-pub const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all";
+pub const UNPRIVILEGED: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all";
 
 impl CommandOutput {
     fn from(output: Output) -> Self {

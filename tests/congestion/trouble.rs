@@ -1,61 +1,61 @@
 //! Missing permissions, features and files: the messages, and the replacement.
 
 use crate::harness::{Folder, ekiden, eventually};
-use crate::room::{NOBODY, Namespace};
+use crate::room::{Namespace, UNPRIVILEGED};
 use crate::turn::{RegistrationLock, wait_absent};
 
 #[test]
 fn missing_kernel_btf_is_reported() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
-    let namespace = Namespace::after("mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /sys/kernel/btf");
+    let Some(lock) = RegistrationLock::acquire() else { return };
+    let namespace = Namespace::with_script("mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /sys/kernel/btf");
     let remedies = ["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"];
-    namespace.ekiden(&format!("cc load {}", turn.name)).expect_failure(&remedies);
+    namespace.ekiden(&format!("cc load {}", lock.name)).expect_failure(&remedies);
     let doctor = namespace.ekiden("doctor").out;
     assert!(doctor.contains("hint  BPF congestion controls") && doctor.contains(remedies[1]), "{doctor}");
 }
 
 #[test]
 fn missing_capabilities_are_named() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
-    let (namespace, load) = (Namespace::new(), format!("cc load {}", turn.name));
+    let Some(lock) = RegistrationLock::acquire() else { return };
+    let (namespace, load) = (Namespace::new(), format!("cc load {}", lock.name));
     let both = "CAP_BPF and CAP_PERFMON: ";
-    namespace.as_nobody(&load).expect_failure(&[both, "setcap", "AmbientCapabilities=CAP_BPF CAP_PERFMON"]);
+    namespace.ekiden_unprivileged(&load).expect_failure(&[both, "setcap", "AmbientCapabilities=CAP_BPF CAP_PERFMON"]);
     let but_one = "setpriv --bounding-set -perfmon,-sys_admin --inh-caps -perfmon,-sys_admin";
     let output = namespace.run(but_one, &load);
     output.expect_failure(&["takes CAP_PERFMON: "]);
-    let doctor = namespace.run(NOBODY, "doctor").out;
+    let doctor = namespace.run(UNPRIVILEGED, "doctor").out;
     assert!(doctor.contains("no CAP_BPF, CAP_PERFMON"), "{doctor}");
-    wait_absent(turn.name);
+    wait_absent(lock.name);
 }
 
 #[test]
 fn missing_bpf_file_system_error_names_the_mount_command() {
-    let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    let namespace = Namespace::after("umount /sys/fs/bpf 2>/dev/null; true");
+    let Some(lock) = RegistrationLock::acquire_linked() else { return };
+    let namespace = Namespace::with_script("umount /sys/fs/bpf 2>/dev/null; true");
     let mount = "mount -t bpf bpf /sys/fs/bpf";
-    namespace.ekiden(&format!("cc load {}", turn.name)).expect_failure(&[mount]);
-    wait_absent(turn.name);
+    namespace.ekiden(&format!("cc load {}", lock.name)).expect_failure(&[mount]);
+    wait_absent(lock.name);
     let doctor = namespace.ekiden("doctor").out;
     assert!(doctor.contains("hint  BPF file system") && doctor.contains(mount), "{doctor}");
 }
 
 #[test]
 fn foreign_and_unknown_names_are_rejected() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(lock) = RegistrationLock::acquire() else { return };
     let namespace = Namespace::new();
     namespace.ekiden("cc load vages").expect_failure(&["perhaps vegas?", "ekiden cc list"]);
     namespace.ekiden("cc load reno").expect_failure(&["no congestion control \"reno\""]);
     namespace.ekiden("cc unload reno").expect_failure(&["the kernel's own"]);
-    namespace.ekiden(&format!("cc unload {}", turn.name)).expect_failure(&["not loaded"]);
+    namespace.ekiden(&format!("cc unload {}", lock.name)).expect_failure(&["not loaded"]);
     // One wrong name among several prevents the whole command.
-    namespace.ekiden(&format!("cc load {} vages", turn.name)).expect_failure(&["vages"]);
-    assert_eq!(namespace.listed(turn.name)["origin"], "not_loaded");
+    namespace.ekiden(&format!("cc load {} vages", lock.name)).expect_failure(&["vages"]);
+    assert_eq!(namespace.listed(lock.name)["origin"], "not_loaded");
 }
 
 #[test]
 fn name_held_by_a_process_cannot_be_loaded_or_unloaded() {
-    let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    let (namespace, name) = (Namespace::new(), turn.name);
+    let Some(lock) = RegistrationLock::acquire_linked() else { return };
+    let (namespace, name) = (Namespace::new(), lock.name);
     let folder = Folder::new();
     let profile = format!("version = 1\n[admin]\nbind = \"off\"\n[profile.p]\ncongestion = {name:?}\n");
     let file = folder.write("relay.toml", profile);

@@ -3,7 +3,7 @@
 
 /// The commands of a script, each split into words.
 pub fn commands(script: &str) -> Vec<Vec<String>> {
-    let mut reader = Reader { rest: script, commands: vec![Vec::new()], here: None };
+    let mut reader = Reader { rest: script, commands: vec![Vec::new()], heredoc: None };
     while reader.step() {}
     let mut commands = reader.commands;
     for command in &mut commands {
@@ -24,7 +24,7 @@ struct Reader<'a> {
     rest: &'a str,
     commands: Vec<Vec<String>>,
     /// The delimiter of a here-document that begins on the next line.
-    here: Option<String>,
+    heredoc: Option<String>,
 }
 
 impl Reader<'_> {
@@ -38,7 +38,7 @@ impl Reader<'_> {
             '\n' => {
                 self.skip(1);
                 self.commands.push(Vec::new());
-                self.skip_here();
+                self.skip_heredoc();
             }
             ';' | '&' | '|' | '(' | ')' => {
                 self.skip(1);
@@ -65,14 +65,14 @@ impl Reader<'_> {
         self.rest = self.rest.trim_start_matches(' ');
         let word = self.word();
         if is_here {
-            self.here = Some(word);
+            self.heredoc = Some(word);
         }
         let command = self.commands.last_mut().expect("a command has begun");
         command.pop_if(|word| *word == "2");
     }
 
-    fn skip_here(&mut self) {
-        let Some(end) = self.here.take() else { return };
+    fn skip_heredoc(&mut self) {
+        let Some(end) = self.heredoc.take() else { return };
         while !self.rest.is_empty() {
             let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
             self.rest = rest;

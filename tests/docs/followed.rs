@@ -59,8 +59,8 @@ fn run(blocks: &[Block<'_>], topology: &Topology, machines: &mut [Machine]) -> u
             Some(Kind::Run(names)) => {
                 for name in names {
                     let script = fill_placeholders(&block.text, topology, machines);
-                    let (succeeded, said) = machine_named(machines, &name).try_run(&script);
-                    assert!(succeeded, "{} on {name}: {script}\noutput: {said}", block.place());
+                    let (succeeded, output) = machine_named(machines, &name).try_run(&script);
+                    assert!(succeeded, "{} on {name}: {script}\noutput: {output}", block.place());
                 }
             }
             Some(Kind::File { machine, path }) => {

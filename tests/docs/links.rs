@@ -24,7 +24,7 @@ fn links(page: &Page) -> Vec<(usize, &str)> {
 }
 
 /// Resolves `..`: `docs/recipes/../lab.md` is `docs/lab.md`.
-fn resolved(path: &Path) -> PathBuf {
+fn resolve(path: &Path) -> PathBuf {
     let mut whole = PathBuf::new();
     for part in path.components() {
         match part {
@@ -39,7 +39,7 @@ fn resolved(path: &Path) -> PathBuf {
 fn check_link(page: &Page, link: &str) -> Result<(), String> {
     let (path, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = Path::new(&page.name).parent().expect("a file is in a folder");
-    let target = if path.is_empty() { PathBuf::from(&page.name) } else { resolved(&folder.join(path)) };
+    let target = if path.is_empty() { PathBuf::from(&page.name) } else { resolve(&folder.join(path)) };
     let file = root().join(&target);
     if !file.exists() {
         return Err(format!("{} is not there", target.display()));

@@ -150,15 +150,15 @@ impl Machine {
         std::fs::write(&path, script).unwrap();
         writeln!(self.input, "{path}").expect("the shell runs");
         let status = self.read_output_line();
-        let said = std::fs::read(format!("{path}.said")).unwrap_or_default();
-        (status == "0", String::from_utf8_lossy(&said).into_owned())
+        let output = std::fs::read(format!("{path}.said")).unwrap_or_default();
+        (status == "0", String::from_utf8_lossy(&output).into_owned())
     }
 
     /// Runs a script, which must succeed. Returns its output.
     pub fn run(&mut self, script: &str) -> String {
-        let (succeeded, said) = self.try_run(script);
-        assert!(succeeded, "on {}: {script}\noutput: {said}", self.name);
-        said
+        let (succeeded, output) = self.try_run(script);
+        assert!(succeeded, "on {}: {script}\noutput: {output}", self.name);
+        output
     }
 
     /// Runs a script until it succeeds: for states without an event.
@@ -170,9 +170,9 @@ impl Machine {
     /// Without the permission to change the user, the test is skipped with a message.
     pub fn install(&mut self) -> Option<String> {
         self.run(INSTALL);
-        let (is_permitted, said) = self.try_run("setpriv --reuid ekiden --regid ekiden --init-groups true");
+        let (is_permitted, output) = self.try_run("setpriv --reuid ekiden --regid ekiden --init-groups true");
         if !is_permitted {
-            skipped(format_args!("no process of another user: {said}"));
+            skipped(format_args!("no process of another user: {output}"));
             return None;
         }
         let before = self.state();

@@ -102,9 +102,10 @@ fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
         (Kind::Shown, _) => {
             // The output of a program may begin with `ekiden 0.1.0`.
             let is_ours = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase());
-            let ours = |line: &str| line.strip_prefix("ekiden ").filter(|rest| is_ours(rest)).map(|_| line.to_owned());
+            let own_command =
+                |line: &str| line.strip_prefix("ekiden ").filter(|rest| is_ours(rest)).map(|_| line.to_owned());
             let lines: Vec<String> =
-                text.lines().filter_map(|line| ours(line).or_else(|| after_prompt(line))).collect();
+                text.lines().filter_map(|line| own_command(line).or_else(|| after_prompt(line))).collect();
             commands(&lines.join("\n"))
         }
         (_, "console") => {
@@ -117,22 +118,22 @@ fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn every_command_accepts_its_arguments() {
-    let (mut wrong, mut blocks, mut ours) = (Vec::new(), 0, 0);
+    let (mut wrong, mut blocks, mut own_commands) = (Vec::new(), 0, 0);
     for page in pages() {
         for block in page.blocks() {
             let Some(kind @ (Kind::Run(_) | Kind::Parsed | Kind::Shown)) = block.kind() else { continue };
             blocks += 1;
             for command in commands_of(&block.text, &kind, block.language) {
                 match check_command(&command) {
-                    Ok(is_ours) => ours += usize::from(is_ours),
+                    Ok(is_ours) => own_commands += usize::from(is_ours),
                     Err(why) => wrong.push(format!("{}: {}: {why}", block.place(), command.join(" "))),
                 }
             }
         }
     }
-    eprintln!("{ours} commands of ekiden in {blocks} blocks");
+    eprintln!("{own_commands} commands of ekiden in {blocks} blocks");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(ours > 40, "only {ours} commands were found");
+    assert!(own_commands > 40, "only {own_commands} commands were found");
 }
 
 #[test]

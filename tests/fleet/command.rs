@@ -29,8 +29,8 @@ fn check_rejects_foreign_certificates_and_wrong_fleet_settings() {
         (text("AAAA", &osaka, &osaka), "ekiden fleet keygen"),
         (text(&fleet.public, &osaka, &osaka).replace("certificate =", "certifcate ="), "\"certificate\", perhaps"),
     ] {
-        let (code, said) = check(&text);
-        assert!(code == Some(2) && said.contains(words), "{code:?} {said}");
+        let (code, printed) = check(&text);
+        assert!(code == Some(2) && printed.contains(words), "{code:?} {printed}");
     }
     let lone = "version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:0\"\nfleet = true\n";
     assert!(check(lone).1.contains("a table [fleet]"));

@@ -12,7 +12,7 @@ fn relays_discover_each_other_and_carry_sessions() {
     // No relay has the name yet, so the next path of the route is used.
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     // Two relays that join at once may refuse each other at first.
-    home.place(&etcd);
+    home.entry_key(&etcd);
     let mut at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_fleet_change(&mut at_osaka, "joined", "home");
@@ -55,7 +55,7 @@ fn relay_without_certificate_can_read_the_fleet_but_not_connect() {
     let (etcd, fleet, other) = (Etcd::start(), Fleet::new(), Fleet::new());
     let (osaka, stranger) = (fleet.site("osaka"), other.site("stranger"));
     let mut at_osaka = osaka.start(&etcd, "");
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     // The stranger has the fleet's public key, which is public, and no certificate of the fleet.
     let folder = Folder::new();
     let (url, key, file) = (etcd.url(), &fleet.public, &stranger.key.file);
@@ -105,7 +105,7 @@ fn local_configuration_overrides_the_fleet() {
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replace("fleet = true", &format!("fleet = true\npeers = {peers:?}"))).unwrap();
     let mut at_osaka = osaka.run(&config);
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     let (address, key) = (osaka.address, &osaka.key.public);
     let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"{address}\"\nkey = \"{key}\"\n");
     let mut at_home = home.start(&etcd, &(relay + BY_OSAKA));
@@ -126,7 +126,7 @@ fn upgrade_does_not_announce_draining_or_leaving() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    home.place(&etcd);
+    home.entry_key(&etcd);
     // Long enough, on a busy machine, for the pause between the last entry of one process and the first of the other.
     let config = osaka.config(&etcd, "[timeouts]\nupgrade_drain = \"2s\"\n");
     let text = std::fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"15s\"");
@@ -134,8 +134,8 @@ fn upgrade_does_not_announce_draining_or_leaving() {
     let mut at_osaka = osaka.run(&config);
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_fleet_change(&mut at_osaka, "joined", "home");
-    let (place, number) = (osaka.place(&etcd), || number(&etcd, &osaka.place(&etcd)));
-    let (leases, written, since) = (etcd.leases(), number(), etcd.create_revision(&place));
+    let (entry_key, number) = (osaka.entry_key(&etcd), || number(&etcd, &osaka.entry_key(&etcd)));
+    let (leases, written, since) = (etcd.leases(), number(), etcd.create_revision(&entry_key));
     assert_eq!(leases.len(), 2);
 
     let mut running = session(&at_home, target);
@@ -146,18 +146,18 @@ fn upgrade_does_not_announce_draining_or_leaving() {
     assert_echo(&mut running);
     drop(running);
     assert_eq!(closed(&mut at_home)["path"], "by-osaka");
-    ended(at_osaka.id());
+    wait_process_end(at_osaka.id());
     // An entry of the first process would expire with its lease.
     eventually("the end of the old lease", || {
         let now = etcd.leases();
         leases.iter().any(|lease| !now.contains(lease)).then_some(())
     });
-    assert_eq!(etcd.create_revision(&place), since, "the entry was deleted in between");
-    let entry = etcd.value(&place).expect("the entry exists");
+    assert_eq!(etcd.create_revision(&entry_key), since, "the entry was deleted in between");
+    let entry = etcd.value(&entry_key).expect("the entry exists");
     assert!(entry.contains("state: serving"), "{entry}");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     at_home.signal("TERM");
-    let events = at_home.rest();
+    let events = at_home.remaining_events();
     let announcement = events.iter().filter(|event| event["event"] == "fleet_changed").find(|event| {
         let names_osaka =
             |word: &str| event[word].as_array().is_some_and(|names| names.iter().any(|name| name == "osaka"));
@@ -167,8 +167,8 @@ fn upgrade_does_not_announce_draining_or_leaving() {
 }
 
 /// The sequence number of the entry.
-fn number(etcd: &Etcd, place: &str) -> u64 {
-    let entry = etcd.value(place).expect("an entry");
+fn number(etcd: &Etcd, entry_key: &str) -> u64 {
+    let entry = etcd.value(entry_key).expect("an entry");
     let line = entry.lines().find_map(|line| line.strip_prefix("number: ")).expect("a number");
     line.parse().expect("a number")
 }

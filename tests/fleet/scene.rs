@@ -51,7 +51,7 @@ impl Fleet {
     /// A relay with a certificate of this fleet.
     pub fn site(&self, name: &str) -> Site {
         let (key, folder) = (Key::new(), Folder::new());
-        let address = nobody();
+        let address = unused_address();
         let request = fleet(&["request", "--key", key.file.to_str().unwrap()]);
         let sign = ["sign", "--key", self.file.to_str().unwrap(), "--name", name];
         let certificate = fleet(&[&sign[..], &["--address", &address.to_string(), request.trim()]].concat());
@@ -110,7 +110,7 @@ impl Site {
     }
 
     /// The key of the relay's entry in etcd.
-    pub fn place(&self, etcd: &Etcd) -> String {
+    pub fn entry_key(&self, etcd: &Etcd) -> String {
         eventually("an entry", || {
             let line = format!("\nname: {}\n", self.name);
             let is_own = |(key, value): &(String, String)| key.starts_with(Fleet::SHARED) && value.contains(&line);
@@ -124,7 +124,7 @@ pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(etcd, BY_OSAKA);
     // Two relays that join at once may refuse each other at first.
-    home.place(etcd);
+    home.entry_key(etcd);
     let mut at_osaka = osaka.start(etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_fleet_change(&mut at_osaka, "joined", "home");
@@ -148,14 +148,15 @@ pub fn wait_etcd_event(relay: &mut Relay, word: &str) -> Value {
 
 /// Number of warnings with these words, until the end of the relay.
 pub fn count_warnings(relay: &mut Relay, words: &str) -> usize {
-    let has_words = |event: &&Value| event["message"].as_str().is_some_and(|said| said.contains(words));
-    relay.rest().iter().filter(has_words).count()
+    let has_words = |event: &&Value| event["message"].as_str().is_some_and(|message| message.contains(words));
+    relay.remaining_events().iter().filter(has_words).count()
 }
 
 /// Waits for a warning that has these words.
 pub fn wait_warning(relay: &mut Relay, words: &str) -> Value {
-    relay
-        .next(|event| event["event"] == "warning" && event["message"].as_str().is_some_and(|said| said.contains(words)))
+    relay.next(|event| {
+        event["event"] == "warning" && event["message"].as_str().is_some_and(|message| message.contains(words))
+    })
 }
 
 /// The members that a relay knows.
@@ -208,7 +209,7 @@ pub fn path_of_a_session(relay: &mut Relay, target: SocketAddr) -> String {
 }
 
 /// Seconds since 1970, by a clock that is `ahead` seconds ahead.
-fn unix(ahead: i64) -> u64 {
+fn unix_time(ahead: i64) -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs().checked_add_signed(ahead).unwrap()
 }
@@ -219,7 +220,7 @@ impl Site {
     }
 
     /// A certificate of the fleet for this relay, valid in this window, in seconds from now.
-    pub fn certified(&self, fleet: &Fleet, window: Range<i64>) -> SignedCertificate {
+    pub fn issue_certificate(&self, fleet: &Fleet, window: Range<i64>) -> SignedCertificate {
         let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(&self.private());
         let fleet_key = SigningKey::from_file(&fs::read_to_string(&fleet.file).unwrap()).unwrap();
         let certificate = Certificate {
@@ -228,15 +229,15 @@ impl Site {
             address: self.address.to_string().parse().unwrap(),
             key,
             verify_key: signing,
-            not_before: unix(window.start),
-            not_after: unix(window.end),
+            not_before: unix_time(window.start),
+            not_after: unix_time(window.end),
         };
         certificate.sign(&fleet_key)
     }
 
     /// An entry of this relay with such a certificate, by a clock that is `ahead` seconds ahead.
     pub fn entry(&self, fleet: &Fleet, window: Range<i64>, ahead: i64) -> FleetEntry {
-        let (issued, at) = (self.certified(fleet, window), unix(ahead));
+        let (issued, at) = (self.issue_certificate(fleet, window), unix_time(ahead));
         FleetEntry {
             signed_certificate: issued,
             sequence: at * 1000,

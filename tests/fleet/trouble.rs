@@ -47,8 +47,8 @@ fn relays_restore_their_entries_in_an_emptied_etcd() {
     let (home, mut at_home, osaka, _at_osaka) = pair(&etcd, &Fleet::new());
     etcd.ask(&["del", "", "--prefix"]);
     // Both relays write their own entries again.
-    home.place(&etcd);
-    osaka.place(&etcd);
+    home.entry_key(&etcd);
+    osaka.entry_key(&etcd);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     eventually("osaka listed again", || member(&at_home, "osaka")?["missing_seconds"].is_null().then_some(()));
 }
@@ -66,7 +66,7 @@ fn members_survive_the_restore_of_an_old_etcd_snapshot() {
     etcd.restore(&backup);
     wait_etcd_event(&mut at_home, "etcd_reachable");
     wait_etcd_event(&mut at_osaka, "etcd_reachable");
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     wait_path(&mut at_home, target, "by-osaka");
     eventually("osaka's new entry", || {
         let now = member(&at_home, "osaka")?;
@@ -102,7 +102,7 @@ fn hanging_etcd_is_detected_before_the_next_lease_renewal() {
     let text = fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"1h\"");
     fs::write(&config, text).unwrap();
     let mut at_home = home.run(&config);
-    home.place(&etcd);
+    home.entry_key(&etcd);
     etcd.signal("STOP");
     // The next renewal of the lease is due in 20 minutes.
     let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
@@ -116,7 +116,7 @@ fn huge_foreign_values_do_not_hide_members() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let _at_osaka = osaka.start(&etcd, "");
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     // One page of all keys is 35 MB as JSON, and more than the relay accepts; pages of eight keys are not.
     let huge = "x".repeat(1_000_000);
     (0..26).for_each(|at| etcd.put(&format!("{}!{at:02}", Fleet::SHARED), &huge));
@@ -125,7 +125,7 @@ fn huge_foreign_values_do_not_hide_members() {
     at_home.signal("TERM");
     // A busy machine may need longer for 26 MB than a request may take. The relay then reports etcd as unreachable, too.
     let is_too_large = |event: &Value| event["detail"].as_str().is_some_and(|detail| detail.contains("too large"));
-    assert!(!at_home.rest().iter().any(is_too_large));
+    assert!(!at_home.remaining_events().iter().any(is_too_large));
 }
 
 #[test]
@@ -160,9 +160,9 @@ fn full_etcd_is_reported_and_members_stay_in_use() {
 fn second_etcd_server_is_used_when_the_first_is_unreachable() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let home = fleet.site("home");
-    let two = format!("http://{}\", \"{}", nobody(), etcd.url());
+    let two = format!("http://{}\", \"{}", unused_address(), etcd.url());
     let _at_home = home.run(&home.config_at(&two, "", ""));
-    home.place(&etcd);
+    home.entry_key(&etcd);
 }
 
 #[test]
@@ -173,11 +173,11 @@ fn member_expired_during_a_disconnection_is_marked_missing() {
     let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     let at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
-    let place = osaka.place(&etcd);
+    let entry_key = osaka.entry_key(&etcd);
     proxy.cut();
     wait_etcd_event(&mut at_home, "etcd_unreachable");
     drop(at_osaka);
-    eventually("the end of osaka's lease", || etcd.value(&place).is_none().then_some(()));
+    eventually("the end of osaka's lease", || etcd.value(&entry_key).is_none().then_some(()));
     proxy.resume();
     wait_etcd_event(&mut at_home, "etcd_reachable");
     let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
@@ -192,7 +192,7 @@ fn reload_without_etcd_keeps_the_members() {
     let text = std::fs::read_to_string(&config).unwrap() + BY_OSAKA;
     std::fs::write(&config, text).unwrap();
     let mut at_home = home.run(&config);
-    home.place(&etcd);
+    home.entry_key(&etcd);
     let _at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_path(&mut at_home, target, "by-osaka");
@@ -266,7 +266,7 @@ fn compaction_does_not_disturb_a_running_watch() {
     let _at_kobe = kobe.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "kobe");
     at_home.signal("TERM");
-    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_unreachable"));
+    assert!(at_home.remaining_events().iter().all(|event| event["event"] != "etcd_unreachable"));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn compaction_before_the_watch_causes_a_full_read() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let _at_osaka = osaka.start(&etcd, "");
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     let proxy = EtcdProxy::with_hold_after(etcd.port, "name: osaka");
     let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     // Home has read all entries, and the next revisions are compacted before home watches.
@@ -302,7 +302,7 @@ fn compaction_between_pages_causes_a_full_read() {
         etcd.puts(&puts);
     }
     let _at_osaka = osaka.start(&etcd, "");
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     let proxy = EtcdProxy::with_hold_after(etcd.port, "one of many");
     let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
     proxy.wait_held();
@@ -320,11 +320,11 @@ fn compaction_during_a_disconnection_hides_no_new_member() {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let proxy = EtcdProxy::with_delay(etcd.port, std::time::Duration::ZERO);
     let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
-    home.place(&etcd);
+    home.entry_key(&etcd);
     proxy.cut();
     wait_etcd_event(&mut at_home, "etcd_unreachable");
     let _at_osaka = osaka.start(&etcd, "");
-    osaka.place(&etcd);
+    osaka.entry_key(&etcd);
     etcd.put("/elsewhere", "one");
     etcd.compact();
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");

@@ -25,19 +25,19 @@ fn entries_without_valid_signatures_are_ignored() {
     wait_warning(&mut at_thief, "of another fleet");
     eventually("the thief alone", || (members(&at_thief).len() == 1).then_some(()));
 
-    let place = osaka.place(&etcd);
-    let genuine = etcd.value(&place).unwrap();
-    let foreign = etcd.value(&thief.place(&etcd)).unwrap();
+    let entry_key = osaka.entry_key(&etcd);
+    let genuine = etcd.value(&entry_key).unwrap();
+    let foreign = etcd.value(&thief.entry_key(&etcd)).unwrap();
     let elsewhere = format!("{}{}", Fleet::SHARED, "ab".repeat(32));
     let claimed = foreign.replace(&other.public, &fleet.public);
     let moved = genuine.replace(&osaka.address.to_string(), &thief.address.to_string());
     for (at, value, words) in [
-        (&place, "garbage", "garbled"),
+        (&entry_key, "garbage", "garbled"),
         (&elsewhere, genuine.as_str(), "place of another relay"),
         (&elsewhere, &claimed, "not signed by the fleet key"),
-        (&place, &moved, "not signed by the fleet key"),
-        (&place, &genuine.replace("state: serving", "state: draining"), "not signed by the relay"),
-        (&place, &"x".repeat(1_000_000), "larger than"),
+        (&entry_key, &moved, "not signed by the fleet key"),
+        (&entry_key, &genuine.replace("state: serving", "state: draining"), "not signed by the relay"),
+        (&entry_key, &"x".repeat(1_000_000), "larger than"),
     ] {
         etcd.put(at, value);
         wait_warning(&mut at_home, words);
@@ -49,7 +49,7 @@ fn entries_without_valid_signatures_are_ignored() {
     etcd.put(&format!("{}../../etc", Fleet::SHARED), "x");
     etcd.put(Fleet::SHARED, "x");
     // osaka writes its own entry again.
-    eventually("osaka's own entry", || etcd.value(&place).filter(|value| value.contains("name: osaka")));
+    eventually("osaka's own entry", || etcd.value(&entry_key).filter(|value| value.contains("name: osaka")));
 }
 
 #[test]
@@ -59,13 +59,13 @@ fn replayed_old_entries_are_rejected_and_overwritten() {
     let mut at_home = home.start(&etcd, BY_OSAKA);
     let mut at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
-    let place = osaka.place(&etcd);
-    let first = etcd.value(&place).unwrap();
+    let entry_key = osaka.entry_key(&etcd);
+    let first = etcd.value(&entry_key).unwrap();
     at_osaka.signal("TERM");
     wait_fleet_change(&mut at_home, "left", "osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
     // The signature is valid, but the entry is old, with the state `serving`.
-    etcd.put(&place, &first);
+    etcd.put(&entry_key, &first);
     wait_warning(&mut at_home, "older than one that was here before");
     assert!(member(&at_home, "osaka").is_none());
     // A restarted relay rejects the entry as well, because its state file has the sequence number.
@@ -79,8 +79,8 @@ fn replayed_old_entries_are_rejected_and_overwritten() {
     let at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     // The old entry again, while osaka runs.
-    etcd.put(&place, &first);
-    eventually("a newer entry", || etcd.value(&place).filter(|value| *value != first));
+    etcd.put(&entry_key, &first);
+    eventually("a newer entry", || etcd.value(&entry_key).filter(|value| *value != first));
     assert!(member(&at_home, "osaka").is_some());
     drop(at_osaka);
 }
@@ -183,10 +183,10 @@ fn relay_is_accepted_after_its_fast_clock_was_corrected() {
     // The entry has a sequence number that the relay's clock reaches in two days.
     osaka.publish(&etcd, &osaka.entry(&fleet, YEAR, 2 * DAY));
     wait_fleet_change(&mut at_home, "joined", "osaka");
-    let place = osaka.place(&etcd);
-    let written_ahead = etcd.value(&place);
+    let entry_key = osaka.entry_key(&etcd);
+    let written_ahead = etcd.value(&entry_key);
     let mut at_osaka = osaka.start(&etcd, "");
-    eventually("a new entry", || (etcd.value(&place) != written_ahead).then_some(()));
+    eventually("a new entry", || (etcd.value(&entry_key) != written_ahead).then_some(()));
     wait_path(&mut at_home, target, "by-osaka");
     // The relay deletes its entry from etcd, and remembers the sequence number by its state file.
     let stored = |text: String| text.contains("name: osaka").then_some(());
@@ -208,12 +208,12 @@ fn relay_with_invalid_own_certificate_warns_and_keeps_running() {
         (2 * DAY..365 * DAY, "certificate rejected by peers: its certificate begins in"),
         (-365 * DAY..-2 * DAY, "have it signed again and reload"),
     ] {
-        fs::write(&home.certificate, home.certified(&fleet, window).to_string()).unwrap();
+        fs::write(&home.certificate, home.issue_certificate(&fleet, window).to_string()).unwrap();
         let mut at_home = home.start(&etcd, BY_OSAKA);
         wait_warning(&mut at_home, words);
         assert_eq!(path_of_a_session(&mut at_home, target), "direct");
         // A reload reads the new certificate.
-        fs::write(&home.certificate, home.certified(&fleet, YEAR).to_string()).unwrap();
+        fs::write(&home.certificate, home.issue_certificate(&fleet, YEAR).to_string()).unwrap();
         at_home.signal("HUP");
         eventually("home", || member(&at_home, "home"));
         at_home.signal("TERM");

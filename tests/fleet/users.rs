@@ -25,9 +25,9 @@ fn password(folder: &Folder, password: &str) -> (PathBuf, String) {
 
 /// Deletes the relay's entry, and waits until the relay has written another.
 fn wait_rewritten_entry(site: &Site, etcd: &Etcd) {
-    let place = site.place(etcd);
-    etcd.ask(&["del", &place]);
-    eventually("another entry", || etcd.value(&place).filter(|value| !value.is_empty()));
+    let entry_key = site.entry_key(etcd);
+    etcd.ask(&["del", &entry_key]);
+    eventually("another entry", || etcd.value(&entry_key).filter(|value| !value.is_empty()));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn wrong_password_is_reported_and_a_reload_corrects_it() {
     std::fs::write(file, "right").unwrap();
     at_home.signal("HUP");
     wait_etcd_event(&mut at_home, "etcd_reachable");
-    home.place(&etcd);
+    home.entry_key(&etcd);
 }
 
 #[test]
@@ -69,16 +69,16 @@ fn changed_password_in_etcd_is_reported_until_a_reload() {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let (file, settings) = password(&folder, "right");
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, BY_OSAKA));
-    let place = home.place(&etcd);
+    let entry_key = home.entry_key(&etcd);
     etcd.set_password("relays", "changed");
-    etcd.ask(&["del", &place]);
+    etcd.ask(&["del", &entry_key]);
     wait_warning(&mut at_home, ENTRY_REFUSED);
     std::fs::write(file, "changed").unwrap();
     // The watch continues, so a relay that joins now is still reported.
     let _at_osaka = osaka.run(&osaka.config_at(&etcd.url(), &settings, ""));
     wait_fleet_change(&mut at_home, "joined", "osaka");
     at_home.signal("HUP");
-    assert_eq!(home.place(&etcd), place);
+    assert_eq!(home.entry_key(&etcd), entry_key);
     at_home.signal("TERM");
     assert_eq!(count_warnings(&mut at_home, ENTRY_REFUSED), 0, "repeated warning");
 }
@@ -134,11 +134,11 @@ fn check_requires_a_private_password_file_and_a_user() {
         ("user = \"relays\"", "the path of a file with the password, beside user"),
         (settings.lines().nth(1).unwrap(), "the name that goes with password_file"),
     ] {
-        let (code, said) = check(settings);
-        assert!(code == Some(2) && said.contains(words), "{said}");
+        let (code, printed) = check(settings);
+        assert!(code == Some(2) && printed.contains(words), "{printed}");
     }
     folder.write_with_mode("password", "right", 0o640);
-    let (code, said) = check(&settings);
-    assert!(code == Some(2) && said.contains(&format!("chmod 600 {}", file.display())), "{said}");
-    assert!(!said.contains("right"), "{said}");
+    let (code, printed) = check(&settings);
+    assert!(code == Some(2) && printed.contains(&format!("chmod 600 {}", file.display())), "{printed}");
+    assert!(!printed.contains("right"), "{printed}");
 }

@@ -20,8 +20,8 @@ fn config_with_times(site: &Site, etcd: &Etcd, lease: &str, every: &str) -> Path
 }
 
 /// The key-value record of etcd for an entry.
-fn stored_record(etcd: &Etcd, place: &str) -> Option<Value> {
-    let answer: Value = serde_json::from_str(&etcd.ask(&["get", place, "--write-out", "json"])).unwrap();
+fn stored_record(etcd: &Etcd, entry_key: &str) -> Option<Value> {
+    let answer: Value = serde_json::from_str(&etcd.ask(&["get", entry_key, "--write-out", "json"])).unwrap();
     answer["kvs"].get(0).cloned()
 }
 
@@ -32,7 +32,7 @@ fn entry_is_deleted_with_its_relay_and_not_before() {
     let at_home = home.start(&etcd, "");
     let at_osaka = osaka.start(&etcd, "");
     let mut at_kobe = kobe.run(&config_with_times(&kobe, &etcd, "1h", "1h"));
-    let [home, osaka, kobe] = [&home, &osaka, &kobe].map(|site| site.place(&etcd));
+    let [home, osaka, kobe] = [&home, &osaka, &kobe].map(|site| site.entry_key(&etcd));
     let since = stored_record(&etcd, &home).unwrap()["create_revision"].clone();
     // osaka is killed, and its lease expires. kobe gets SIGTERM, and deletes its entry before its lease of 1 h expires.
     drop(at_osaka);
@@ -52,13 +52,13 @@ fn revoked_lease_is_replaced() {
     let home = fleet.site("home");
     // Without the loss of the lease the relay writes no entry for half a minute.
     let mut at_home = home.run(&config_with_times(&home, &etcd, "5s", "1h"));
-    let place = home.place(&etcd);
-    let lease = stored_record(&etcd, &place).unwrap()["lease"].as_u64().unwrap();
+    let entry_key = home.entry_key(&etcd);
+    let lease = stored_record(&etcd, &entry_key).unwrap()["lease"].as_u64().unwrap();
     etcd.ask(&["lease", "revoke", &format!("{lease:x}")]);
-    let again = eventually("another entry", || stored_record(&etcd, &place));
+    let again = eventually("another entry", || stored_record(&etcd, &entry_key));
     assert!(again["lease"].as_u64().is_some_and(|other| other != 0 && other != lease), "{again}");
     at_home.signal("TERM");
-    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_unreachable"));
+    assert!(at_home.remaining_events().iter().all(|event| event["event"] != "etcd_unreachable"));
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn measured_neighbours_are_written_to_the_entry() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, AUTO);
-    let place = home.place(&etcd);
+    let entry_key = home.entry_key(&etcd);
     let _at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_path(&mut at_home, target, "by-osaka");
     let line = format!("\nneighbour: {} ", osaka.key.public);
-    eventually("a measurement", || etcd.value(&place)?.contains(&line).then_some(()));
+    eventually("a measurement", || etcd.value(&entry_key)?.contains(&line).then_some(()));
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn data_connections_obey_the_access_rules() {
 #[test]
 fn connection_failures_return_502_and_silent_servers_504() {
     let mut relay = http_relay();
-    assert_eq!(get(&relay, &format!("ftp://{}/", nobody()), &[]).status, 502);
+    assert_eq!(get(&relay, &format!("ftp://{}/", unused_address()), &[]).status, 502);
     assert_eq!(relay.closed()["end"], "refused");
     let server_of_http = serve(|mut stream| drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     assert_eq!(get(&relay, &format!("ftp://{server_of_http}/"), &[]).status, 502);

@@ -83,7 +83,7 @@ fn killed_relay_resets_unconfirmed_downloads() {
                 });
             }
             relay.signal("KILL");
-            assert_eq!(hear_out(&mut client).1, Ending::Reset, "/{path} for HTTP/{version}");
+            assert_eq!(read_remaining(&mut client).1, Ending::Reset, "/{path} for HTTP/{version}");
         }
     }
 }

@@ -26,7 +26,7 @@ fn uploads_arrive_whole() {
     let (first, second) = (vsftpd.url("/incoming/first"), vsftpd.url("/incoming/second"));
     let both = get(&relay, &first, &["-T", file, "-T", file, &second, "-w", "%{stderr}%{num_connects} %{http_code}"]);
     assert_eq!((both.status, both.exit), (201, 0));
-    assert!(both.said.ends_with("0 201"), "curl opened a second connection: {}", both.said);
+    assert!(both.stderr.ends_with("0 201"), "curl opened a second connection: {}", both.stderr);
     assert_eq!(get(&relay, &vsftpd.url("/incoming/empty"), &["-T", "/dev/null"]).status, 201);
     assert_eq!(std::fs::read(vsftpd.path("incoming/empty")).unwrap(), b"");
     assert_eq!(get(&relay, &vsftpd.url("/pub/no"), &["-T", file]).status, 403);

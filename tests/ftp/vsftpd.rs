@@ -39,7 +39,7 @@ impl Vsftpd {
     }
 
     fn try_start(folder: &Folder) -> Option<(Child, SocketAddr)> {
-        let address = nobody();
+        let address = unused_address();
         let (root, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
         let text = format!(
             "listen=YES\nlisten_ipv6=NO\nlisten_address=127.0.0.1\nlisten_port={}\nbackground=NO\nftpd_banner={name}\n\
@@ -92,7 +92,7 @@ pub struct CurlResult {
     pub status: u16,
     pub body: Vec<u8>,
     pub head: String,
-    pub said: String,
+    pub stderr: String,
     pub exit: i32,
 }
 
@@ -105,14 +105,14 @@ pub fn curl(arguments: &[&str]) -> CurlResult {
     }
     command.args(["-q", "-sS", "--max-time", "20", "-w", "%{stderr}%{http_code}", "-D"]).arg(&head).args(arguments);
     let output = command.stdin(Stdio::null()).output().expect("curl runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let code = &said[said.len().saturating_sub(3)..];
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = &stderr[stderr.len().saturating_sub(3)..];
     CurlResult {
-        status: code.parse().unwrap_or_else(|_| panic!("output of curl: {said}")),
+        status: code.parse().unwrap_or_else(|_| panic!("output of curl: {stderr}")),
         body: output.stdout,
         head: std::fs::read_to_string(head).unwrap_or_default(),
         exit: output.status.code().unwrap(),
-        said,
+        stderr,
     }
 }
 

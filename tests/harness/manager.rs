@@ -13,7 +13,7 @@ impl Manager {
     /// The socket is `notify` in this folder.
     pub fn new(folder: &Folder) -> Self {
         let socket = UnixDatagram::bind(folder.0.join("notify")).expect("our own folder");
-        let (sender, told) = channel();
+        let (sender, messages) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 512];
             while let Ok(length) = socket.recv(&mut bytes) {
@@ -22,16 +22,16 @@ impl Manager {
                 }
             }
         });
-        Self(told)
+        Self(messages)
     }
 
     /// Waits for the next message.
-    pub fn heard(&self) -> String {
+    pub fn next_message(&self) -> String {
         self.0.recv_timeout(PATIENCE).expect("a message for the manager")
     }
 
     /// Waits for the next message that is not a watchdog keep-alive.
-    pub fn told(&self) -> String {
-        std::iter::repeat_with(|| self.heard()).find(|said| said != "WATCHDOG=1").expect("it repeats")
+    pub fn next_notification(&self) -> String {
+        std::iter::repeat_with(|| self.next_message()).find(|message| message != "WATCHDOG=1").expect("it repeats")
     }
 }

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 pub use clock::*;
 pub use ekiden_testing::skipped;
 pub use manager::Manager;
-pub use relay::{Relay, relayed};
+pub use relay::{Relay, relay_with_connection};
 pub use sockets::*;
 
 /// As in signal(7).
@@ -140,7 +140,7 @@ pub fn signal(process: u32, name: &str) {
 }
 
 /// Waits until a process has ended, even if its parent has not waited for it.
-pub fn ended(process: u32) {
+pub fn wait_process_end(process: u32) {
     eventually("the end of a process", || ekiden_sys::process::start_time(process).is_none().then_some(()));
 }
 

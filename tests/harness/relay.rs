@@ -19,7 +19,7 @@ pub struct Relay {
     addresses: Vec<SocketAddr>,
     stderr: Option<ChildStderr>,
     /// Processes that have replaced the first process in an upgrade.
-    after: Vec<u32>,
+    successors: Vec<u32>,
     pub admin: PathBuf,
 }
 
@@ -40,7 +40,7 @@ impl Relay {
         let folder = Folder::new();
         let admin = folder.0.with_extension("sock");
         command.args(["--admin", &format!("unix:{}", admin.display())]);
-        Self::begin(command, listeners, admin)
+        Self::start_with_admin(command, listeners, admin)
     }
 
     /// Starts a relay with one listener that may have few files open.
@@ -58,7 +58,7 @@ impl Relay {
     }
 
     /// Like `start`, for a command with its own arguments for the admin listener, which is at `admin`.
-    pub fn begin(command: &mut Command, listeners: usize, admin: PathBuf) -> Self {
+    pub fn start_with_admin(command: &mut Command, listeners: usize, admin: PathBuf) -> Self {
         command.args(["--log", "json"]);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ekiden runs");
@@ -74,7 +74,7 @@ impl Relay {
             }
         });
         let mut relay =
-            Self { child, lines, seen: Vec::new(), addresses: Vec::new(), stderr, after: Vec::new(), admin };
+            Self { child, lines, seen: Vec::new(), addresses: Vec::new(), stderr, successors: Vec::new(), admin };
         while relay.addresses.len() < listeners {
             let event = relay.next(|event| event["event"] == "listening");
             relay.addresses.push(event["address"].as_str().expect("an address").parse().expect("an address"));
@@ -114,7 +114,7 @@ impl Relay {
                 Ok(event) => self.seen.push(event),
                 Err(RecvTimeoutError::Timeout) => panic!("no such event; seen: {:#?}", self.seen),
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!("ekiden ended: {}; seen: {:#?}", self.said_on_stderr(), self.seen)
+                    panic!("ekiden ended: {}; seen: {:#?}", self.read_stderr(), self.seen)
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Relay {
     }
 
     /// All events up to the end of the process.
-    pub fn rest(&mut self) -> Vec<Value> {
+    pub fn remaining_events(&mut self) -> Vec<Value> {
         let mut events = std::mem::take(&mut self.seen);
         let deadline = Instant::now() + PATIENCE;
         while let Ok(event) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -143,7 +143,7 @@ impl Relay {
         events
     }
 
-    pub fn said_on_stderr(&mut self) -> String {
+    pub fn read_stderr(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.stderr.take() {
             let _ = stderr.read_to_string(&mut text);
@@ -173,7 +173,7 @@ impl Relay {
     pub fn upgraded(&mut self) -> u32 {
         let event = self.next(|event| event["event"] == "upgraded");
         let process = u32::try_from(event["pid"].as_u64().expect("a pid")).expect("a pid");
-        self.after.push(process);
+        self.successors.push(process);
         process
     }
 
@@ -222,18 +222,18 @@ impl Drop for Relay {
         let _ = self.child.wait();
         // Kills its process group as well, where the command was started with one.
         let _ = ekiden_sys::signal::kill_group(self.child.id());
-        for process in &self.after {
+        for process in &self.successors {
             let _ = ekiden_sys::signal::send_kill(*process);
         }
         if std::thread::panicking() {
-            eprintln!("ekiden said on stderr: {}", self.said_on_stderr());
+            eprintln!("standard error of ekiden: {}", self.read_stderr());
         }
         let _ = std::fs::remove_file(&self.admin);
     }
 }
 
 /// A relay with a `tcp` listener to a server of the test, and both ends of one connection through it.
-pub fn relayed() -> (Relay, TcpStream, TcpStream) {
+pub fn relay_with_connection() -> (Relay, TcpStream, TcpStream) {
     let (listener, address) = server();
     let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);
     let client = relay.connect();

@@ -33,11 +33,11 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(false).unwrap();
     // accept(2) has the timeout of reads (socket(7), SO_RCVTIMEO).
     socket2::SockRef::from(listener).set_read_timeout(Some(PATIENCE)).unwrap();
-    patient(listener.accept().expect("a connection").0)
+    with_timeouts(listener.accept().expect("a connection").0)
 }
 
 /// Sets the timeouts of a stream to [`PATIENCE`].
-pub fn patient(stream: TcpStream) -> TcpStream {
+pub fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -115,7 +115,7 @@ pub fn free_port() -> u16 {
 }
 
 /// An address without a listener.
-pub fn nobody() -> SocketAddr {
+pub fn unused_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
@@ -133,16 +133,16 @@ pub enum Ending {
 }
 
 /// Reads all remaining bytes, and returns them with the end of the stream.
-pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
-    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
+pub fn read_remaining(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
+    let (mut received, mut bytes) = (Vec::new(), vec![0; 65_536]);
     loop {
         match stream.read(&mut bytes) {
-            Ok(0) => return (heard, Ending::Clean),
-            Ok(count) => heard.extend(&bytes[..count]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
+            Ok(0) => return (received, Ending::Clean),
+            Ok(count) => received.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (received, Ending::Reset),
             // After a suspend of the machine a read with a timeout is interrupted (signal(7)).
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => panic!("{error} after {} bytes: {:?}", heard.len(), String::from_utf8_lossy(&heard)),
+            Err(error) => panic!("{error} after {} bytes: {:?}", received.len(), String::from_utf8_lossy(&received)),
         }
     }
 }

@@ -110,13 +110,13 @@ fn passwords_are_not_logged() {
         expect_ok(&mut client);
     }
     scene.relay.signal("TERM");
-    let events = scene.relay.rest();
+    let events = scene.relay.remaining_events();
     let closed = events.iter().filter(|event| event["event"] == "closed");
     let mut ends: Vec<_> = closed.map(|event| event["end"].as_str().unwrap()).collect();
     // Of two workers the second may log first.
     ends.sort_unstable();
     assert_eq!(ends, ["finished", "unauthenticated"]);
-    let logged = format!("{events:?}{}", scene.relay.said_on_stderr());
+    let logged = format!("{events:?}{}", scene.relay.read_stderr());
     for secret in ["open sesame", "open barley", "open-sesame", "YWxpY2U6", "$2b$"] {
         assert!(!logged.contains(secret), "{secret} in {logged}");
     }

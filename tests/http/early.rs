@@ -10,8 +10,8 @@ use crate::talk::*;
 /// Asserts that no byte arrives on this connection for 100 ms.
 fn assert_nothing_received(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let heard = stream.read(&mut [0]).map_err(|error| error.kind());
-    assert_eq!(heard, Err(ErrorKind::WouldBlock));
+    let received = stream.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(received, Err(ErrorKind::WouldBlock));
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
 }
 
@@ -126,7 +126,7 @@ fn refused_upload_is_stopped_and_its_response_delivered() {
             assert_eq!(closed["end"], "finished", "{framing}");
             assert_eq!(scene.request()["status"], 413);
             if let Some(mut server) = server {
-                hear_out(&mut server);
+                read_remaining(&mut server);
             }
         }
     }
@@ -150,7 +150,7 @@ fn early_response_of_a_closing_server_is_delivered() {
     send(&mut client, scene.get("/smuggled"));
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "finished");
-    hear_out(&mut server);
+    read_remaining(&mut server);
     scene.assert_not_contacted("the rest of a body");
 }
 

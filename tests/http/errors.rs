@@ -29,7 +29,7 @@ fn assert_failure(scene: &mut Scene, target: &str, status: u16, error: &str, end
 
 #[test]
 fn refused_connection_returns_502() {
-    assert_failure(&mut Scene::new(), &nobody().to_string(), 502, "connection_refused", "refused");
+    assert_failure(&mut Scene::new(), &unused_address().to_string(), 502, "connection_refused", "refused");
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn https_url_without_connect_returns_501() {
 #[test]
 fn error_response_to_head_has_no_body() {
     let scene = Scene::new();
-    let nobody = nobody();
+    let unused = unused_address();
     let mut client = scene.client();
-    send(&mut client, format!("HEAD http://{nobody}/ HTTP/1.1\r\nHost: {nobody}\r\n\r\n"));
+    send(&mut client, format!("HEAD http://{unused}/ HTTP/1.1\r\nHost: {unused}\r\n\r\n"));
     assert_eq!(Head::read(&mut client).status(), 502);
     assert_eq!(String::from_utf8(read_all(&mut client)).unwrap(), "");
 }

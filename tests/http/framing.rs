@@ -6,7 +6,7 @@ use crate::harness::*;
 use crate::talk::*;
 
 /// Field lines that make the end of a message ambiguous, or that hide a field. Requests and responses may not have them.
-pub const TRICKS: &[&str] = &[
+pub const AMBIGUOUS_FIELDS: &[&str] = &[
     "Content-Length: 5\r\nTransfer-Encoding: chunked",
     "Transfer-Encoding: chunked\r\nContent-Length: 5",
     "Content-Length: 5\r\nContent-Length: 5",
@@ -45,7 +45,7 @@ pub const TRICKS: &[&str] = &[
 ];
 
 /// Bytes that a server would parse as a second request after the wrong end of the first request.
-fn smuggled(scene: &Scene) -> String {
+fn smuggled_request(scene: &Scene) -> String {
     format!("0\r\n\r\n{}", scene.get("/smuggled"))
 }
 
@@ -66,8 +66,8 @@ fn assert_refused(scene: &mut Scene, request: &str, status: u16) {
 #[test]
 fn ambiguous_framing_in_requests_is_refused() {
     let mut scene = Scene::new();
-    for trick in TRICKS {
-        let request = scene.post(&format!("{trick}\r\n")) + &smuggled(&scene);
+    for trick in AMBIGUOUS_FIELDS {
+        let request = scene.post(&format!("{trick}\r\n")) + &smuggled_request(&scene);
         assert_refused(&mut scene, &request, 400);
     }
 }
@@ -76,9 +76,9 @@ fn ambiguous_framing_in_requests_is_refused() {
 #[test]
 fn ambiguous_framing_in_a_later_request_is_refused() {
     let mut scene = Scene::new();
-    for trick in TRICKS.iter().step_by(5) {
+    for trick in AMBIGUOUS_FIELDS.iter().step_by(5) {
         let mut client = scene.client();
-        send(&mut client, scene.get("/good") + &scene.post(&format!("{trick}\r\n")) + &smuggled(&scene));
+        send(&mut client, scene.get("/good") + &scene.post(&format!("{trick}\r\n")) + &smuggled_request(&scene));
         let mut server = scene.accept();
         Head::read(&mut server);
         send(&mut server, OK);
@@ -173,12 +173,12 @@ pub const BAD_CHUNKS: &[&str] = &[
 fn invalid_chunks_in_a_request_are_refused() {
     let mut scene = Scene::new();
     for bad in BAD_CHUNKS {
-        let (mut client, mut server) = post_chunks(&scene, &(format!("3\r\nabc\r\n{bad}") + &smuggled(&scene)));
-        let (received, _) = hear_out(&mut server);
+        let (mut client, mut server) = post_chunks(&scene, &(format!("3\r\nabc\r\n{bad}") + &smuggled_request(&scene)));
+        let (received, _) = read_remaining(&mut server);
         let received = String::from_utf8_lossy(&received);
         assert!(!received.contains("0\r\n\r\n"), "{bad:?}: the server received a complete body: {received:?}");
         assert!(!received.contains("smuggled"), "{bad:?}: {received:?}");
-        let (response, _) = hear_out(&mut client);
+        let (response, _) = read_remaining(&mut client);
         let response = String::from_utf8_lossy(&response);
         assert!(response.is_empty() || response.starts_with("HTTP/1.1 400 "), "{bad:?}: {response}");
         drop(client);

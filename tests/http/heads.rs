@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::harness::*;
 use super::talk::*;
 
-const HURRIED: &str = "[timeouts]\nhandshake = \"1s\"\n";
+const SHORT_HANDSHAKE: &str = "[timeouts]\nhandshake = \"1s\"\n";
 
 #[test]
 fn byte_by_byte_messages_are_parsed() {
@@ -54,7 +54,7 @@ fn write_slowly(client: &mut TcpStream, bytes: &[u8]) -> Duration {
 /// One deadline covers all bytes together: otherwise single bytes at intervals would hold a session for ever.
 #[test]
 fn slow_heads_return_408() {
-    let mut scene = Scene::with(HURRIED);
+    let mut scene = Scene::with(SHORT_HANDSHAKE);
     let head = scene.get("/slow").repeat(4);
     let mut client = scene.client();
     let span = write_slowly(&mut client, &head.as_bytes()[..40]);
@@ -75,7 +75,7 @@ fn slow_heads_return_408() {
 /// A client that sends nothing may not speak HTTP, and gets no response.
 #[test]
 fn silent_client_is_closed_without_a_response() {
-    let mut scene = Scene::with(HURRIED);
+    let mut scene = Scene::with(SHORT_HANDSHAKE);
     let mut client = scene.client();
     assert_closed(&mut client);
     let closed = scene.relay.closed();
@@ -120,7 +120,7 @@ fn garbage_is_refused_at_once() {
 /// event reported a timeout.
 #[test]
 fn refused_client_that_stays_open_is_not_logged_as_timeout() {
-    let mut scene = Scene::with(HURRIED);
+    let mut scene = Scene::with(SHORT_HANDSHAKE);
     let mut client = scene.client();
     send(&mut client, "GET / HTTP/7\r\n\r\n");
     expect_refusal(&mut client, 400, "a bad head");
@@ -146,7 +146,7 @@ const ALERT: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 40];
 /// The beginning of a ClientHello (RFC 8446, 5.1): a handshake record, as all clients send it.
 const CLIENT_HELLO: [u8; 11] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
 
-const WHY: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
+const TLS_HINT: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
                    socks5://, not https://";
 
 #[test]
@@ -158,7 +158,7 @@ fn client_hello_gets_a_tls_alert_and_is_logged() {
         assert_eq!(read_all(&mut client), ALERT, "{kind}");
         drop(client);
         let closed = relay.closed();
-        assert_eq!((&closed["end"], &closed["detail"]), (&"bad_handshake".into(), &WHY.into()), "{kind}");
+        assert_eq!((&closed["end"], &closed["detail"]), (&"bad_handshake".into(), &TLS_HINT.into()), "{kind}");
         assert!(closed["seconds"].as_f64().unwrap() < 8.0, "the relay waited for the handshake deadline: {closed}");
     }
 }
@@ -171,7 +171,7 @@ fn split_client_hello_is_recognised_and_similar_bytes_are_not() {
     send(&mut client, &CLIENT_HELLO[..1]);
     send(&mut client, &CLIENT_HELLO[1..]);
     assert_eq!(read_all(&mut client), ALERT);
-    assert_eq!(relay.closed()["detail"], WHY);
+    assert_eq!(relay.closed()["detail"], TLS_HINT);
     let mut client = relay.connect();
     send(&mut client, b"\x16\x04rest\r\n\r\n");
     expect_refusal(&mut client, 400, "no TLS record");
@@ -184,9 +184,9 @@ fn curl_reports_a_failed_tls_handshake() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let proxy = format!("https://{}", relay.address());
     let output = Command::new("curl").args(["-q", "-sS", "-x", &proxy, "http://192.0.2.1/"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     // curl(1): 35 is "SSL connect error. The SSL handshaking failed."
-    assert_eq!(output.status.code(), Some(35), "{said}");
-    assert!(said.contains("alert handshake failure"), "{said}");
-    assert_eq!(relay.closed()["detail"], WHY);
+    assert_eq!(output.status.code(), Some(35), "{printed}");
+    assert!(printed.contains("alert handshake failure"), "{printed}");
+    assert_eq!(relay.closed()["detail"], TLS_HINT);
 }

@@ -233,7 +233,7 @@ fn drain_deadline_resets_unfinished_responses() {
     Head::read(&mut client);
     assert_eq!(read_exactly(&mut client, 5), b"begin");
     scene.relay.signal("TERM");
-    assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset));
+    assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Reset));
     assert_eq!(scene.relay.exit_code(), Some(0));
     assert_eq!(scene.relay.closed()["end"], "drained");
     assert_eq!(scene.relay.next(|event| event["event"] == "stopped")["aborted"], 1);

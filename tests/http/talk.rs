@@ -31,10 +31,10 @@ impl Scene {
         Self::with_listener(settings, "kind = \"auto\"\n")
     }
 
-    /// `entrance` has further lines of the `[[listener]]`.
-    pub fn with_listener(settings: &str, entrance: &str) -> Self {
+    /// `listener_keys` has further lines of the `[[listener]]`.
+    pub fn with_listener(settings: &str, listener_keys: &str) -> Self {
         let folder = Folder::new();
-        let text = format!("version = 1\n{settings}\n[[listener]]\nbind = \"127.0.0.1:0\"\n{entrance}");
+        let text = format!("version = 1\n{settings}\n[[listener]]\nbind = \"127.0.0.1:0\"\n{listener_keys}");
         let listeners = text.matches("[[listener]]").count();
         let file = folder.write("ekiden.toml", text);
         let (listener, server) = server();
@@ -192,8 +192,8 @@ fn read_line(stream: &mut TcpStream) -> String {
 
 /// Waits until the other side has closed, by end of stream or reset, without another byte.
 pub fn assert_closed(stream: &mut TcpStream) {
-    let (heard, _) = hear_out(stream);
-    assert!(heard.is_empty(), "{:?}", String::from_utf8_lossy(&heard));
+    let (received, _) = read_remaining(stream);
+    assert!(received.is_empty(), "{:?}", String::from_utf8_lossy(&received));
 }
 
 /// Asserts a refusal with a page, after which the relay closes.

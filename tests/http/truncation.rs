@@ -32,9 +32,9 @@ fn truncated_response_resets_the_client() {
                 send(&mut server, begun);
                 Head::read(&mut client);
                 close(server);
-                let (heard, ending) = hear_out(&mut client);
+                let (received, ending) = read_remaining(&mut client);
                 assert_eq!(ending, Ending::Reset, "{begun:?}");
-                assert!(!heard.ends_with(b"0\r\n\r\n"), "{begun:?}: {:?}", String::from_utf8_lossy(&heard));
+                assert!(!received.ends_with(b"0\r\n\r\n"), "{begun:?}: {:?}", String::from_utf8_lossy(&received));
                 drop(client);
                 assert_eq!(scene.request()["status"], 200);
                 assert_eq!(scene.relay.closed()["end"], end, "{begun:?}");
@@ -62,7 +62,7 @@ fn killed_relay_resets_a_truncated_response() {
         Head::read(&mut client);
         assert_eq!(read_exactly(&mut client, 5), b"begin");
         scene.relay.signal("KILL");
-        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset), "{begun:?} for HTTP/{version}");
+        assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Reset), "{begun:?} for HTTP/{version}");
     }
 }
 
@@ -75,7 +75,7 @@ fn killed_relay_resets_the_client_after_a_head_alone() {
         send(&mut server, head);
         Head::read(&mut client);
         scene.relay.signal("KILL");
-        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset), "{head:?}");
+        assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Reset), "{head:?}");
     }
 }
 
@@ -87,7 +87,7 @@ fn server_reset_of_a_close_delimited_body_resets_the_client() {
     send(&mut server, UNTIL_CLOSE);
     Head::read(&mut client);
     reset(server);
-    assert_eq!(hear_out(&mut client).1, Ending::Reset);
+    assert_eq!(read_remaining(&mut client).1, Ending::Reset);
     assert_eq!(scene.relay.closed()["end"], "reset_by_server");
 }
 
@@ -121,9 +121,9 @@ fn stalled_response_body_gets_no_error_page() {
         let (mut client, mut server) = start_request(&scene, &scene.get("/"));
         send(&mut server, begun);
         Head::read(&mut client);
-        let (heard, ending) = hear_out(&mut client);
-        let heard = String::from_utf8_lossy(&heard);
-        assert!(heard.ends_with("begin"), "{begun:?}: {heard:?}");
+        let (received, ending) = read_remaining(&mut client);
+        let received = String::from_utf8_lossy(&received);
+        assert!(received.ends_with("begin"), "{begun:?}: {received:?}");
         assert_eq!(ending, Ending::Reset, "{begun:?}");
         assert_closed(&mut server);
         drop(client);
@@ -170,7 +170,7 @@ fn truncated_request_closes_the_server_connection() {
                 reset(client);
             } else {
                 client.shutdown(Shutdown::Write).unwrap();
-                assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset));
+                assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Reset));
             }
             assert_closed(&mut server);
             assert_eq!(scene.request()["status"], 0);

@@ -87,10 +87,10 @@ const SPAN: Duration = Duration::from_secs(34);
 
 #[test]
 fn idle_section_probes_stay_within_the_budget() {
-    let (far, _target) = (Site::new(), nobody());
+    let (far, _target) = (Site::new(), unused_address());
     let far_relay = far.relay("", "allow_open = true\n");
     let (address, counts) = counting_proxy(far.address);
-    let home = MeasuringRelay::with_address(&far, address, nobody());
+    let home = MeasuringRelay::with_address(&far, address, unused_address());
     wait_for_entry(&home.relay, &far.key.public, None, |_| true);
     let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
     // A span with a probe at its start and at its end would count one probe too many.

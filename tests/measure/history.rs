@@ -12,7 +12,7 @@ use crate::relays::*;
 /// The configuration of a relay that chooses paths and stores its measurements in `file`.
 fn config_with_history(site: &Site, file: &Path) -> std::path::PathBuf {
     let far = Site::new();
-    site.write_home(&format!("{}[history]\nfile = {file:?}\n", settings(&far, far.address, nobody())), AUTO)
+    site.write_home(&format!("{}[history]\nfile = {file:?}\n", settings(&far, far.address, unused_address())), AUTO)
 }
 
 fn text_of(file: &Path) -> String {
@@ -22,7 +22,7 @@ fn text_of(file: &Path) -> String {
 /// Ends the relay, and returns the warnings that it has logged until its end.
 fn warnings(relay: &mut Relay) -> Vec<String> {
     relay.signal("TERM");
-    let events = relay.rest();
+    let events = relay.remaining_events();
     assert_eq!(relay.exit_code(), Some(0));
     let of = |event: &Value| event["message"].as_str().map(str::to_owned);
     events.iter().filter(|event| event["event"] == "warning").filter_map(of).collect()

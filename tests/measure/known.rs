@@ -105,7 +105,7 @@ fn idle_sections_between_other_relays_are_reported() {
     let (middle, far) = (Site::new(), Site::new());
     let _far_relay = far.relay("", "allow_open = true\n");
     let _middle_relay = middle.relay(&far.table("far", ""), "allow_open = true\n");
-    let home = MeasuringRelay::new(&middle, nobody());
+    let home = MeasuringRelay::new(&middle, unused_address());
     let (middle, far) = (&*middle.key.public, &*far.key.public);
     let reported =
         wait_for_entry(&home.relay, far, Some(middle), |entry| entry["sending"]["segments"].as_f64() > Some(1.0));
@@ -118,7 +118,7 @@ fn idle_sections_between_other_relays_are_reported() {
 fn networks_are_not_reported_to_relays_without_sessions_there() {
     let (far, target) = (Site::new(), byte_server(500_000));
     let _far_relay = far.relay("", "allow_open = true\n");
-    let (mine, other) = (MeasuringRelay::new(&far, target), MeasuringRelay::new(&far, nobody()));
+    let (mine, other) = (MeasuringRelay::new(&far, target), MeasuringRelay::new(&far, unused_address()));
     // Both relays request reports about the network, because both have sessions to it; only `mine` uses the far relay.
     let direct = byte_server(500_000);
     download(&mine.relay, target);
@@ -183,7 +183,7 @@ fn running_session_yields_an_estimate() {
 fn direct_session_yields_an_estimate_of_the_target_network() {
     let (far, target) = (Site::new(), byte_server(1_000_000));
     let _far_relay = far.relay("", "allow_open = true\n");
-    let home = MeasuringRelay::new(&far, nobody());
+    let home = MeasuringRelay::new(&far, unused_address());
     assert_eq!(download(&home.relay, target), 1_000_000);
     wait_for_entry(&home.relay, LOOPBACK_NET, None, |entry| number(&entry["receiving"]["segments"]) > 10.0);
 }

@@ -57,7 +57,7 @@ fn relay_without_reports_is_logged_and_carries_sessions() {
 #[test]
 fn unreachable_relay_does_not_affect_sessions() {
     let (far, target) = (Site::new(), byte_server(500_000));
-    let home = MeasuringRelay::new(&far, nobody());
+    let home = MeasuringRelay::new(&far, unused_address());
     assert_eq!(download(&home.relay, target), 500_000);
     wait_for_entry(&home.relay, LOOPBACK_NET, None, |_| true);
 }

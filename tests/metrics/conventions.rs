@@ -71,7 +71,7 @@ fn metadata<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
 }
 
 /// The rules that a name breaks.
-fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
+fn broken_rules(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let mut expect = |holds: bool, rule: &str| {
         if !holds {
@@ -109,12 +109,12 @@ fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
 #[test]
 fn every_name_follows_the_conventions() {
     let scene = Scene::busy();
-    until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
+    wait_metric(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
     let mut found = Vec::new();
     for scrape in [&scene.home, &scene.far, &scene.proxy].map(Scrape::of) {
         let (kinds, units, helps) = (metadata(&scrape, "TYPE"), metadata(&scrape, "UNIT"), metadata(&scrape, "HELP"));
         for (name, kind) in &kinds {
-            found.extend(mistakes(name, kind, units.get(name).copied()));
+            found.extend(broken_rules(name, kind, units.get(name).copied()));
             assert!(helps.contains_key(name), "{name} has no HELP line");
         }
         for series in scrape.names() {
@@ -129,7 +129,7 @@ fn every_name_follows_the_conventions() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Tests of `mistakes` itself.
+/// Tests of `broken_rules` itself.
 #[test]
 fn names_that_break_the_conventions_are_detected() {
     for (name, kind, unit) in [
@@ -144,7 +144,7 @@ fn names_that_break_the_conventions_are_detected() {
         ("ekiden_reloads_total", "gauge", None),
         ("sessions", "counter", None),
     ] {
-        assert_ne!(mistakes(name, kind, unit), [""; 0], "{name}");
+        assert_ne!(broken_rules(name, kind, unit), [""; 0], "{name}");
     }
     for (name, kind, unit) in [
         ("ekiden_pipe_fallbacks", "counter", None),
@@ -152,6 +152,6 @@ fn names_that_break_the_conventions_are_detected() {
         ("ekiden_connect_seconds", "histogram", Some("seconds")),
         ("ekiden_section_window_segments", "histogram", None),
     ] {
-        assert_eq!(mistakes(name, kind, unit), [""; 0]);
+        assert_eq!(broken_rules(name, kind, unit), [""; 0]);
     }
 }

@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("../../docs/metrics.md");
 
 /// Metrics that need a tunnel, a `tproxy` or TLS listener or measured paths; tests/transparent, tests/tunnel, tests/tls and
 /// tests/paths produce them.
-const ELSEWHERE: [&str; 6] = [
+const TESTED_ELSEWHERE: [&str; 6] = [
     "ekiden_connections_passed",
     "ekiden_rules_packets",
     "ekiden_tunnel_packets",
@@ -60,7 +60,7 @@ fn names(text: &str) -> BTreeSet<String> {
 #[test]
 fn queried_metrics_exist_and_are_documented() {
     let scene = Scene::busy();
-    until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
+    wait_metric(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
     let scrapes = [&scene.home, &scene.far, &scene.proxy].map(Scrape::of);
     let known: BTreeSet<&str> = scrapes.iter().flat_map(Scrape::names).collect();
     let asked: BTreeSet<String> = {
@@ -68,7 +68,7 @@ fn queried_metrics_exist_and_are_documented() {
         queries().into_iter().chain(alerts).flat_map(|query| names(&query)).collect()
     };
     assert!(asked.len() > 40, "{asked:?}");
-    let elsewhere = |name: &String| ELSEWHERE.iter().any(|begin| name.starts_with(begin));
+    let elsewhere = |name: &String| TESTED_ELSEWHERE.iter().any(|begin| name.starts_with(begin));
     let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str()) && !elsewhere(name)).collect();
     assert!(unknown.is_empty(), "in no scrape: {unknown:?}");
 
@@ -165,6 +165,6 @@ fn promtool_accepts_every_query() {
     assert!(output.status.success(), "{output:?}");
     let file = folder.write("rules.yml", format!("groups:\n- name: dashboard\n  rules:\n{rules}"));
     let output = Command::new("promtool").args(["check", "rules"]).arg(&file).output().expect("promtool is installed");
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains(&format!("{} rules found", queries.len())), "{said}");
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed.contains(&format!("{} rules found", queries.len())), "{printed}");
 }

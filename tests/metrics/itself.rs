@@ -43,12 +43,12 @@ fn workers_report_busy_time_and_event_loop_lag() {
     let before = worker(&Scrape::of(&home));
     let sending = flood(server);
     let draining = drain(client.try_clone().unwrap());
-    until(&home, "ekiden_worker_busy_seconds_total", &["worker=\"worker-0\""], |busy| busy > before + 0.05);
+    wait_metric(&home, "ekiden_worker_busy_seconds_total", &["worker=\"worker-0\""], |busy| busy > before + 0.05);
     let scrape = Scrape::of(&home);
     let all = scrape.sum("ekiden_worker_busy_seconds_total", &[]);
     assert!(all <= scrape.sum("process_cpu_seconds_total", &[]), "{}", scrape.0);
     assert!(scrape.0.contains("{worker=\"gate\"}"), "{}", scrape.0);
-    until(&home, "ekiden_event_loop_lag_seconds_count", &[], |count| count >= 4.0);
+    wait_metric(&home, "ekiden_event_loop_lag_seconds_count", &[], |count| count >= 4.0);
     client.shutdown(std::net::Shutdown::Both).unwrap();
     join(draining);
     drop(client);
@@ -85,9 +85,9 @@ fn busy_worker_hands_new_connections_to_an_idle_worker() {
 }
 
 /// A process that is killed when the value is dropped.
-struct Spinning(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Spinning {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -95,7 +95,7 @@ impl Drop for Spinning {
 }
 
 /// Binds a thread of `relay` to one processor, and keeps the processor busy.
-fn spin_beside(relay: &Relay, thread: &str) -> Spinning {
+fn spin_beside(relay: &Relay, thread: &str) -> KillOnDrop {
     let tasks = fs::read_dir(format!("/proc/{}/task", relay.id())).unwrap().map(|task| task.unwrap().path());
     let is_named = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().trim_end() == thread;
     let task = tasks.into_iter().find(is_named).unwrap();
@@ -105,7 +105,7 @@ fn spin_beside(relay: &Relay, thread: &str) -> Spinning {
     let bind =
         |arguments: &[&str]| Command::new("taskset").args(["-c", "-p", processor]).args(arguments).output().unwrap();
     assert!(bind(&[task.file_name().unwrap().to_str().unwrap()]).status.success());
-    Spinning(Command::new("taskset").args(["-c", processor, "sh", "-c", "while :; do :; done"]).spawn().unwrap())
+    KillOnDrop(Command::new("taskset").args(["-c", processor, "sh", "-c", "while :; do :; done"]).spawn().unwrap())
 }
 
 #[test]
@@ -122,6 +122,6 @@ fn reloads_are_counted_by_result() {
     home.signal("HUP");
     home.next(|event| event["event"] == "reloaded");
     assert!(equals(count(&home, "taken"), 1));
-    until(&home, "ekiden_reload_seconds_count", &[], |count| equals(count, 2));
+    wait_metric(&home, "ekiden_reload_seconds_count", &[], |count| equals(count, 2));
     assert!(equals(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
 }

@@ -30,7 +30,7 @@ impl Scene {
             "{}[[route]]\npath = \"auto\"\n[limits]\nsessions = {PLACES}\n[[interface]]\nname = \"lo\"\n\
              rate = \"10Gbit/s\"\n[traces]\nendpoint = \"http://{}\"\n",
             beyond.table("osaka", ""),
-            nobody()
+            unused_address()
         );
         let home = near.home(&settings, AUTO);
         Self { home, far, proxy: Relay::listen(&["http://127.0.0.1:0"]), _sites: sites }
@@ -39,7 +39,7 @@ impl Scene {
     /// Relays that have served all kinds of traffic.
     pub fn busy() -> Self {
         let mut scene = Self::new();
-        let file = blob(400_000);
+        let file = data_server(400_000);
         for _ in 0..4 {
             scene.download(file);
         }
@@ -49,7 +49,7 @@ impl Scene {
             (Scrape::of(&scene.home).sum("ekiden_section_rwnd_limited_ratio_count", &[]) > 0.0).then_some(())
         });
         scene.send_requests();
-        assert_eq!(socks5(scene.home.address(), nobody()).map(drop), Err(5));
+        assert_eq!(socks5(scene.home.address(), unused_address()).map(drop), Err(5));
         scene.exhaust_session_limit();
         scene.home.signal("HUP");
         scene.home.next(|event| event["event"] == "reloaded");
@@ -89,7 +89,7 @@ impl Scene {
 }
 
 /// A server that sends `bytes` bytes after the first byte from the client.
-pub fn blob(bytes: usize) -> SocketAddr {
+pub fn data_server(bytes: usize) -> SocketAddr {
     let sent = pattern(bytes);
     serve(move |mut stream| {
         if stream.read(&mut [0]).is_ok() {
@@ -130,7 +130,7 @@ impl Scrape {
 }
 
 /// Waits until the sum of these series satisfies `wanted`.
-pub fn until(relay: &Relay, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) -> f64 {
+pub fn wait_metric(relay: &Relay, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) -> f64 {
     eventually(&format!("{name} {labels:?}"), || Some(Scrape::of(relay).sum(name, labels)).filter(|sum| wanted(*sum)))
 }
 

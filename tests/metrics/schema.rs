@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("../../docs/api.md");
 
 /// Fields that need a tunnel, a fleet with etcd, a program in the kernel, measured paths, or a certificate; unit tests of the
 /// relay and tests/tls check these.
-const ELSEWHERE: [&str; 5] = ["lanes[].", "fleet.", "SECTION.told.", "choices[].", "sessions[].tls."];
+const TESTED_ELSEWHERE: [&str; 5] = ["lanes[].", "fleet.", "SECTION.told.", "choices[].", "sessions[].tls."];
 
 /// Each field of the page, and the types that it may have.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
@@ -71,7 +71,7 @@ fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
     // crypt(3), bcrypt at cost 4, for the password "baton".
     let users = "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
     let users = near.folder.write("users", users);
-    let settings = format!("{profile}{relay}{}", everything_by("way", &["far".to_owned()]));
+    let settings = format!("{profile}{relay}{}", route_all_through("way", &["far".to_owned()]));
     let home = near.home(&settings, &format!("{AUTO}profile = \"mine\"\nusers = {users:?}\n"));
     (home, far, sites)
 }
@@ -91,7 +91,7 @@ fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
 fn api_page_lists_exactly_the_fields_of_responses() {
     let mut found = BTreeMap::new();
     let scene = Scene::busy();
-    let mut chosen = socks5(scene.home.address(), blob(10_000_000)).expect("a tunnel");
+    let mut chosen = socks5(scene.home.address(), data_server(10_000_000)).expect("a tunnel");
     chosen.write_all(b"?").unwrap();
     let (home, far, _sites) = pair_of_relays();
     let (client, server) = session(&home);
@@ -124,7 +124,7 @@ fn api_page_lists_exactly_the_fields_of_responses() {
         let fits = |kind: &str| allowed.contains(kind) || (kind == "count" && allowed.contains("number"));
         assert!(kinds.iter().all(|kind| fits(kind)), "{path} is {kinds:?}, and docs/api.md says {allowed:?}");
     }
-    let elsewhere = |path: &&String| ELSEWHERE.iter().any(|begin| path.starts_with(begin));
+    let elsewhere = |path: &&String| TESTED_ELSEWHERE.iter().any(|begin| path.starts_with(begin));
     let absent: Vec<_> = documented.keys().filter(|path| !found.contains_key(*path) && !elsewhere(path)).collect();
     assert!(absent.is_empty(), "docs/api.md has fields that no answer has: {absent:?}");
 }

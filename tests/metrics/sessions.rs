@@ -9,7 +9,7 @@ use super::harness::*;
 use super::relays::*;
 use super::scene::*;
 
-const DOOR: &str = "listener=\"door\"";
+const LISTENER_LABEL: &str = "listener=\"door\"";
 
 fn home() -> (Site, Relay) {
     let site = Site::new();
@@ -23,20 +23,20 @@ fn session_is_counted_while_open_and_after_close() {
     let (mut client, mut server) = pair(&home);
     client.write_all(b"question").unwrap();
     read_exactly(&mut server, 8);
-    until(&home, "ekiden_sessions_open", &[DOOR], |open| equals(open, 1));
+    wait_metric(&home, "ekiden_sessions_open", &[LISTENER_LABEL], |open| equals(open, 1));
     server.write_all(&pattern(1000)).unwrap();
     read_exactly(&mut client, 1000);
     drop((client, server));
     let closed = session_closed(&mut home);
     let scrape = Scrape::of(&home);
     for (name, labels, count) in [
-        ("ekiden_sessions_open", [DOOR, ""], 0),
-        ("ekiden_sessions_accepted_total", [DOOR, ""], 1),
-        ("ekiden_sessions_closed_total", [DOOR, "reason=\"finished\""], 1),
-        ("ekiden_bytes_total", [DOOR, "direction=\"up\""], 8),
-        ("ekiden_bytes_total", [DOOR, "direction=\"down\""], 1000),
-        ("ekiden_connect_seconds_count", [DOOR, ""], 1),
-        ("ekiden_first_byte_seconds_count", [DOOR, ""], 1),
+        ("ekiden_sessions_open", [LISTENER_LABEL, ""], 0),
+        ("ekiden_sessions_accepted_total", [LISTENER_LABEL, ""], 1),
+        ("ekiden_sessions_closed_total", [LISTENER_LABEL, "reason=\"finished\""], 1),
+        ("ekiden_bytes_total", [LISTENER_LABEL, "direction=\"up\""], 8),
+        ("ekiden_bytes_total", [LISTENER_LABEL, "direction=\"down\""], 1000),
+        ("ekiden_connect_seconds_count", [LISTENER_LABEL, ""], 1),
+        ("ekiden_first_byte_seconds_count", [LISTENER_LABEL, ""], 1),
         ("ekiden_section_rtt_seconds_count", ["section=\"down\"", "at=\"end\""], 1),
         ("ekiden_section_rtt_seconds_count", ["section=\"up\"", "at=\"end\""], 1),
     ] {
@@ -44,7 +44,9 @@ fn session_is_counted_while_open_and_after_close() {
     }
     // The values in the log agree.
     let seconds = |key: &str| closed[key].as_f64().unwrap_or_else(|| panic!("no {key} in {closed}"));
-    assert!((scrape.sum("ekiden_first_byte_seconds_sum", &[DOOR]) - seconds("first_byte_seconds")).abs() < 1e-6);
+    assert!(
+        (scrape.sum("ekiden_first_byte_seconds_sum", &[LISTENER_LABEL]) - seconds("first_byte_seconds")).abs() < 1e-6
+    );
     assert!(seconds("first_byte_seconds") >= seconds("connect_seconds"), "{closed}");
     assert!(seconds("handshake_seconds") + seconds("first_byte_seconds") <= seconds("seconds"), "{closed}");
 }
@@ -55,7 +57,7 @@ fn queued_bytes_and_stalls_of_a_slow_client_are_reported() {
     let (_site, mut home) = home();
     let (mut client, server) = pair(&home);
     let queued = |direction: &str, wanted: fn(f64) -> bool| {
-        until(&home, "ekiden_queued_bytes", &[DOOR, &format!("direction=\"{direction}\"")], wanted)
+        wait_metric(&home, "ekiden_queued_bytes", &[LISTENER_LABEL, &format!("direction=\"{direction}\"")], wanted)
     };
     let sending = flood(server);
     let waits = queued("down", |bytes| bytes > 100_000.0);
@@ -84,7 +86,7 @@ fn running_sections_are_sampled() {
     for section in ["down", "up"] {
         let labels = [format!("section=\"{section}\""), "at=\"running\"".to_owned()];
         let labels = [labels[0].as_str(), labels[1].as_str()];
-        until(&home, "ekiden_section_rtt_seconds_count", &labels, |count| count >= 1.0);
+        wait_metric(&home, "ekiden_section_rtt_seconds_count", &labels, |count| count >= 1.0);
         let scrape = Scrape::of(&home);
         for name in ["min_rtt_seconds", "window_segments", "busy_ratio"] {
             let count = scrape.sum(&format!("ekiden_section_{name}_count"), &labels);
@@ -142,7 +144,7 @@ fn series_count_does_not_grow_with_clients_or_targets() {
         session(home.address(), Ipv4Addr::new(127, 3, high, low), (Ipv4Addr::new(127, 4, high, low), port).into());
     };
     let ended = |count: u32| {
-        until(&home, "ekiden_sessions_closed_total", &["reason=\"finished\""], move |ended| equals(ended, count));
+        wait_metric(&home, "ekiden_sessions_closed_total", &["reason=\"finished\""], move |ended| equals(ended, count));
         Scrape::of(&home)
     };
     run_session(1);

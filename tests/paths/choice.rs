@@ -6,12 +6,12 @@ use crate::scene::*;
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
 /// Bytes of a session, enough for an estimate of the rate.
-const MUCH: u64 = 1 << 20;
+const SESSION_BYTES: u64 = 1 << 20;
 
 #[test]
 fn first_session_races_unmeasured_paths() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
-    let closed = scene.pull(10_000);
+    let closed = scene.download(10_000);
     assert!(["a", "direct"].contains(&path(&closed).as_str()), "{closed}");
     assert_eq!(closed["chosen"]["reason"], "unmeasured", "{closed}");
     assert!(
@@ -26,14 +26,17 @@ fn first_session_races_unmeasured_paths() {
 fn fastest_path_is_found_and_kept() {
     let Some(mut scene) = Scene::with(AUTO, true, |_| String::new()) else { return };
     for (host, mbit) in [("server", 8), ("a", 12), ("c", 12)] {
-        scene.slow(host, mbit);
+        scene.limit_rate(host, mbit);
     }
-    scene.run_until_settled_on('b', MUCH);
-    let kept = scene.paths(10, MUCH);
+    scene.run_until_settled_on('b', SESSION_BYTES);
+    let kept = scene.paths(10, SESSION_BYTES);
     assert!(kept.iter().filter(|path| path.starts_with('b')).count() >= 8, "{kept:?}");
     let status: serde_json::Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
-    let choice =
-        status["choices"].as_array().unwrap().iter().find(|choice| choice["likely_bytes"].as_u64() >= Some(MUCH / 2));
+    let choice = status["choices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|choice| choice["likely_bytes"].as_u64() >= Some(SESSION_BYTES / 2));
     assert!(choice.unwrap()["path"].as_str().unwrap().starts_with('b'), "{status}");
     let shown =
         ekiden().args(["status", "--admin", &format!("unix:{}", scene.home.relay.admin.display())]).output().unwrap();
@@ -45,7 +48,7 @@ fn fastest_path_is_found_and_kept() {
 fn reload_enables_and_disables_path_selection() {
     let fixed = "[[path]]\nname = \"fixed\"\nrelays = [\"c\"]\n[[route]]\npath = [\"fixed\"]\n";
     let Some(mut scene) = Scene::new(fixed) else { return };
-    let closed = scene.pull(1000);
+    let closed = scene.download(1000);
     assert!(path(&closed) == "fixed" && closed["chosen"].is_null(), "{closed}");
     scene.reload(AUTO);
     wait_for_session(&mut scene, |closed| closed["chosen"]["reason"].is_string());
@@ -55,5 +58,5 @@ fn reload_enables_and_disables_path_selection() {
 
 /// Repeats sessions until one satisfies `wanted`: a worker may accept a connection before it has the new configuration.
 fn wait_for_session(scene: &mut Scene, wanted: impl Fn(&serde_json::Value) -> bool) {
-    eventually("a session that goes the new way", || wanted(&scene.pull(1000)).then_some(()));
+    eventually("a session that goes the new way", || wanted(&scene.download(1000)).then_some(()));
 }

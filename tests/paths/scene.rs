@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::boxes::Station;
+use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
 
@@ -41,23 +41,23 @@ const ADDRESSES: [&str; 3] = ["10.0.0.2:7000", "10.1.2.2:7000", "10.1.3.2:7000"]
 /// The network, the relays and the server.
 pub struct Scene {
     pub row: Row,
-    pub home: Station,
+    pub home: RunningRelay,
     /// Relays by index; `None` after a relay was stopped.
-    pub relays: Vec<Option<Station>>,
+    pub relays: Vec<Option<RunningRelay>>,
     pub keys: Vec<Key>,
     target: SocketAddr,
 }
 
 impl Scene {
-    /// Starts the scene, where namespaces are permitted; `way` has the routes of home's file. The relays have no relays
+    /// Starts the scene, where namespaces are permitted; `routes` has the routes of home's file. The relays have no relays
     /// in their files.
-    pub fn new(way: &str) -> Option<Self> {
-        Self::with(way, false, |_| String::new())
+    pub fn new(routes: &str) -> Option<Self> {
+        Self::with(routes, false, |_| String::new())
     }
 
     /// Like `new`, with relays that may know their neighbours in the row, and with further lines for each relay's
     /// listener.
-    pub fn with(way: &str, neighbours: bool, entrance: impl Fn(&str) -> String) -> Option<Self> {
+    pub fn with(routes: &str, neighbours: bool, listener_keys: impl Fn(&str) -> String) -> Option<Self> {
         let row = Row::of(&["home", "a", "b", "c", "server"], &[Family::V4])?;
         LINKS.iter().for_each(|ends| link(&row, *ends));
         row["server"].ip(&format!("address add {SERVER}/32 dev lo\n"));
@@ -67,17 +67,17 @@ impl Scene {
         let keys: Vec<Key> = (0..4).map(|_| Key::new()).collect();
         let relays = RELAYS.iter().enumerate().map(|(at, name)| {
             let known = if neighbours { neighbours_of(at, &keys) } else { String::new() };
-            let text = relay_file(at, &keys, &known, &entrance(name));
-            Some(Station::start(&row[name], &text))
+            let text = relay_file(at, &keys, &known, &listener_keys(name));
+            Some(RunningRelay::start(&row[name], &text))
         });
         let relays = relays.collect();
-        let home = Station::start(&row["home"], &home_file(&keys, way));
+        let home = RunningRelay::start(&row["home"], &home_file(&keys, routes));
         let target = serve_bytes(&row["server"]);
         Some(Self { row, home, relays, keys, target })
     }
 
     /// Limits the traffic from this host toward home to `mbit` Mbit/s.
-    pub fn slow(&self, host: &str, mbit: u32) {
+    pub fn limit_rate(&self, host: &str, mbit: u32) {
         let (_, interface) = TOWARD_HOME.iter().find(|(name, _)| *name == host).expect("an interface toward home");
         let rate = format!("{mbit}mbit");
         let rest = ["rate", &rate, "burst", "32k", "latency", "50ms"];
@@ -86,13 +86,13 @@ impl Scene {
     }
 
     /// Makes the server unreachable from this host.
-    pub fn cut(&self, host: &str) {
+    pub fn disconnect_server(&self, host: &str) {
         self.row[host].ip(&format!("route replace unreachable {SERVER}/32\n"));
     }
 
     /// Reloads home with other routes.
-    pub fn reload(&mut self, way: &str) {
-        let text = home_file(&self.keys, way);
+    pub fn reload(&mut self, routes: &str) {
+        let text = home_file(&self.keys, routes);
         self.home.reload(&text);
     }
 
@@ -108,8 +108,8 @@ impl Scene {
     }
 
     /// One session that downloads `bytes` bytes. Returns its closing event.
-    pub fn pull(&mut self, bytes: u64) -> Value {
-        take(&mut self.open(), bytes);
+    pub fn download(&mut self, bytes: u64) -> Value {
+        request_bytes(&mut self.open(), bytes);
         self.home.relay.next(|event| event["event"] == "closed" && event["bytes_down"] == bytes)
     }
 
@@ -118,7 +118,7 @@ impl Scene {
         const ROW: usize = 4;
         let mut paths: Vec<String> = Vec::new();
         while paths.len() < ROW || !paths[paths.len() - ROW..].iter().all(|path| path.starts_with(relay)) {
-            paths.push(path(&self.pull(bytes)));
+            paths.push(path(&self.download(bytes)));
             assert!(paths.len() < 80, "no four sessions in a row by {relay}: {paths:?}");
         }
         paths
@@ -126,7 +126,7 @@ impl Scene {
 
     /// Runs this number of sessions, and returns their paths.
     pub fn paths(&mut self, sessions: usize, bytes: u64) -> Vec<String> {
-        (0..sessions).map(|_| path(&self.pull(bytes))).collect()
+        (0..sessions).map(|_| path(&self.download(bytes))).collect()
     }
 }
 
@@ -137,7 +137,7 @@ pub fn path(closed: &Value) -> String {
 }
 
 /// Requests `bytes` bytes from the server, and reads them all.
-pub fn take(stream: &mut TcpStream, bytes: u64) {
+pub fn request_bytes(stream: &mut TcpStream, bytes: u64) {
     stream.write_all(&bytes.to_be_bytes()).unwrap();
     let count = std::io::copy(stream, &mut std::io::sink()).expect("the complete stream");
     assert_eq!(count, bytes);
@@ -184,11 +184,11 @@ fn neighbours_of(at: usize, keys: &[Key]) -> String {
     others.map(|other| relay_table(other, &beside(other), keys)).collect()
 }
 
-fn relay_file(at: usize, keys: &[Key], known: &str, entrance: &str) -> String {
+fn relay_file(at: usize, keys: &[Key], known: &str, listener_keys: &str) -> String {
     let own = format!("private_key = {:?}\n", keys[at + 1].file);
     format!(
         "{own}{known}[[listener]]\nname = \"section\"\nkind = \"section\"\nbind = \"0.0.0.0:7000\"\nallow_open = true\n\
-         allow_private = true\n{entrance}\n"
+         allow_private = true\n{listener_keys}\n"
     )
 }
 
@@ -197,7 +197,7 @@ fn relay_table(at: usize, address: &str, keys: &[Key]) -> String {
     format!("[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{key}\"\n")
 }
 
-fn home_file(keys: &[Key], way: &str) -> String {
+fn home_file(keys: &[Key], routes: &str) -> String {
     let known: String = (0..3).map(|at| relay_table(at, ADDRESSES[at], keys)).collect();
-    format!("private_key = {:?}\n{known}{way}[[listener]]\nname = \"door\"\nbind = \"{HOME}\"\n", keys[0].file)
+    format!("private_key = {:?}\n{known}{routes}[[listener]]\nname = \"door\"\nbind = \"{HOME}\"\n", keys[0].file)
 }

@@ -6,19 +6,19 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::harness::*;
-use crate::network::NOBODY;
+use crate::network::CLOSED_PORT;
 use crate::scene::*;
 
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
 /// Bytes of a session, enough for an estimate of the rate.
-const MUCH: u64 = 1 << 20;
+const SESSION_BYTES: u64 = 1 << 20;
 
 /// Runs sessions until `row` in a row have a path that satisfies `wanted`. Returns their closing events.
-fn until(scene: &mut Scene, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+fn run_until(scene: &mut Scene, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
     let mut closed: Vec<Value> = Vec::new();
     while closed.len() < row || !closed[closed.len() - row..].iter().all(|event| wanted(&path(event))) {
-        closed.push(scene.pull(MUCH));
+        closed.push(scene.download(SESSION_BYTES));
         assert!(closed.len() < 80, "{closed:#?}");
     }
     closed
@@ -39,11 +39,11 @@ fn text_of(value: &Value) -> String {
 fn a_change_of_path_is_logged_and_choices_are_counted() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
     for (host, mbit) in [("server", 8), ("a", 16), ("b", 40), ("c", 8)] {
-        scene.slow(host, mbit);
+        scene.limit_rate(host, mbit);
     }
-    let mut closed = until(&mut scene, 4, |path| path.starts_with('b'));
-    scene.slow("b", 2);
-    closed.extend(until(&mut scene, 2, |path| !path.starts_with('b')));
+    let mut closed = run_until(&mut scene, 4, |path| path.starts_with('b'));
+    scene.limit_rate("b", 2);
+    closed.extend(run_until(&mut scene, 2, |path| !path.starts_with('b')));
 
     let metrics = scene.home.relay.ask("/metrics");
     let assert_line = |line: &str| assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
@@ -62,11 +62,11 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
 
     scene.home.relay.signal("TERM");
     let changes: Vec<Value> =
-        scene.home.relay.rest().into_iter().filter(|event| event["event"] == "path_changed").collect();
+        scene.home.relay.remaining_events().into_iter().filter(|event| event["event"] == "path_changed").collect();
     assert_line(&format!("ekiden_path_changes_total {}", changes.len()));
     let left = changes.iter().find(|change| change["from"] == "b").unwrap_or_else(|| panic!("{changes:#?}"));
     assert_eq!((&left["prefix"], &left["likely_direction"]), (&"10.9.0.0/24".into(), &"down".into()), "{left}");
-    assert!(left["likely_bytes"].as_u64() >= Some(MUCH / 2), "{left}");
+    assert!(left["likely_bytes"].as_u64() >= Some(SESSION_BYTES / 2), "{left}");
     let why = text_of(&left["why"]);
     assert!(left["to"] != "b" && why.starts_with(&text_of(&left["to"])) && why.contains(" predicted for "), "{left}");
 }
@@ -76,7 +76,7 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
 #[test]
 fn relays_probe_targets_that_lack_measurements() {
     let Some(scene) = Scene::new(AUTO) else { return };
-    let target = SocketAddr::new(scene.target().ip(), NOBODY);
+    let target = SocketAddr::new(scene.target().ip(), CLOSED_PORT);
     let refused = scene.row["home"].inside(|| socks5(HOME.parse().unwrap(), target));
     assert_eq!(refused.map(|_| ()), Err(5));
     for key in &scene.keys[1..] {

@@ -7,25 +7,25 @@ use crate::scene::*;
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
 /// Bytes of a session, enough for an estimate of the rate.
-const MUCH: u64 = 1 << 20;
+const SESSION_BYTES: u64 = 1 << 20;
 
 #[test]
 fn degraded_path_is_abandoned_within_15_seconds_and_avoided() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
     for (host, mbit) in [("server", 8), ("a", 16), ("b", 40), ("c", 8)] {
-        scene.slow(host, mbit);
+        scene.limit_rate(host, mbit);
     }
-    let before = scene.run_until_settled_on('b', MUCH);
+    let before = scene.run_until_settled_on('b', SESSION_BYTES);
     eprintln!("settled after {before:?}");
-    scene.slow("b", 2);
+    scene.limit_rate("b", 2);
     let since = Instant::now();
     let mut after = Vec::new();
     while after.last().is_none_or(|path: &String| path.starts_with('b')) {
-        after.push(path(&scene.pull(MUCH)));
+        after.push(path(&scene.download(SESSION_BYTES)));
         assert!(after.len() < 20, "{after:?}");
     }
     assert!(since.elapsed() < Duration::from_secs(10) + Duration::from_secs(5), "{after:?} in {:?}", since.elapsed());
-    let later = scene.paths(20, MUCH);
+    let later = scene.paths(20, SESSION_BYTES);
     let visits = later.iter().filter(|path| path.starts_with('b')).count();
     assert!(visits <= 2, "sessions use the degraded path: {later:?}");
 }
@@ -33,7 +33,7 @@ fn degraded_path_is_abandoned_within_15_seconds_and_avoided() {
 #[test]
 fn a_target_that_answers_only_through_one_relay_is_reached() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
-    ["home", "a", "c"].iter().for_each(|host| scene.cut(host));
+    ["home", "a", "c"].iter().for_each(|host| scene.disconnect_server(host));
     let paths = scene.paths(6, 10_000);
     // The path may have a relay before `b`, the only relay that reaches the server.
     assert!(paths.iter().all(|path| path.ends_with('b')), "{paths:?}");
@@ -43,9 +43,9 @@ fn a_target_that_answers_only_through_one_relay_is_reached() {
 fn killed_relay_is_avoided_and_no_new_session_is_lost() {
     let Some(mut scene) = Scene::new("[[route]]\npath = \"auto\"\ndefault = \"b\"\n") else { return };
     for host in ["server", "a", "c"] {
-        scene.slow(host, 8);
+        scene.limit_rate(host, 8);
     }
-    scene.run_until_settled_on('b', MUCH);
+    scene.run_until_settled_on('b', SESSION_BYTES);
     let running = scene.open();
     drop(scene.relays[1].take().unwrap().kill());
     let after = scene.paths(10, 20_000);
@@ -57,11 +57,11 @@ fn killed_relay_is_avoided_and_no_new_session_is_lost() {
 #[test]
 fn relay_with_overestimated_throughput_is_abandoned() {
     let slow = "profile = \"slow\"\n[profile.slow]\npacing_rate = \"2Mbit/s\"\n";
-    let entrance = |name: &str| if name == "a" { slow.to_owned() } else { String::new() };
-    let Some(mut scene) = Scene::with(AUTO, false, entrance) else { return };
-    scene.slow("server", 16);
-    ["b", "c"].iter().for_each(|host| scene.cut(host));
-    let paths = scene.paths(40, MUCH / 2);
+    let listener_keys = |name: &str| if name == "a" { slow.to_owned() } else { String::new() };
+    let Some(mut scene) = Scene::with(AUTO, false, listener_keys) else { return };
+    scene.limit_rate("server", 16);
+    ["b", "c"].iter().for_each(|host| scene.disconnect_server(host));
+    let paths = scene.paths(40, SESSION_BYTES / 2);
     assert!(paths.iter().any(|path| path == "a"), "relay a was never chosen: {paths:?}");
     let last = &paths[30..];
     assert!(last.iter().filter(|path| *path == "direct").count() >= 8, "{paths:?}");

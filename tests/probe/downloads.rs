@@ -21,7 +21,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
         + &encrypted
         + "[[path]]\nname = \"both\"\nrelays = [\"near\", \"sealed\"]\n[[route]]\npath = [\"both\", \"direct\"]\n";
     let file = caller_config(&folder, &own, &relays);
-    let address = serve(fast);
+    let address = serve(answer_fast);
     let output = probe(&[&format!("http://{address}/file"), "-c", &file, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report = json(&output);
@@ -57,7 +57,7 @@ fn faster_relay_is_named_in_the_verdict() {
     });
     std::thread::spawn(move || {
         for stream in quick.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || fast(stream));
+            std::thread::spawn(move || answer_fast(stream));
         }
     });
     let (own, folder) = (Key::new(), Folder::new());
@@ -66,10 +66,10 @@ fn faster_relay_is_named_in_the_verdict() {
     let url = format!("http://localhost:{port}/file");
     let output = probe(&[&url, "-c", &file]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    let verdict = said.replace('\n', " ");
-    assert!(verdict.contains("via near is ") && verdict.contains("times as fast as direct for files of "), "{said}");
-    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let printed = text(&output.stdout);
+    let verdict = printed.replace('\n', " ");
+    assert!(verdict.contains("via near is ") && verdict.contains("times as fast as direct for files of "), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     let report = json(&probe(&[&url, "-c", &file, "--json"]));
     assert!(candidate(&report, "via near")["gain"][2].as_f64().unwrap() > 1.5, "{report:#}");
 }
@@ -97,7 +97,7 @@ fn small_files_are_downloaded_completely() {
 
 #[test]
 fn byte_limit_bounds_the_download() {
-    let address = serve(fast);
+    let address = serve(answer_fast);
     let url = format!("http://{address}/file");
     let output = ekiden().args(["probe", &url, "--json", "--count", "1", "--time", "10s", "--bytes", "1MiB"]).output();
     let bytes = candidate(&json(&output.unwrap()), "direct")["bytes"].as_u64().unwrap();

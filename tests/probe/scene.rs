@@ -55,18 +55,18 @@ pub fn answer(mut stream: TcpStream, length: usize, piece: usize, pause: Duratio
     }
 }
 
-pub fn fast(stream: TcpStream) {
+pub fn answer_fast(stream: TcpStream) {
     answer(stream, LONG, 64 << 10, Duration::ZERO);
 }
 
 /// A relay that admits the caller, for every target. Returns the relay and its key.
-pub fn relay(caller: &Key, entrance: &str) -> (Relay, Key) {
+pub fn relay(caller: &Key, listener_keys: &str) -> (Relay, Key) {
     let key = Key::new();
     let folder = Folder::new();
     let peers = folder.write("peers", format!("{} caller\n", caller.public));
     let text = format!(
         "version = 1\nprivate_key = \"{}\"\n[[listener]]\nname = \"section\"\nbind = \"127.0.0.1:0\"\nkind = \"section\"\n\
-         peers = \"{}\"\n{entrance}",
+         peers = \"{}\"\n{listener_keys}",
         key.file.display(),
         peers.display()
     );

@@ -19,10 +19,10 @@ fn errors_are_reported_per_candidate() {
         table("strict", strict.address(), &strict_key.public),
         table("wrongkey", other.address(), &Key::new().public),
         table("unfriendly", unfriendly.address(), &unfriendly_key.public),
-        table("gone", nobody(), &Key::new().public),
+        table("gone", unused_address(), &Key::new().public),
     ];
     let file = caller_config(&folder, &own, &relays.concat());
-    let address = serve(fast);
+    let address = serve(answer_fast);
     let output = probe(&[&address.to_string(), "-c", &file, "--json"]);
     assert_eq!(output.status.code(), Some(0), "direct works");
     let report = json(&output);
@@ -37,7 +37,7 @@ fn errors_are_reported_per_candidate() {
     }
     assert_eq!(report["verdict"], "Direct is the only way that works.");
 
-    let output = probe(&[&nobody().to_string()]);
+    let output = probe(&[&unused_address().to_string()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("the target refuses the connection"), "{}", text(&output.stdout));
 }
@@ -52,8 +52,8 @@ fn redirect_is_reported_with_its_location() {
         }
     });
     let output = probe(&[&format!("http://{moved}/file")]);
-    let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("302 and sends us to \"https://b.example/\": probe that instead"), "{said}");
+    let printed = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(printed.contains("302 and sends us to \"https://b.example/\": probe that instead"), "{printed}");
 }
 
 /// After SIGINT (Ctrl-C) the probe prints the results so far.
@@ -74,10 +74,10 @@ fn interrupted_probe_prints_partial_results() {
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nxxx").unwrap();
     let interrupted = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
     assert!(interrupted.expect("kill runs").success());
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(said.starts_with("Interrupted; so far:") && said.contains("direct"), "{said}");
+    assert!(printed.starts_with("Interrupted; so far:") && printed.contains("direct"), "{printed}");
 }
 
 /// Without a file there is no download: the rate is the model's, and marked as a prediction.
@@ -85,14 +85,14 @@ fn interrupted_probe_prints_partial_results() {
 fn bare_host_yields_a_predicted_rate() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, key) = relay(&own, "allow_private = true\n");
-    let address = serve(fast);
+    let address = serve(answer_fast);
     let url = format!("section://{}?key={}", near.address(), key.public);
     let key_file = own.file.to_str().expect("text");
     let output = probe(&[&address.to_string(), "-F", &url, "--key", key_file]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("predicted from round trips"), "{said}");
-    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("predicted from round trips"), "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
     let report = json(&probe(&[&address.to_string(), "-c", &file, "--via", "near", "--json"]));
     let found = candidate(&report, "via near");
@@ -107,7 +107,7 @@ fn bare_host_yields_a_predicted_rate() {
 #[test]
 fn http_and_socks5_proxies_are_candidates() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0?allow_private=true"]);
-    let address = serve(fast);
+    let address = serve(answer_fast);
     for scheme in ["http", "socks5"] {
         let hop = format!("{scheme}://{}", proxy.address());
         let report = json(&probe(&[&format!("http://{address}/file"), "-F", &hop, "--json"]));

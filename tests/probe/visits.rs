@@ -11,7 +11,7 @@ use super::scene::*;
 const VISIT: usize = 1 << 20;
 
 /// A server that sends the part of the file that is asked for, and then closes.
-fn partial(mut stream: TcpStream) {
+fn answer_partially(mut stream: TcpStream) {
     if !has_request(&stream) {
         return;
     }
@@ -43,7 +43,7 @@ fn the_second_visit_uses_the_section_of_the_first() {
         + &table("sealed", sealed.address(), &sealed_key.public)
         + "encrypt = true\n[[route]]\npath = [\"direct\"]\n";
     let file = caller_config(&folder, &own, &relays);
-    let url = format!("http://{}/file", serve(partial));
+    let url = format!("http://{}/file", serve(answer_partially));
     let output = probe(&[&url, "-c", &file, "--json"]);
     let report = json(&output);
     for (name, reuse) in [("direct", false), ("via plain", true), ("via sealed", true)] {
@@ -51,13 +51,13 @@ fn the_second_visit_uses_the_section_of_the_first() {
         assert_eq!((&visits["bytes"], &visits["reuse"]), (&VISIT.into(), &reuse.into()), "{name}: {visits}");
         assert!(is_measured(visits), "{name}: {visits}");
     }
-    let said = text(&output.stderr);
-    assert!(said.contains("two visits of 1MiB by each, and real traffic: 2 s or 24MiB by each"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("two visits of 1MiB by each, and real traffic: 2 s or 24MiB by each"), "{printed}");
 
-    let said = text(&probe(&[&url, "-c", &file]).stdout);
-    assert!(said.lines().any(|line| line == "  visits of 1MiB        1st ms   2nd ms"), "{said}");
-    assert!(said.replace("\n  ", " ").contains("For the second one relays reuse their connections"), "{said}");
-    assert!(!said.contains("no reuse") && said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let printed = text(&probe(&[&url, "-c", &file]).stdout);
+    assert!(printed.lines().any(|line| line == "  visits of 1MiB        1st ms   2nd ms"), "{printed}");
+    assert!(printed.replace("\n  ", " ").contains("For the second one relays reuse their connections"), "{printed}");
+    assert!(!printed.contains("no reuse") && printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 }
 
 /// A server that ignores the range: a small file ends the session in order, a large file is cut off.
@@ -71,14 +71,14 @@ fn interrupted_visit_leaves_no_reusable_section() {
     let found = visits(&report, "via near");
     assert_eq!((&found["bytes"], &found["reuse"]), (&200_000.into(), &true.into()), "{found}");
 
-    let url = format!("http://{}/file", serve(fast));
+    let url = format!("http://{}/file", serve(answer_fast));
     let report = json(&probe(&[&url, "-c", &file, "--json"]));
     let found = visits(&report, "via near");
     assert_eq!((&found["bytes"], &found["reuse"]), (&VISIT.into(), &false.into()), "{found}");
     assert!(is_measured(found), "{found}");
-    let said = text(&probe(&[&url, "-c", &file]).stdout);
-    assert!(said.lines().any(|line| line.starts_with("  via near ") && line.ends_with("  no reuse")), "{said}");
-    assert!(said.contains("  No reuse: "), "{said}");
+    let printed = text(&probe(&[&url, "-c", &file]).stdout);
+    assert!(printed.lines().any(|line| line.starts_with("  via near ") && line.ends_with("  no reuse")), "{printed}");
+    assert!(printed.contains("  No reuse: "), "{printed}");
 }
 
 #[test]
@@ -86,13 +86,13 @@ fn visits_are_predicted_where_there_is_no_file() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, key) = relay(&own, "allow_private = true\n");
     let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
-    let address = serve(fast);
+    let address = serve(answer_fast);
     let report = json(&probe(&[&address.to_string(), "-c", &file, "--json"]));
     let direct = visits(&report, "direct");
     assert_eq!((&direct["first_ms"], &direct["reuse"]), (&direct["second_ms"], &false.into()), "{direct}");
     let near = visits(&report, "via near");
     assert_eq!(near["reuse"], true);
     assert!(near["second_ms"].as_f64() <= near["first_ms"].as_f64(), "{near}");
-    let said = text(&probe(&[&address.to_string(), "-c", &file]).stdout);
-    assert!(said.replace("\n  ", " ").contains("Mbit/s, sizes and visits are predicted"), "{said}");
+    let printed = text(&probe(&[&address.to_string(), "-c", &file]).stdout);
+    assert!(printed.replace("\n  ", " ").contains("Mbit/s, sizes and visits are predicted"), "{printed}");
 }

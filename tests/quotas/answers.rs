@@ -4,24 +4,24 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 
 use crate::harness::*;
-use crate::programs::{missing, said, succeeds};
+use crate::programs::{is_any_missing, run_successfully, run_to_end};
 use crate::scene::*;
 
 /// The sessions of a user on two listeners count together, and other users have their own limit.
 #[test]
 fn user_session_limit_spans_all_listeners() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&format!("[user.alice]\nsessions = 1\nrate = \"1Mbit/s\"\n{LISTENER}{LISTENER}"));
     let download = scene.start_endless("alice", 0);
     eventually("a download", || (download.bytes() > 0).then_some(()));
-    let refused = said(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
+    let refused = run_to_end(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
     assert!(refused.code == 97 && refused.err.contains("(2)"), "not allowed (RFC 1928, 6): {refused:?}");
     let closed = scene.relay.closed();
     assert_eq!((&closed["end"], &closed["user"]), (&"session_limit".into(), &"alice".into()), "{closed}");
     assert_eq!(closed["detail"], "the session limit of this user (1) is reached");
-    let refused = said(&mut scene.curl("alice", "http", 1, &["--include", &scene.url(10)]));
+    let refused = run_to_end(&mut scene.curl("alice", "http", 1, &["--include", &scene.url(10)]));
     let text = String::from_utf8(refused.out).unwrap();
     assert!(
         text.starts_with("HTTP/1.1 429 Too Many Requests")
@@ -29,17 +29,17 @@ fn user_session_limit_spans_all_listeners() {
         "{text}"
     );
     assert_eq!(scene.relay.closed()["end"], "session_limit");
-    succeeds(&mut scene.curl("bob", "socks5h", 1, &[&scene.url(10)]));
+    run_successfully(&mut scene.curl("bob", "socks5h", 1, &[&scene.url(10)]));
     let account = scene.account("user", "alice");
     assert_eq!((account["sessions"].as_u64(), account["refused_for_sessions"].as_u64()), (Some(1), Some(2)));
     drop(download);
     eventually("the end of the download", || (scene.account("user", "alice")["sessions"] == 0).then_some(()));
-    succeeds(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
+    run_successfully(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
 }
 
 #[test]
 fn listener_session_limit_spans_all_users() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&format!("{LISTENER}sessions = 1\nrate = \"1Mbit/s\"\nname = \"door\"\n"));
@@ -54,18 +54,18 @@ fn listener_session_limit_spans_all_users() {
 /// which the quota is reset.
 #[test]
 fn exhausted_quota_resets_sessions_and_explains_rejections() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let limits = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"300KiB/day\"\n";
     let mut scene = Scene::new(&format!("{limits}{LISTENER}{LISTENER}"));
     assert_eq!(scene.download("alice", 100_000).code, 0);
-    let first = moved(&scene.relay.closed());
+    let first = transferred_bytes(&scene.relay.closed());
     assert_eq!(scene.used(), first);
     let cut = scene.download("alice", 1_000_000);
     assert!([18, 56].contains(&cut.code), "a partial file, or a reset: {cut:?}");
     let closed = scene.relay.closed();
-    assert_eq!((&closed["end"], moved(&closed) + first), (&"over_quota".into(), 300 << 10), "{closed}");
+    assert_eq!((&closed["end"], transferred_bytes(&closed) + first), (&"over_quota".into(), 300 << 10), "{closed}");
     let why = closed["detail"].as_str().unwrap();
     assert!(why.starts_with("the quota of this user, 300KiB/day, is used up until 20"), "{why}");
     assert!(why.ends_with("T00:00:00Z"), "{why}");
@@ -75,7 +75,7 @@ fn exhausted_quota_resets_sessions_and_explains_rejections() {
     // The same at the other listener, for a forwarded request and for CONNECT.
     for arguments in [&["--include"][..], &["--include", "--proxytunnel"]] {
         let url = scene.url(1);
-        let response = said(&mut scene.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
+        let response = run_to_end(&mut scene.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
         let text = String::from_utf8(response.out).unwrap();
         assert!(text.starts_with("HTTP/1.1 429 Too Many Requests"), "{text}");
         let seconds = text.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap().trim();
@@ -118,7 +118,7 @@ fn stream_of_exactly_the_quota_ends_cleanly() {
     assert!(read_exactly(&mut server, 4000) == pattern(4000));
     server.write_all(&pattern(6000)).unwrap();
     drop(server);
-    assert_eq!(hear_out(&mut client), (pattern(6000), Ending::Clean));
+    assert_eq!(read_remaining(&mut client), (pattern(6000), Ending::Clean));
     drop(client);
     assert_eq!(relay.closed()["end"], "finished");
     // The reset may come before connect(2) has returned.
@@ -146,11 +146,11 @@ fn the_end_of_a_framed_stream_needs_no_quota() {
         server.write_all(&pattern(6000)).unwrap();
         assert!(read_exactly(&mut client, 6000) == pattern(6000));
         client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(hear_out(&mut server), (Vec::new(), Ending::Clean), "encrypt={encrypt}");
+        assert_eq!(read_remaining(&mut server), (Vec::new(), Ending::Clean), "encrypt={encrypt}");
         drop(server);
-        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Clean));
+        assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Clean));
         let closed = far.closed();
-        assert_eq!((&closed["end"], moved(&closed)), (&"finished".into(), 10_000), "{closed}");
+        assert_eq!((&closed["end"], transferred_bytes(&closed)), (&"finished".into(), 10_000), "{closed}");
 
         assert_eq!(socks5(near.address(), target).map(drop), Err(2), "the quota is used up");
     }
@@ -159,7 +159,7 @@ fn the_end_of_a_framed_stream_needs_no_quota() {
 /// After a reload removes a listener, its running sessions are not subject to the listener's limits.
 #[test]
 fn running_sessions_lose_the_limits_of_a_removed_listener() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let limits = "[limits]\nusage_file = \"USAGE\"\n";

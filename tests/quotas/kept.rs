@@ -4,13 +4,13 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::harness::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::scene::*;
 
 const QUOTA: &str = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n";
 
 /// The time after which moved bytes are in the usage file.
-const KEPT_AFTER: Duration = Duration::from_secs(10);
+const STORED_AFTER: Duration = Duration::from_secs(10);
 
 fn text() -> String {
     format!("{QUOTA}{LISTENER}")
@@ -18,7 +18,7 @@ fn text() -> String {
 
 #[test]
 fn killed_relay_loses_at_most_ten_seconds_of_usage() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&text());
@@ -28,12 +28,12 @@ fn killed_relay_loses_at_most_ten_seconds_of_usage() {
     scene.relay.closed();
     scene.reload(&text().replace("1MiB", "2MiB"));
     assert_eq!(scene.download("alice", 100_000).code, 0);
-    let used = (1 << 20) + moved(&scene.relay.closed());
-    pause_until(Instant::now() + KEPT_AFTER);
+    let used = (1 << 20) + transferred_bytes(&scene.relay.closed());
+    pause_until(Instant::now() + STORED_AFTER);
     let mut scene = scene.kill_and_start(&text().replace("1MiB", "2MiB"));
     assert_eq!(scene.used(), used);
     assert_eq!(scene.download("alice", 50_000).code, 0);
-    let used = used + moved(&scene.relay.closed());
+    let used = used + transferred_bytes(&scene.relay.closed());
     assert_eq!(scene.used(), used);
     // At an orderly end the last bytes are written as well.
     scene.relay.signal("TERM");
@@ -44,7 +44,7 @@ fn killed_relay_loses_at_most_ten_seconds_of_usage() {
 /// The old process serves its session to the end, and the new process counts the bytes of that session.
 #[test]
 fn both_processes_of_an_upgrade_share_one_quota() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&format!("[timeouts]\nupgrade_drain = \"1h\"\n{}", text()));
@@ -59,13 +59,13 @@ fn both_processes_of_an_upgrade_share_one_quota() {
     assert!(read_exactly(&mut old, 200_000) == pattern(200_000));
     eventually("the bytes of the old process", || (scene.used() == before + 200_000).then_some(()));
     assert!([18, 56].contains(&scene.download("alice", 2 << 20).code));
-    assert_eq!(moved(&scene.relay.closed()) + before + 200_000, 1 << 20, "the new process counts both");
+    assert_eq!(transferred_bytes(&scene.relay.closed()) + before + 200_000, 1 << 20, "the new process counts both");
     // The old process learns that nothing is left.
     eventually("the end of the old session", || far.write_all(b"!").is_err().then_some(()));
     let closed = scene.relay.closed();
     assert_eq!(closed["end"], "over_quota", "{closed}");
-    assert!((200_000..210_000).contains(&moved(&closed)), "{closed}");
-    assert_eq!(hear_out(&mut old).1, Ending::Reset);
+    assert!((200_000..210_000).contains(&transferred_bytes(&closed)), "{closed}");
+    assert_eq!(read_remaining(&mut old).1, Ending::Reset);
 }
 
 /// A SOCKS5 tunnel of alice.
@@ -83,16 +83,16 @@ fn tunnel(scene: &Scene, target: std::net::SocketAddr) -> std::net::TcpStream {
 /// Each file has its own bytes.
 #[test]
 fn reload_switches_the_usage_file() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&text());
     assert_eq!(scene.download("alice", 100_000).code, 0);
-    let used = moved(&scene.relay.closed());
+    let used = transferred_bytes(&scene.relay.closed());
     scene.reload(&text().replace("USAGE", "USAGE.other"));
     eventually("the bytes of the other file", || (scene.used() == 0).then_some(()));
     assert_eq!(scene.download("alice", 50_000).code, 0);
-    let other = moved(&scene.relay.closed());
+    let other = transferred_bytes(&scene.relay.closed());
     assert_eq!(scene.used(), other);
     let scene = scene.kill_and_start(&text());
     assert_eq!(scene.used(), used, "the first file has all bytes from before the reload");
@@ -101,14 +101,14 @@ fn reload_switches_the_usage_file() {
 /// SQLite creates its journal beside the database; a directory of that name makes writes fail.
 #[test]
 fn failed_usage_writes_are_retried() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&text());
     let obstacle = scene.folder.0.join("usage.db-journal");
     std::fs::create_dir(&obstacle).unwrap();
     assert_eq!(scene.download("alice", 100_000).code, 0);
-    let used = moved(&scene.relay.closed());
+    let used = transferred_bytes(&scene.relay.closed());
     let warning_with = |word: &'static str| {
         move |event: &serde_json::Value| {
             event["event"] == "warning" && event["message"].as_str().unwrap().contains(word)

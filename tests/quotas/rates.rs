@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use crate::harness::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::scene::*;
 
 /// The configured rate, in bits per second.
@@ -38,7 +38,7 @@ fn measure(downloads: &[Transfer]) -> u64 {
 /// The sessions of a user share one rate over all listeners and threads, and other users do not wait for them.
 #[test]
 fn user_rate_is_shared_by_all_listeners_and_threads() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let scene = Scene::new(&format!("{LIMITED}[user.bob]\nrate = \"20Mbit/s\"\n{LISTENER}{LISTENER}"));
@@ -59,7 +59,7 @@ fn user_rate_is_shared_by_all_listeners_and_threads() {
 /// The rate applies to each direction, and the rate of the listener applies beside the rate of the user.
 #[test]
 fn both_directions_have_the_rate_of_the_listener() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let text = format!("[user.alice]\nrate = \"1Gbit/s\"\n{LISTENER}rate = \"10Mbit/s\"\nname = \"door\"\n");
@@ -78,7 +78,7 @@ fn both_directions_have_the_rate_of_the_listener() {
 /// A reload changes the rate of a running session.
 #[test]
 fn a_reload_changes_the_rate_of_running_sessions() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let mut scene = Scene::new(&format!("{LIMITED}{LISTENER}"));
@@ -170,8 +170,8 @@ fn half_close_of_a_rate_limited_flow_is_clean() {
     join(sending);
     server.write_all(&answered).unwrap();
     drop(server);
-    let (heard, ending) = hear_out(&mut client);
-    assert!(heard == answered && ending == Ending::Clean);
+    let (received, ending) = read_remaining(&mut client);
+    assert!(received == answered && ending == Ending::Clean);
 }
 
 /// At 8 kbit/s a turn of 512 bytes takes half a second, and a turn after a large read takes minutes.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::harness::*;
-use crate::programs::{Said, client, program, said};
+use crate::programs::{ProgramOutput, client, program, run_to_end};
 
 /// `alice` and `bob` with the password "baton", as crypt(3) hashes it with bcrypt at cost 4.
 const HASH: &str = "$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2";
@@ -61,8 +61,8 @@ impl Scene {
     }
 
     /// Downloads this number of bytes by SOCKS5.
-    pub fn download(&self, user: &str, bytes: u64) -> Said {
-        said(&mut self.curl(user, "socks5h", 0, &[&self.url(bytes)]))
+    pub fn download(&self, user: &str, bytes: u64) -> ProgramOutput {
+        run_to_end(&mut self.curl(user, "socks5h", 0, &[&self.url(bytes)]))
     }
 
     /// The URL of a file with this number of bytes.
@@ -114,7 +114,7 @@ fn run(folder: &Folder, text: &str) -> Relay {
 }
 
 /// The bytes of a session in both directions, from its closing event.
-pub fn moved(closed: &Value) -> u64 {
+pub fn transferred_bytes(closed: &Value) -> u64 {
     closed["bytes_up"].as_u64().unwrap() + closed["bytes_down"].as_u64().unwrap()
 }
 

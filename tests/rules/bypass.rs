@@ -2,9 +2,9 @@
 
 use crate::harness::accept;
 use crate::network::{Network, apply};
-use crate::sockets::{CLIENT, SERVER, address, connect, listen, receives_no_client, talk};
+use crate::sockets::{CLIENT, SERVER, address, connect, exchange, is_idle_listener, listen};
 
-const KEPT: u32 = 0xe106_0000;
+const RELAY_MARK: u32 = 0xe106_0000;
 const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 
 #[test]
@@ -14,9 +14,9 @@ fn without_a_listener_packets_are_forwarded_and_counted() {
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let origin = listen(&network.server, address(server, 80), None);
         let mut client = connect(&network.client, address(client, 4000), address(server, 80), None).unwrap();
-        talk(&mut client, &mut accept(&origin));
+        exchange(&mut client, &mut accept(&origin));
     }
-    let counted = |name| network.middle.counted(name);
+    let counted = |name| network.middle.counter(name);
     assert_eq!((counted("caught_0"), counted("unanswered_0"), counted("asymmetric")), (2, 2, 0));
 }
 
@@ -26,16 +26,16 @@ fn connections_older_than_the_rules_continue() {
     let origin = listen(&network.server, address(SERVER[0], 80), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
     let mut server = accept(&origin);
-    let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let _relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     apply(&network.middle, &[TPROXY]);
-    talk(&mut client, &mut server);
-    talk(&mut server, &mut client);
+    exchange(&mut client, &mut server);
+    exchange(&mut server, &mut client);
 }
 
 #[test]
 fn denied_targets_and_unlisted_clients_bypass_the_relay() {
     let Some(network) = Network::new() else { return };
-    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     for (key, caught) in [
         ("clients=10.1.0.3", false),
         ("clients=10.1.0.0/24", true),
@@ -47,9 +47,9 @@ fn denied_targets_and_unlisted_clients_bypass_the_relay() {
         apply(&network.middle, &[&format!("{TPROXY}&{key}")]);
         let origin = listen(&network.server, address(SERVER[0], 80), None);
         let mut client = connect(&network.client, address(CLIENT[0], 0), address(SERVER[0], 80), None).unwrap();
-        talk(&mut client, &mut accept(if caught { &relay } else { &origin }));
-        assert!(receives_no_client(if caught { &origin } else { &relay }), "{key}");
-        assert_eq!(network.middle.counted("caught_0"), u64::from(caught), "{key}");
+        exchange(&mut client, &mut accept(if caught { &relay } else { &origin }));
+        assert!(is_idle_listener(if caught { &origin } else { &relay }), "{key}");
+        assert_eq!(network.middle.counter("caught_0"), u64::from(caught), "{key}");
     }
 }
 
@@ -57,11 +57,11 @@ fn denied_targets_and_unlisted_clients_bypass_the_relay() {
 fn connections_to_the_host_itself_bypass_the_relay() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let _relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     let own = listen(&network.middle, address("10.2.0.1", 22), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address("10.2.0.1", 22), None).unwrap();
-    talk(&mut client, &mut accept(&own));
-    assert_eq!(network.middle.counted("caught_0"), 0);
+    exchange(&mut client, &mut accept(&own));
+    assert_eq!(network.middle.counter("caught_0"), 0);
 }
 
 /// The client's packets use another route: only the answers pass through this host.
@@ -72,8 +72,8 @@ fn asymmetric_answers_are_counted() {
     apply(&network.middle, &[TPROXY]);
     let origin = listen(&network.server, address(SERVER[0], 80), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
-    talk(&mut client, &mut accept(&origin));
-    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("asymmetric")), (0, 1));
+    exchange(&mut client, &mut accept(&origin));
+    assert_eq!((network.middle.counter("caught_0"), network.middle.counter("asymmetric")), (0, 1));
 }
 
 /// Each ekiden instance on a host uses its own marks.
@@ -87,19 +87,19 @@ fn two_instances_do_not_interfere() {
              interfaces = [\"lan0\"]\nallow = [\"{target}\"]\n"
         );
         let file = folder.write("ekiden.toml", text);
-        network.middle.succeeds(&["rules", "apply", "-c", file.to_str().unwrap()]);
+        network.middle.run_ekiden(&["rules", "apply", "-c", file.to_str().unwrap()]);
     };
     // The lower instance takes precedence, and intercepts its own targets.
     for (instance, port, target) in [(1, 7001, "*:80"), (2, 7002, "*"), (1, 7001, "*:80"), (2, 7002, "*")] {
         config(instance, port, target);
     }
-    let first = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let first = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     let second = listen(&network.middle, address("::", 7002), Some(0xe202_0000));
     for (relay, port) in [(&first, 80), (&second, 81)] {
         let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], port), None).unwrap();
-        talk(&mut client, &mut accept(relay));
+        exchange(&mut client, &mut accept(relay));
     }
-    network.middle.succeeds(&["rules", "remove"]);
+    network.middle.run_ekiden(&["rules", "remove"]);
     let mut client = connect(&network.client, address(CLIENT[0], 4001), address(SERVER[0], 81), None).unwrap();
-    talk(&mut client, &mut accept(&second));
+    exchange(&mut client, &mut accept(&second));
 }

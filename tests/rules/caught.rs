@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 
 use super::harness::{accept, eventually};
 use super::network::{Network, apply};
-use super::sockets::{CLIENT, SERVER, address, connect, listen, send_bulk, talk};
+use super::sockets::{CLIENT, SERVER, address, connect, exchange, listen, send_bulk};
 
 /// The mark of the relay's own packets.
-const KEPT: u32 = 0xe106_0000;
+const RELAY_MARK: u32 = 0xe106_0000;
 
 const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 
@@ -20,7 +20,7 @@ fn intercepted_connection_keeps_the_client_address() {
     network
         .middle
         .nft("table inet other { chain other { type filter hook forward priority 0; ct state new counter; }; }");
-    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
@@ -29,15 +29,15 @@ fn intercepted_connection_keeps_the_client_address() {
         let canonical = |address: std::net::SocketAddr| (address.ip().to_canonical(), address.port());
         assert_eq!(canonical(down.local_addr().unwrap()), canonical(to));
         assert_eq!(canonical(down.peer_addr().unwrap()), canonical(from));
-        let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
+        let mut up = connect(&network.middle, from, to, Some(RELAY_MARK)).unwrap();
         let mut up_server = accept(&origin);
         assert_eq!(up_server.peer_addr().unwrap(), from);
-        talk(&mut down_client, &mut down);
-        talk(&mut up, &mut up_server);
+        exchange(&mut down_client, &mut down);
+        exchange(&mut up, &mut up_server);
     }
     let tracked = network.middle.inside(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap());
     assert!(!tracked.contains("tcp"), "{tracked}");
-    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (2, 0));
+    assert_eq!((network.middle.counter("caught_0"), network.middle.counter("unanswered_0")), (2, 0));
 }
 
 /// A router behind this host sends "packet too big" to the source address of the packets, which is the client's.
@@ -50,10 +50,10 @@ fn icmp_errors_reach_transparent_sockets() {
         let origin = listen(&network.server, to, None);
         // The server accepts larger packets than the link before it.
         network.server.ip("link set eth0 mtu 1500");
-        let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
+        let mut up = connect(&network.middle, from, to, Some(RELAY_MARK)).unwrap();
         let mut up_server = accept(&origin);
         send_bulk(&mut up, &mut up_server);
-        talk(&mut up, &mut up_server);
+        exchange(&mut up, &mut up_server);
     }
 }
 
@@ -66,20 +66,20 @@ fn packets_to_the_listener_port_of_other_hosts_are_forwarded() {
     let mut client = connect(&network.client, from, to, None).unwrap();
     let mut server = accept(&origin);
     apply(&network.middle, &[TPROXY]);
-    let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
-    talk(&mut client, &mut server);
+    let _relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
+    exchange(&mut client, &mut server);
 }
 
 #[test]
 fn target_with_the_listener_port_is_intercepted() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let mut client = connect(&network.client, address(client, 4000), address(server, 7001), None).unwrap();
         let mut down = accept(&relay);
-        talk(&mut client, &mut down);
-        talk(&mut down, &mut client);
+        exchange(&mut client, &mut down);
+        exchange(&mut down, &mut client);
     }
 }
 
@@ -88,7 +88,7 @@ fn target_with_the_listener_port_is_intercepted() {
 fn reused_client_port_opens_a_new_connection() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
-    let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(KEPT));
+    let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(RELAY_MARK));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
         // The port is free as soon as the client's kernel has seen the end of the connection before.
@@ -97,13 +97,13 @@ fn reused_client_port_opens_a_new_connection() {
             connected => Some(connected.unwrap()),
         });
         let mut down = accept(&relay);
-        talk(&mut client, &mut down);
+        exchange(&mut client, &mut down);
         // The end that closes first enters TIME_WAIT.
         down.shutdown(std::net::Shutdown::Both).unwrap();
         assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap(), 0);
         drop(client);
         drop(down);
-        assert_eq!(network.middle.counted("caught_0"), turn);
+        assert_eq!(network.middle.counter("caught_0"), turn);
     }
     assert!(network.middle.run("ss", "-tan state time-wait").contains(":4000"));
 }
@@ -116,13 +116,13 @@ fn marks_do_not_break_reverse_path_checks() {
     for setting in ["conf/all/src_valid_mark", "conf/all/rp_filter", "fwmark_reflect"] {
         network.middle.set(&format!("ipv4/{setting}"), "1");
     }
-    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
+    let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     let origin = listen(&network.server, to, None);
     let mut client = connect(&network.client, from, to, None).unwrap();
-    talk(&mut client, &mut accept(&relay));
-    let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
-    talk(&mut up, &mut accept(&origin));
+    exchange(&mut client, &mut accept(&relay));
+    let mut up = connect(&network.middle, from, to, Some(RELAY_MARK)).unwrap();
+    exchange(&mut up, &mut accept(&origin));
     // A socket that closes with unread bytes sends RST, and a reply carries the mark of its packet.
     let mut again = connect(&network.client, address(CLIENT[0], 4001), to, None).unwrap();
     let down = accept(&relay);
@@ -141,15 +141,15 @@ fn local_programs_are_redirected_and_clients_pass_without_a_daemon() {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
         let mut client = connect(&network.client, from, to, None).unwrap();
-        talk(&mut client, &mut accept(&origin));
+        exchange(&mut client, &mut accept(&origin));
     }
-    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (2, 2));
+    assert_eq!((network.middle.counter("caught_0"), network.middle.counter("unanswered_0")), (2, 2));
     for (own, server) in ["10.2.0.1", "fd02::1"].into_iter().zip(SERVER) {
         let mut program = connect(&network.middle, address(own, 4001), address(server, 80), None).unwrap();
         let mut down = accept(&relay);
-        talk(&mut program, &mut down);
+        exchange(&mut program, &mut down);
     }
-    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (4, 2));
+    assert_eq!((network.middle.counter("caught_0"), network.middle.counter("unanswered_0")), (4, 2));
 }
 
 /// Packets of the relay's own sockets are not intercepted again.
@@ -158,9 +158,10 @@ fn packets_of_the_relay_are_not_redirected() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["redirect://0.0.0.0:7002?interfaces=lo"]);
     let origin = listen(&network.server, address(SERVER[0], 80), None);
-    let mut own = connect(&network.middle, address("10.2.0.1", 4001), address(SERVER[0], 80), Some(KEPT)).unwrap();
-    talk(&mut own, &mut accept(&origin));
-    assert_eq!(network.middle.counted("caught_0"), 0);
+    let mut own =
+        connect(&network.middle, address("10.2.0.1", 4001), address(SERVER[0], 80), Some(RELAY_MARK)).unwrap();
+    exchange(&mut own, &mut accept(&origin));
+    assert_eq!(network.middle.counter("caught_0"), 0);
 }
 
 /// Gives every first packet this verdict of the gate.
@@ -186,14 +187,14 @@ fn gate_verdicts_reach_the_client() {
         // The errors of Linux for "address unreachable" in IPv6 and "host unreachable" in IPv4.
         assert_eq!(try_connect().unwrap_err().kind(), ErrorKind::HostUnreachable);
         gate(&network, "0xe1030000");
-        talk(&mut try_connect().unwrap(), &mut accept(&origin));
+        exchange(&mut try_connect().unwrap(), &mut accept(&origin));
     }
-    let counted = ["refused", "passed", "unanswered_0", "asymmetric"].map(|name| network.middle.counted(name));
+    let counted = ["refused", "passed", "unanswered_0", "asymmetric"].map(|name| network.middle.counter(name));
     assert_eq!(counted, [2, 2, 0, 0]);
     // If an ICMP error arrives during connect(2), the kernel only records the error, and sends the packet again.
-    let unreachable = network.middle.counted("unreachable");
+    let unreachable = network.middle.counter("unreachable");
     assert!(unreachable >= 2);
-    assert_eq!(network.middle.counted("caught_0"), 4 + unreachable);
+    assert_eq!(network.middle.counter("caught_0"), 4 + unreachable);
 }
 
 /// The lower half of a mark belongs to other programs.
@@ -208,7 +209,7 @@ fn lower_mark_bits_are_preserved() {
     );
     let origin = listen(&network.server, address(SERVER[0], 80), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
-    talk(&mut client, &mut accept(&origin));
+    exchange(&mut client, &mut accept(&origin));
     let seen = network.middle.run("nft", "list counter inet other seen");
     assert!(seen.contains("packets 1 "), "{seen}");
 }

@@ -3,12 +3,12 @@
 use std::os::unix::process::ExitStatusExt as _;
 
 use super::harness::{Folder, SIGPIPE, broken_pipe, ekiden};
-use super::network::{Host, Said, apply, everything, ours, said};
+use super::network::{CommandOutput, Host, all_rules, apply, decode_output, ekiden_rules};
 
 const BOTH: [&str; 4] =
     ["-L", "tproxy://[::]:7001?interfaces=lan0", "-L", "redirect://0.0.0.0:7002?interfaces=lan1&interfaces=lo"];
 
-fn rules(host: &Host, action: &str) -> Said {
+fn rules(host: &Host, action: &str) -> CommandOutput {
     host.ekiden(&[&["rules", action][..], &BOTH].concat())
 }
 
@@ -18,7 +18,7 @@ fn apply_installs_all_rules_and_remove_deletes_them() {
     let applied = rules(&host, "apply");
     assert_eq!((applied.code, applied.err.as_str()), (Some(0), ""));
     assert!(applied.out.starts_with("rules of instance 1 are in the kernel"), "{}", applied.out);
-    let there = everything(&host);
+    let there = all_rules(&host);
     for part in [
         "table inet ekiden {",
         "by ekiden rules",
@@ -32,23 +32,23 @@ fn apply_installs_all_rules_and_remove_deletes_them() {
     let queued = there.contains("queue flags bypass to 57360") || there.matches("--queue-num 57360").count() == 2;
     assert!(queued, "{there}");
 
-    let once = ours(&host);
+    let once = ekiden_rules(&host);
     let again = rules(&host, "apply");
     assert_eq!(again.code, Some(0), "{}", again.err);
-    assert_eq!(ours(&host), once);
+    assert_eq!(ekiden_rules(&host), once);
 
-    let removed = host.succeeds(&["rules", "remove"]);
+    let removed = host.run_ekiden(&["rules", "remove"]);
     assert_eq!(removed, "removed: the rules of instance 1\n");
-    assert_eq!(ours(&host), Vec::<String>::new());
-    assert_eq!(host.succeeds(&["rules", "remove"]), "nothing was there of instance 1\n");
+    assert_eq!(ekiden_rules(&host), Vec::<String>::new());
+    assert_eq!(host.run_ekiden(&["rules", "remove"]), "nothing was there of instance 1\n");
 }
 
 #[test]
 fn apply_removes_rules_of_an_older_configuration() {
     let Some(host) = Host::new() else { return };
-    host.succeeds(&[&["rules", "apply"][..], &BOTH].concat());
-    host.succeeds(&["rules", "apply", "-L", "socks://127.0.0.1:1080?keep_client_address=true"]);
-    let there = everything(&host);
+    host.run_ekiden(&[&["rules", "apply"][..], &BOTH].concat());
+    host.run_ekiden(&["rules", "apply", "-L", "socks://127.0.0.1:1080?keep_client_address=true"]);
+    let there = all_rules(&host);
     assert!(there.contains("socket transparent 1") && !there.contains("tproxy"), "{there}");
     assert!(!there.contains("EKIDEN") && !host.ip("-6 rule").contains("57345"), "{there}");
     assert!(host.ip("rule").contains("57345"));
@@ -61,11 +61,11 @@ fn partial_rules_are_replaced_and_removed() {
         rules(&host, "apply");
         assert_eq!(host.shell(damage).code, Some(0), "{damage}");
         assert_eq!(rules(&host, "apply").code, Some(0), "{damage}");
-        assert!(everything(&host).contains("table inet ekiden {") && host.ip("rule").contains("57345"), "{damage}");
+        assert!(all_rules(&host).contains("table inet ekiden {") && host.ip("rule").contains("57345"), "{damage}");
         assert!(host.ip("-6 route show table 57345").contains("local default"), "{damage}");
         assert_eq!(host.shell(damage).code, Some(0), "{damage}");
-        assert_eq!(host.succeeds(&["rules", "remove"]), "removed: the rules of instance 1\n", "{damage}");
-        assert_eq!(ours(&host), Vec::<String>::new(), "{damage}");
+        assert_eq!(host.run_ekiden(&["rules", "remove"]), "removed: the rules of instance 1\n", "{damage}");
+        assert_eq!(ekiden_rules(&host), Vec::<String>::new(), "{damage}");
     }
 }
 
@@ -73,17 +73,17 @@ fn partial_rules_are_replaced_and_removed() {
 #[test]
 fn printed_script_has_the_effect_of_apply() {
     let Some(host) = Host::new() else { return };
-    let printed = host.succeeds(&[&["rules", "print"][..], &BOTH].concat());
-    assert_eq!(ours(&host), Vec::<String>::new(), "rules print has changed the kernel");
+    let printed = host.run_ekiden(&[&["rules", "print"][..], &BOTH].concat());
+    assert_eq!(ekiden_rules(&host), Vec::<String>::new(), "rules print has changed the kernel");
     let (_, table) = printed.split_once("nft -f - <<'END'\n").unwrap();
     let table = table.strip_suffix("END\n").unwrap();
     assert_eq!(host.shell(&format!("nft -c -f - <<'END'\n{table}END\n")).code, Some(0), "{table}");
     let done = host.shell(&printed);
     assert_eq!(done.code, Some(0), "{printed}{}", done.err);
-    let by_script = ours(&host);
-    host.succeeds(&["rules", "remove"]);
+    let by_script = ekiden_rules(&host);
+    host.run_ekiden(&["rules", "remove"]);
     rules(&host, "apply");
-    assert_eq!(by_script, ours(&host));
+    assert_eq!(by_script, ekiden_rules(&host));
 }
 
 #[test]
@@ -97,13 +97,13 @@ fn rules_of_other_instances_are_unchanged() {
         );
         folder.write(&format!("{instance}.toml"), text).display().to_string()
     };
-    host.succeeds(&["rules", "apply", "-c", &file(1)]);
-    let first = ours(&host);
-    host.succeeds(&["rules", "apply", "-c", &file(15)]);
-    assert!(everything(&host).contains("table inet ekiden-15 {"));
-    assert_eq!(host.succeeds(&["rules", "remove", "-c", &file(15)]), "removed: the rules of instance 15\n");
-    assert_eq!(ours(&host), first);
-    assert_eq!(host.succeeds(&["rules", "remove", "--instance", "2"]), "nothing was there of instance 2\n");
+    host.run_ekiden(&["rules", "apply", "-c", &file(1)]);
+    let first = ekiden_rules(&host);
+    host.run_ekiden(&["rules", "apply", "-c", &file(15)]);
+    assert!(all_rules(&host).contains("table inet ekiden-15 {"));
+    assert_eq!(host.run_ekiden(&["rules", "remove", "-c", &file(15)]), "removed: the rules of instance 15\n");
+    assert_eq!(ekiden_rules(&host), first);
+    assert_eq!(host.run_ekiden(&["rules", "remove", "--instance", "2"]), "nothing was there of instance 2\n");
 }
 
 /// The comment of the rules names a running process: this test.
@@ -120,7 +120,7 @@ fn apply_refuses_to_replace_rules_of_a_running_daemon() {
     assert_eq!((refused.code, refused.err), (Some(1), expected));
     assert!(!host.ip("rule").contains("57345"));
     // An operator must always be able to remove the rules.
-    assert_eq!(host.succeeds(&["rules", "remove"]), "removed: the rules of instance 1\n");
+    assert_eq!(host.run_ekiden(&["rules", "remove"]), "removed: the rules of instance 1\n");
 }
 
 #[test]
@@ -130,10 +130,11 @@ fn missing_capability_is_reported_with_a_remedy() {
         let binary = ekiden().get_program().to_owned();
         let mut command = host.command("setpriv");
         command.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]).arg(binary).args(["rules", action]);
-        let said = said(&mut command.args(if action == "apply" { &BOTH[..] } else { &[] }).output().unwrap());
-        assert_eq!(said.code, Some(1), "{}", said.out);
+        let output =
+            decode_output(&mut command.args(if action == "apply" { &BOTH[..] } else { &[] }).output().unwrap());
+        assert_eq!(output.code, Some(1), "{}", output.out);
         let remedy = "needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit\n";
-        assert!(said.err.starts_with("ekiden: nft: ") && said.err.ends_with(remedy), "{}", said.err);
+        assert!(output.err.starts_with("ekiden: nft: ") && output.err.ends_with(remedy), "{}", output.err);
     }
 }
 
@@ -144,8 +145,11 @@ fn missing_program_is_reported_with_its_package() {
     let script = "mount -t tmpfs none /usr/sbin && mount -t tmpfs none /sbin; exec \"$@\"";
     let mut unshared = host.command("unshare");
     unshared.args(["--mount", "sh", "-c", script, "sh"]).arg(ekiden().get_program()).args(["rules", "apply"]);
-    let said = said(&mut unshared.args(BOTH).output().unwrap());
-    assert_eq!((said.code, said.err.as_str()), (Some(1), "ekiden: nft is not installed: apt-get install nftables\n"));
+    let output = decode_output(&mut unshared.args(BOTH).output().unwrap());
+    assert_eq!(
+        (output.code, output.err.as_str()),
+        (Some(1), "ekiden: nft is not installed: apt-get install nftables\n")
+    );
 }
 
 /// nft(8) reads the names of protocols from /etc/protocols, which minimal containers lack: a rule with the name of a protocol
@@ -158,16 +162,16 @@ fn rules_are_applied_and_removed_without_etc_protocols() {
             "[ ! -e /etc/protocols ] || mount --bind /dev/null /etc/protocols; ! getent protocols tcp; exec \"$@\"";
         let mut unshared = host.command("unshare");
         unshared.args(["--mount", "sh", "-euc", script, "sh"]).arg(ekiden().get_program()).args(["rules", action]);
-        said(&mut unshared.args(if action == "apply" { &BOTH[..] } else { &[] }).output().expect("unshare"))
+        decode_output(&mut unshared.args(if action == "apply" { &BOTH[..] } else { &[] }).output().expect("unshare"))
     };
     let applied = without_protocols("apply");
     assert_eq!((applied.code, applied.err.as_str()), (Some(0), ""));
-    let there = ours(&host);
+    let there = ekiden_rules(&host);
     assert!(there.iter().any(|line| line.contains("tproxy to :7001")), "{there:#?}");
     assert_eq!(rules(&host, "apply").code, Some(0));
-    assert_eq!(ours(&host), there, "the rules depend on /etc/protocols");
+    assert_eq!(ekiden_rules(&host), there, "the rules depend on /etc/protocols");
     assert_eq!(without_protocols("remove").out, "removed: the rules of instance 1\n");
-    assert_eq!(ours(&host), Vec::<String>::new());
+    assert_eq!(ekiden_rules(&host), Vec::<String>::new());
 }
 
 #[test]
@@ -179,24 +183,26 @@ fn invalid_configuration_is_reported_and_changes_nothing() {
     let none = host.ekiden(&["rules", "apply", "-L", "auto://127.0.0.1:1080"]);
     assert_eq!(none.code, Some(0));
     assert!(none.err.contains("no rules"), "{}", none.err);
-    assert_eq!(ours(&host), Vec::<String>::new());
+    assert_eq!(ekiden_rules(&host), Vec::<String>::new());
 }
 
 const OLD: &str = "tproxy://[::]:7001?interfaces=lan0";
 const NEW: &str = "tproxy://[::]:7003?interfaces=lan0";
 
 /// Applies the rules of [`NEW`] with `script` in place of `program`. In the script, `$real` is the real program.
-fn apply_with(host: &Host, program: &str, script: &str) -> Said {
+fn apply_with(host: &Host, program: &str, script: &str) -> CommandOutput {
     apply_listener_with(host, program, script, NEW)
 }
 
-fn apply_listener_with(host: &Host, program: &str, script: &str, listener: &str) -> Said {
+fn apply_listener_with(host: &Host, program: &str, script: &str, listener: &str) -> CommandOutput {
     let folder = Folder::new();
     let text = format!("#!/bin/sh\nreal=$(PATH=/usr/sbin:/sbin:/usr/bin:/bin command -v {program})\n{script}\n");
     folder.program(program, &text);
     let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap());
-    let mut command = host.start(ekiden());
-    said(&mut command.env("PATH", path).args(["rules", "apply", "-L", listener]).output().expect("ekiden runs"))
+    let mut command = host.in_namespace(ekiden());
+    decode_output(
+        &mut command.env("PATH", path).args(["rules", "apply", "-L", listener]).output().expect("ekiden runs"),
+    )
 }
 
 const IP_FAILS: &str = "case \"$*\" in *-6*-batch*) echo 'RTNETLINK answers: No buffer space' >&2; exit 2;; esac\n\
@@ -213,7 +219,7 @@ fn failed_apply_is_rolled_back() {
     ] {
         let failed = apply_with(&host, program, script);
         assert_eq!((failed.code, failed.err.as_str()), (Some(1), message));
-        assert_eq!(ours(&host), Vec::<String>::new(), "{program}");
+        assert_eq!(ekiden_rules(&host), Vec::<String>::new(), "{program}");
     }
 }
 
@@ -232,9 +238,10 @@ fn error_of_a_program_that_exits_early_is_reported() {
 fn closed_stdout_ends_a_command_after_the_rules_change() {
     let Some(host) = Host::new() else { return };
     for (action, is_there) in [("apply", true), ("remove", false)] {
-        let output = host.start(ekiden()).args(["rules", action]).args(BOTH).stdout(broken_pipe()).output().unwrap();
+        let output =
+            host.in_namespace(ekiden()).args(["rules", action]).args(BOTH).stdout(broken_pipe()).output().unwrap();
         assert_eq!((output.status.signal(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(SIGPIPE), ""));
-        assert_eq!(!ours(&host).is_empty(), is_there, "{action}");
+        assert_eq!(!ekiden_rules(&host).is_empty(), is_there, "{action}");
     }
 }
 
@@ -242,10 +249,10 @@ fn closed_stdout_ends_a_command_after_the_rules_change() {
 fn failed_apply_keeps_the_earlier_rules() {
     let Some(host) = Host::new() else { return };
     apply(&host, &[OLD]);
-    let before = ours(&host);
+    let before = ekiden_rules(&host);
     for (program, script) in [("ip", IP_FAILS), ("nft", NFT_FAILS)] {
         assert_eq!(apply_with(&host, program, script).code, Some(1));
-        assert_eq!(ours(&host), before, "{program}");
+        assert_eq!(ekiden_rules(&host), before, "{program}");
     }
 }
 
@@ -276,5 +283,5 @@ fn missing_kernel_feature_is_named() {
     assert_eq!(failed.code, Some(1));
     let remedy = "this kernel lacks it: modprobe nft_tproxy, or a kernel with CONFIG_NFT_TPROXY\n";
     assert!(failed.err.ends_with(remedy), "{}", failed.err);
-    assert_eq!(ours(&host), Vec::<String>::new());
+    assert_eq!(ekiden_rules(&host), Vec::<String>::new());
 }

@@ -13,7 +13,7 @@ use super::harness::{ekiden, eventually, skipped};
 pub struct Host(Arc<OwnedFd>);
 
 /// The output of a program.
-pub struct Said {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
@@ -39,11 +39,11 @@ impl Host {
 
     /// Prepares a program.
     pub fn command(&self, program: &str) -> Command {
-        self.start(Command::new(program))
+        self.in_namespace(Command::new(program))
     }
 
-    /// Makes a command start in this host.
-    pub fn start(&self, mut command: Command) -> Command {
+    /// Makes a command start in the namespace of this host.
+    pub fn in_namespace(&self, mut command: Command) -> Command {
         netns::start_in_network_namespace(&mut command, Arc::clone(&self.0));
         command
     }
@@ -55,31 +55,31 @@ impl Host {
 
     /// Runs a program, which has to succeed; returns its output.
     pub fn run(&self, program: &str, arguments: &str) -> String {
-        let said = said(&mut self.command(program).args(arguments.split(' ')).output().expect(program));
-        assert_eq!(said.code, Some(0), "{program} {arguments}: {}", said.err);
-        said.out
+        let output = decode_output(&mut self.command(program).args(arguments.split(' ')).output().expect(program));
+        assert_eq!(output.code, Some(0), "{program} {arguments}: {}", output.err);
+        output.out
     }
 
     /// Gives nft a text, which nft has to accept.
     pub fn nft(&self, text: &str) {
-        let said = self.shell(&format!("nft -f - <<'END'\n{text}\nEND\n"));
-        assert_eq!(said.code, Some(0), "{text}: {}", said.err);
+        let output = self.shell(&format!("nft -f - <<'END'\n{text}\nEND\n"));
+        assert_eq!(output.code, Some(0), "{text}: {}", output.err);
     }
 
-    pub fn shell(&self, script: &str) -> Said {
-        said(&mut self.command("sh").args(["-c", script]).output().expect("sh"))
+    pub fn shell(&self, script: &str) -> CommandOutput {
+        decode_output(&mut self.command("sh").args(["-c", script]).output().expect("sh"))
     }
 
     /// Runs `ekiden ARGUMENTS`.
-    pub fn ekiden(&self, arguments: &[&str]) -> Said {
-        said(&mut self.start(ekiden()).args(arguments).output().expect("ekiden runs"))
+    pub fn ekiden(&self, arguments: &[&str]) -> CommandOutput {
+        decode_output(&mut self.in_namespace(ekiden()).args(arguments).output().expect("ekiden runs"))
     }
 
     /// Runs `ekiden ARGUMENTS`, which has to succeed; returns its output.
-    pub fn succeeds(&self, arguments: &[&str]) -> String {
-        let said = self.ekiden(arguments);
-        assert_eq!(said.code, Some(0), "{arguments:?}: {}{}", said.out, said.err);
-        said.out
+    pub fn run_ekiden(&self, arguments: &[&str]) -> String {
+        let output = self.ekiden(arguments);
+        assert_eq!(output.code, Some(0), "{arguments:?}: {}{}", output.out, output.err);
+        output.out
     }
 
     /// Runs a closure in this host, in a separate thread.
@@ -92,7 +92,7 @@ impl Host {
     }
 
     /// The packets counted by one of the named counters of ekiden's table.
-    pub fn counted(&self, counter: &str) -> u64 {
+    pub fn counter(&self, counter: &str) -> u64 {
         let text = self.run("nft", &format!("list counter inet ekiden {counter}"));
         let line = text.lines().find_map(|line| line.trim().strip_prefix("packets ")).expect("a counter");
         line.split(' ').next().unwrap().parse().unwrap()
@@ -135,9 +135,9 @@ impl Host {
     }
 }
 
-pub fn said(output: &mut Output) -> Said {
+pub fn decode_output(output: &mut Output) -> CommandOutput {
     let text = |bytes: &mut Vec<u8>| String::from_utf8(std::mem::take(bytes)).expect("text");
-    Said { code: output.status.code(), out: text(&mut output.stdout), err: text(&mut output.stderr) }
+    CommandOutput { code: output.status.code(), out: text(&mut output.stdout), err: text(&mut output.stderr) }
 }
 
 /// client (10.1.0.2, fd01::2) - lan0 box wan0 - (10.2.0.2) router (10.3.0.1) - server (10.3.0.2, fd03::2). The last link
@@ -198,11 +198,11 @@ impl Network {
 /// Applies the rules for these listeners.
 pub fn apply(host: &Host, urls: &[&str]) {
     let arguments = ["rules", "apply"].into_iter().chain(urls.iter().flat_map(|url| ["-L", url]));
-    host.succeeds(&arguments.collect::<Vec<_>>());
+    host.run_ekiden(&arguments.collect::<Vec<_>>());
 }
 
 /// All rules and routes of a host, including those of ekiden.
-pub fn everything(host: &Host) -> String {
+pub fn all_rules(host: &Host) -> String {
     let script = "nft list ruleset; iptables-save -t raw; ip6tables-save -t raw; ip rule; ip -6 rule; \
         ip route show table all; ip -6 route show table all";
     host.shell(script).out
@@ -210,10 +210,10 @@ pub fn everything(host: &Host) -> String {
 
 /// Rules that may be ekiden's, in alphabetical order, without the empty chain that iptables leaves in its table, and
 /// without counters and handles.
-pub fn ours(host: &Host) -> Vec<String> {
-    let lines = everything(host);
+pub fn ekiden_rules(host: &Host) -> Vec<String> {
+    let lines = all_rules(host);
     let names = ["ekiden", "EKIDEN", "0xe", "5734", "5735"];
-    let mut ours: Vec<_> = lines.lines().filter(|line| names.iter().any(|name| line.contains(name))).collect();
-    ours.sort_unstable();
-    ours.into_iter().map(str::to_owned).collect()
+    let mut rules: Vec<_> = lines.lines().filter(|line| names.iter().any(|name| line.contains(name))).collect();
+    rules.sort_unstable();
+    rules.into_iter().map(str::to_owned).collect()
 }

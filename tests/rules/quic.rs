@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 
 use super::harness::PATIENCE;
-use super::network::{Host, Network, apply, ours};
+use super::network::{Host, Network, apply, ekiden_rules};
 use super::sockets::{CLIENT, SERVER, address};
 
 /// A socket of a client, connected to UDP port `port` of a server.
@@ -70,8 +70,8 @@ fn datagrams_are_refused_at_once_and_counted() {
     }
     let report = doctor(&network.middle);
     assert!(report.starts_with("ok    QUIC of instance 1") && report.contains(": 2 refused by door"), "{report}");
-    network.middle.succeeds(&["rules", "remove"]);
-    assert_eq!(ours(&network.middle), Vec::<String>::new());
+    network.middle.run_ekiden(&["rules", "remove"]);
+    assert_eq!(ekiden_rules(&network.middle), Vec::<String>::new());
     assert_passes(&dial(&network.client, CLIENT[0], SERVER[0], 443), &server(&network, SERVER[0], 443));
 }
 
@@ -82,7 +82,7 @@ fn datagrams_of_other_clients_and_to_denied_targets_pass() {
         let Some(network) = Network::new() else { return };
         apply(&network.middle, &[&format!("tproxy://[::]:7001?interfaces=lan0&quic=refuse&{option}")]);
         assert_passes(&dial(&network.client, CLIENT[0], SERVER[0], 443), &server(&network, SERVER[0], 443));
-        assert_eq!(network.middle.counted("quic-refused_0"), 0, "{option}");
+        assert_eq!(network.middle.counter("quic-refused_0"), 0, "{option}");
     }
 }
 
@@ -106,5 +106,5 @@ fn datagrams_of_own_programs_are_refused_by_redirect() {
         assert_refused(&dial(&network.middle, own, ip, 443));
         assert_passes(&dial(&network.client, client, ip, 443), &server);
     }
-    assert_eq!(network.middle.counted("quic-refused_0"), 2);
+    assert_eq!(network.middle.counter("quic-refused_0"), 2);
 }

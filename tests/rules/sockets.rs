@@ -20,7 +20,7 @@ pub fn address(ip: &str, port: u16) -> SocketAddr {
 /// A listening socket. With a mark, the socket is transparent and its packets have this mark.
 pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
     host.inside(|| {
-        let socket = new(at, mark);
+        let socket = new_socket(at, mark);
         socket.set_reuse_address(true).unwrap();
         if at.is_ipv6() {
             socket.set_only_v6(false).unwrap();
@@ -34,7 +34,7 @@ pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
 /// A connection from `from`, transparent with a mark; an error after a timeout.
 pub fn connect(host: &Host, from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> std::io::Result<TcpStream> {
     host.inside(|| {
-        let socket = new(to, mark);
+        let socket = new_socket(to, mark);
         socket.set_reuse_address(true)?;
         socket.bind(&from.into())?;
         socket.connect_timeout(&to.into(), PATIENCE)?;
@@ -45,7 +45,7 @@ pub fn connect(host: &Host, from: SocketAddr, to: SocketAddr, mark: Option<u32>)
     })
 }
 
-fn new(address: SocketAddr, mark: Option<u32>) -> Socket {
+fn new_socket(address: SocketAddr, mark: Option<u32>) -> Socket {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
     if let Some(mark) = mark {
         // The same option serves both families (ip(7), ipv6(7)).
@@ -56,7 +56,7 @@ fn new(address: SocketAddr, mark: Option<u32>) -> Socket {
 }
 
 /// Sends a few bytes and receives the answer.
-pub fn talk(one: &mut TcpStream, other: &mut TcpStream) {
+pub fn exchange(one: &mut TcpStream, other: &mut TcpStream) {
     let mut bytes = [0; 4];
     one.write_all(b"ping").unwrap();
     other.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -67,22 +67,22 @@ pub fn talk(one: &mut TcpStream, other: &mut TcpStream) {
 }
 
 /// Whether no client has connected yet. A later client is not seen, so a test has to check more than this.
-pub fn receives_no_client(listener: &TcpListener) -> bool {
+pub fn is_idle_listener(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
-    let nobody = listener.accept().is_err();
+    let is_idle = listener.accept().is_err();
     listener.set_nonblocking(false).unwrap();
-    nobody
+    is_idle
 }
 
 /// Sends enough bytes to fill the windows between two hosts several times.
 pub fn send_bulk(from: &mut TcpStream, to: &mut TcpStream) {
     const MANY: usize = 1_000_000;
-    let mut heard = vec![0; MANY];
+    let mut received = vec![0; MANY];
     to.set_read_timeout(Some(PATIENCE)).unwrap();
     from.set_write_timeout(Some(PATIENCE + Duration::from_secs(1))).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| from.write_all(&vec![7; MANY]).unwrap());
-        to.read_exact(&mut heard).unwrap();
+        to.read_exact(&mut received).unwrap();
     });
-    assert!(heard.iter().all(|byte| *byte == 7));
+    assert!(received.iter().all(|byte| *byte == 7));
 }

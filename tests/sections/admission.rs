@@ -38,7 +38,7 @@ impl Scene {
         let own = PrivateKey::from_file(&peer.key.private).unwrap();
         let key: PublicKey = site.key.public.parse().unwrap();
         let (_, hello) = NoiseInitiator::begin(&own, &key, Versions::SUPPORTED);
-        Self { relay: start(&file), site, peer, hello, target: parrot() }
+        Self { relay: start(&file), site, peer, hello, target: echo_server() }
     }
 
     fn write(site: &Site, peer: &Site, settings: &str) -> PathBuf {
@@ -61,7 +61,7 @@ impl Scene {
         let target = self.target;
         write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
         assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
-        echoes(&mut client);
+        assert_echo(&mut client);
         client
     }
 
@@ -102,7 +102,7 @@ impl Scene {
 
     /// A relay that is the peer.
     fn home(&self) -> Relay {
-        self.peer.home(&(self.site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO)
+        self.peer.home(&(self.site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO)
     }
 }
 
@@ -114,7 +114,7 @@ fn try_connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((source, 0)).into())?;
     socket.connect(&to.into())?;
-    Ok(patient(socket.into()))
+    Ok(with_timeouts(socket.into()))
 }
 
 fn wait_answered(stream: &mut TcpStream) {
@@ -159,7 +159,7 @@ fn replayed_hellos_take_no_session_places() {
 fn unproven_connection_is_closed_after_ready_age() {
     let scene = Scene::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
     let mut replay = scene.answered_replay_from(LOCAL);
-    assert_eq!(hear_out(&mut replay), (Vec::new(), Ending::Clean));
+    assert_eq!(read_remaining(&mut replay), (Vec::new(), Ending::Clean));
     scene.wait_sections_waiting(0);
 }
 
@@ -171,14 +171,14 @@ fn unproven_connections_are_limited_per_source_address() {
     let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
     let mut replays: Vec<_> = (0..5).map(|_| scene.answered_replay_from(LOCAL)).collect();
     for replay in &mut replays[..3] {
-        assert_eq!(hear_out(replay), (Vec::new(), Ending::Clean));
+        assert_eq!(read_remaining(replay), (Vec::new(), Ending::Clean));
     }
     scene.wait_sections_waiting(3);
     let evicted = "ekiden_sections_evicted_total{listener=\"section\"} 3";
     assert!(scene.relay.ask("/metrics").lines().any(|line| line == evicted));
     // Places of sessions are separate: both are free.
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    echoes(&mut socks5(scene.home().address(), scene.target).unwrap());
+    assert_echo(&mut socks5(scene.home().address(), scene.target).unwrap());
     drop((sessions, elsewhere, replays));
 }
 
@@ -197,7 +197,7 @@ fn unproven_connections_leave_descriptors_for_sessions() {
     elsewhere.set_nonblocking(true).unwrap();
     assert_eq!(elsewhere.peek(&mut [0]).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
     drop(scene.session_from(LOCAL));
-    echoes(&mut socks5(scene.home().address(), scene.target).unwrap());
+    assert_echo(&mut socks5(scene.home().address(), scene.target).unwrap());
     drop(replays);
 }
 
@@ -211,7 +211,7 @@ fn failed_handshakes_release_no_session_place() {
     for _ in 0..3 {
         let mut stranger = connect(scene.site.address);
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        hear_out(&mut stranger);
+        read_remaining(&mut stranger);
         assert_eq!(scene.closed_of("section")["end"], "bad_handshake");
     }
     scene.check_rejected(LOCAL);
@@ -224,7 +224,7 @@ fn claimed_client_address_does_not_count_against_that_client() {
     let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
     let home = scene.home();
     let mut claimed = [(); 2].map(|()| socks5_from(LOCAL, home.address(), scene.target).unwrap());
-    claimed.iter_mut().for_each(echoes);
+    claimed.iter_mut().for_each(assert_echo);
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
     scene.check_rejected(LOCAL);
     drop((claimed, sessions));
@@ -238,19 +238,19 @@ fn peer_sessions_are_limited_per_peer() {
     let mut home = scene.home();
     let client = |last| socks5_from([127, 0, 0, last], home.address(), scene.target);
     let mut sessions = [client(1).unwrap(), client(2).unwrap()];
-    sessions.iter_mut().for_each(echoes);
+    sessions.iter_mut().for_each(assert_echo);
     assert_eq!(client(3).map(drop), Err(1));
     let closed = scene.relay.closed();
     assert_eq!((&closed["end"], &closed["peer"]), (&"client_limit".into(), &"home".into()), "{closed}");
     let [first, second] = sessions;
     drop(first);
     assert_eq!(scene.closed_of("section")["end"], "finished");
-    echoes(&mut socks5_from([127, 0, 0, 4], home.address(), scene.target).unwrap());
+    assert_echo(&mut socks5_from([127, 0, 0, 4], home.address(), scene.target).unwrap());
     drop(second);
     let closed = home.next(|event| event["event"] == "closed" && event["end"] != "finished");
     assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
     home.signal("TERM");
-    assert!(home.rest().iter().all(|event| event["event"] != "relay_unreachable"));
+    assert!(home.remaining_events().iter().all(|event| event["event"] != "relay_unreachable"));
 }
 
 /// Without `peers` a relay can use a new key each time, so its source address counts.
@@ -258,14 +258,14 @@ fn peer_sessions_are_limited_per_peer() {
 fn sessions_of_unknown_relays_are_limited_per_address() {
     let (site, homes) = (Site::new(), [Site::new(), Site::new()]);
     let mut relay = site.relay("[limits]\nsessions_per_client = 2\n", "allow_open = true\n");
-    let target = parrot();
+    let target = echo_server();
     let homes =
-        homes.map(|home| home.home(&(site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO));
+        homes.map(|home| home.home(&(site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO));
     let mut sessions = [
         socks5_from([127, 0, 0, 5], homes[0].address(), target).unwrap(),
         socks5_from([127, 0, 0, 6], homes[1].address(), target).unwrap(),
     ];
-    sessions.iter_mut().for_each(echoes);
+    sessions.iter_mut().for_each(assert_echo);
     assert_eq!(socks5_from([127, 0, 0, 7], homes[1].address(), target).map(drop), Err(1));
     assert_eq!(relay.closed()["end"], "client_limit");
 }
@@ -281,7 +281,7 @@ fn peer_session_waits_for_a_place() {
     let paused = scene.relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
     let (address, target) = (home.address(), scene.target);
-    let waiting = std::thread::spawn(move || socks5(address, target).map(|mut session| echoes(&mut session)));
+    let waiting = std::thread::spawn(move || socks5(address, target).map(|mut session| assert_echo(&mut session)));
     eventually("the session at home", || (home.sessions().len() == 1).then_some(()));
     assert_eq!(scene.relay.sessions().len(), 1);
     drop(session);
@@ -302,7 +302,7 @@ fn peer_session_without_a_place_is_refused_at_the_deadline() {
     assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
     drop(session);
     assert_eq!(scene.closed_of("door")["end"], "finished");
-    echoes(&mut socks5(home.address(), scene.target).unwrap());
+    assert_echo(&mut socks5(home.address(), scene.target).unwrap());
 }
 
 /// A limit that a reload sets counts the sessions that run already, and one that a reload removes leaves no count behind.

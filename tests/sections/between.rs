@@ -12,7 +12,7 @@ use crate::harness::*;
 
 /// The direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     Up,
     Down,
 }
@@ -22,18 +22,18 @@ pub enum Way {
 pub struct Frame {
     /// Number of the connection; the first is 0.
     pub connection: usize,
-    pub way: Way,
+    pub direction: Direction,
     /// 0 for the hello, 1 for the first record, ...
     pub number: usize,
     pub bytes: Vec<u8>,
 }
 
-/// The fate of a frame.
-pub enum Fate {
+/// The action for a frame.
+pub enum FrameAction {
     /// These bytes are sent instead.
-    Said(Vec<u8>),
+    Send(Vec<u8>),
     /// These bytes are sent instead, and FIN after them.
-    Last(Vec<u8>),
+    SendAndClose(Vec<u8>),
     /// Both sides get a reset.
     Reset,
 }
@@ -47,49 +47,53 @@ pub enum Framed {
     Encrypted,
 }
 
-type Touch = Arc<Mutex<dyn FnMut(Frame) -> Fate + Send>>;
+type FrameHandler = Arc<Mutex<dyn FnMut(Frame) -> FrameAction + Send>>;
 
 /// Listens for a relay that dials the relay at `to`. Returns the address to dial instead.
-pub fn between(to: SocketAddr, framed: Framed, touch: impl FnMut(Frame) -> Fate + Send + 'static) -> SocketAddr {
-    let touch: Touch = Arc::new(Mutex::new(touch));
+pub fn start_interceptor(
+    to: SocketAddr,
+    framed: Framed,
+    handler: impl FnMut(Frame) -> FrameAction + Send + 'static,
+) -> SocketAddr {
+    let handler: FrameHandler = Arc::new(Mutex::new(handler));
     let connections = Arc::new(AtomicUsize::new(0));
     serve(move |down| {
         let connection = connections.fetch_add(1, Ordering::Relaxed);
         // If the relay is down, the dialling relay gets a reset.
         let Ok(up) = TcpStream::connect(to) else { return reset(down) };
         let broken = Arc::new(AtomicBool::new(false));
-        let make = |from: &TcpStream, to: &TcpStream, way| Direction {
+        let make = |from: &TcpStream, to: &TcpStream, direction| DirectionForwarder {
             from: from.try_clone().unwrap(),
             to: to.try_clone().unwrap(),
             broken: Arc::clone(&broken),
-            touch: Arc::clone(&touch),
+            handler: Arc::clone(&handler),
             framed,
-            way,
+            direction,
             connection,
         };
-        let (mut upward, mut downward) = (make(&down, &up, Way::Up), make(&up, &down, Way::Down));
+        let (mut upward, mut downward) = (make(&down, &up, Direction::Up), make(&up, &down, Direction::Down));
         drop((up, down));
-        let thread = std::thread::spawn(move || upward.carry());
-        downward.carry();
+        let thread = std::thread::spawn(move || upward.forward());
+        downward.forward();
         let _ = thread.join();
     })
 }
 
 /// One direction of one connection.
-struct Direction {
+struct DirectionForwarder {
     from: TcpStream,
     to: TcpStream,
     broken: Arc<AtomicBool>,
-    touch: Touch,
+    handler: FrameHandler,
     framed: Framed,
-    way: Way,
+    direction: Direction,
     connection: usize,
 }
 
-impl Direction {
-    fn carry(&mut self) {
+impl DirectionForwarder {
+    fn forward(&mut self) {
         for number in 0.. {
-            let Ok(bytes) = self.read(number) else { return self.tear() };
+            let Ok(bytes) = self.read(number) else { return self.reset_both() };
             if self.broken.load(Ordering::Relaxed) {
                 return;
             }
@@ -97,16 +101,16 @@ impl Direction {
                 let _ = self.to.shutdown(Shutdown::Write);
                 return;
             }
-            let frame = Frame { connection: self.connection, way: self.way, number, bytes };
-            let fate = (self.touch.lock().unwrap())(frame);
-            match fate {
-                Fate::Said(bytes) if self.to.write_all(&bytes).is_ok() => {}
-                Fate::Last(bytes) => {
+            let frame = Frame { connection: self.connection, direction: self.direction, number, bytes };
+            let action = (self.handler.lock().unwrap())(frame);
+            match action {
+                FrameAction::Send(bytes) if self.to.write_all(&bytes).is_ok() => {}
+                FrameAction::SendAndClose(bytes) => {
                     let _ = self.to.write_all(&bytes);
                     let _ = self.to.shutdown(Shutdown::Write);
                     return;
                 }
-                Fate::Said(_) | Fate::Reset => return self.tear(),
+                FrameAction::Send(_) | FrameAction::Reset => return self.reset_both(),
             }
         }
     }
@@ -130,7 +134,7 @@ impl Direction {
     }
 
     /// Both sections end in a reset, once both directions have closed their copies.
-    fn tear(&self) {
+    fn reset_both(&self) {
         self.broken.store(true, Ordering::Relaxed);
         for stream in [&self.from, &self.to] {
             let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
@@ -141,6 +145,6 @@ impl Direction {
 }
 
 /// Passes everything on.
-pub fn untouched(frame: Frame) -> Fate {
-    Fate::Said(frame.bytes)
+pub fn forward_unchanged(frame: Frame) -> FrameAction {
+    FrameAction::Send(frame.bytes)
 }

@@ -8,26 +8,26 @@ use super::relays::*;
 use super::streams::*;
 
 /// A home relay with this listener, one relay behind it.
-fn chain_with_listener(entrance: &str, encrypt: bool) -> Chain {
-    Layout { entrance: entrance.to_owned(), encrypt, ..Layout::default() }.start()
+fn chain_with_listener(listener_keys: &str, encrypt: bool) -> Chain {
+    Layout { listener_keys: listener_keys.to_owned(), encrypt, ..Layout::default() }.start()
 }
 
 #[test]
 fn all_client_protocols_cross_a_section() {
     for encrypt in [false, true] {
-        let target = parrot();
+        let target = echo_server();
         let socks = chain_with_listener("kind = \"socks\"\n", encrypt);
-        echoes(&mut socks5(socks.home.address(), target).unwrap());
+        assert_echo(&mut socks5(socks.home.address(), target).unwrap());
 
         let fixed = chain_with_listener(&format!("kind = \"tcp\"\ntarget = \"{target}\"\n"), encrypt);
-        echoes(&mut fixed.home.connect());
+        assert_echo(&mut fixed.home.connect());
 
         for kind in ["http", "auto"] {
             let chain = chain_with_listener(&format!("kind = \"{kind}\"\n"), encrypt);
             let mut client = chain.home.connect();
             write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
             assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
-            echoes(&mut client);
+            assert_echo(&mut client);
             request_pages(&chain);
         }
     }
@@ -50,17 +50,17 @@ fn request_pages(chain: &Chain) {
 
 #[test]
 fn chains_of_one_to_four_relays_carry_both_directions() {
-    for by in [By::Path, By::Forward] {
+    for routing in [Routing::Path, Routing::Forward] {
         for encrypt in [false, true] {
             for relays in 1..=4 {
-                let mut chain = Layout { relays, by, encrypt, ..Layout::default() }.start();
+                let mut chain = Layout { relays, routing, encrypt, ..Layout::default() }.start();
                 let (client, server) = chain.pair();
-                exchange(client, server, 100_000, 300_000);
+                transfer_both_ways(client, server, 100_000, 300_000);
                 for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
                     let closed = session_closed(relay);
                     let bytes = (&closed["bytes_up"], &closed["bytes_down"]);
-                    assert_eq!(bytes, (&100_000.into(), &300_000.into()), "{relays} relays by {by:?}: {closed}");
-                    assert_eq!(closed["end"], "finished", "{relays} relays by {by:?}: {closed}");
+                    assert_eq!(bytes, (&100_000.into(), &300_000.into()), "{relays} relays by {routing:?}: {closed}");
+                    assert_eq!(closed["end"], "finished", "{relays} relays by {routing:?}: {closed}");
                 }
             }
         }
@@ -71,12 +71,12 @@ fn chains_of_one_to_four_relays_carry_both_directions() {
 fn server_first_protocols_work_through_chains() {
     for encrypt in [false, true] {
         for mode in ["strict", "early"] {
-            let entrance = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
-            let chain = Layout { relays: 3, encrypt, entrance, ..Layout::default() }.start();
+            let listener_keys = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
+            let chain = Layout { relays: 3, encrypt, listener_keys, ..Layout::default() }.start();
             let (mut client, mut server) = chain.pair();
             server.write_all(b"220 hello\r\n").unwrap();
             assert_eq!(read_exactly(&mut client, 11), b"220 hello\r\n", "{mode}, encrypt = {encrypt}");
-            talk(&mut client, &mut server);
+            exchange_messages(&mut client, &mut server);
         }
     }
 }
@@ -90,7 +90,7 @@ fn requests_of_all_threads_share_an_encrypted_section() {
     let _far = far.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
     let profile = "[profile.far]\ncongestion = \"reno\"\n";
     let table = far.table("far", "encrypt = true\nprofile = \"far\"\n");
-    let file = home.write_home(&format!("{profile}{table}{}", everything_by("way", &["far".to_owned()])), AUTO);
+    let file = home.write_home(&format!("{profile}{table}{}", route_all_through("way", &["far".to_owned()])), AUTO);
     let text = std::fs::read_to_string(&file).unwrap().replacen("threads = 1", "threads = 4", 1);
     std::fs::write(&file, text).unwrap();
     let mut relay = start(&file);
@@ -136,7 +136,7 @@ fn foreign_proxies_work_before_between_and_after_sections() {
             let (mut client, mut server) = pair(&relay);
             server.write_all(b"hello").unwrap();
             assert_eq!(read_exactly(&mut client, 5), b"hello", "{hops:?}");
-            exchange(client, server, 70_000, 200_000);
+            transfer_both_ways(client, server, 70_000, 200_000);
         }
     }
 }
@@ -145,9 +145,9 @@ fn foreign_proxies_work_before_between_and_after_sections() {
 fn large_transfers_arrive_unchanged_and_are_spliced_if_plain() {
     const SIZE: usize = 20_000_000;
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(2, encrypt);
+        let mut chain = Chain::start_with(2, encrypt);
         let (client, server) = chain.pair();
-        exchange(client, server, SIZE, SIZE);
+        transfer_both_ways(client, server, SIZE, SIZE);
         for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
             let closed = session_closed(relay);
             assert_eq!((&closed["bytes_up"], &closed["bytes_down"]), (&SIZE.into(), &SIZE.into()), "{closed}");
@@ -161,10 +161,10 @@ fn large_transfers_arrive_unchanged_and_are_spliced_if_plain() {
 #[test]
 fn transfers_of_boundary_sizes_arrive_unchanged() {
     for encrypt in [false, true] {
-        let chain = Chain::of_kind(1, encrypt);
+        let chain = Chain::start_with(1, encrypt);
         for size in [0, 1, 16_383, 16_384, 65_518, 65_519, 65_520, 65_535, 65_536, 131_038, 131_039, 300_001] {
             let (client, server) = chain.pair();
-            exchange(client, server, size, size);
+            transfer_both_ways(client, server, size, size);
         }
     }
 }
@@ -175,8 +175,8 @@ fn data_before_confirmation_arrives_once_and_in_order() {
     for encrypt in [false, true] {
         for size in [1, 1_000, 60_000, 200_000] {
             let (listener, address) = server();
-            let entrance = format!("kind = \"tcp\"\ntarget = \"{address}\"\n");
-            let chain = Layout { relays: 2, encrypt, entrance, ..Layout::default() }.start();
+            let listener_keys = format!("kind = \"tcp\"\ntarget = \"{address}\"\n");
+            let chain = Layout { relays: 2, encrypt, listener_keys, ..Layout::default() }.start();
             let mut client = chain.home.connect();
             let writer = send(&client, pattern(size));
             let mut server = accept(&listener);
@@ -192,7 +192,7 @@ fn data_before_confirmation_arrives_once_and_in_order() {
 /// Every relay logs the client of a session, and all relays log the same trace ID.
 #[test]
 fn every_relay_logs_target_client_and_trace() {
-    let mut chain = Chain::of(3);
+    let mut chain = Chain::start(3);
     let (client, server) = chain.pair();
     let (own, target) = (client.local_addr().unwrap().to_string(), server.local_addr().unwrap().to_string());
     drop((client, server));
@@ -215,27 +215,27 @@ fn listeners_and_hops_work_on_the_command_line() {
     let key = home.key.file.to_str().unwrap();
     for hop in [relay.url(), relay.url() + "&encrypt=true&profile=longhaul"] {
         let by_flag = Relay::run(&["--key", key, "-L", "auto://127.0.0.1:0", "-F", &hop], 1);
-        echoes(&mut socks5(by_flag.address(), parrot()).unwrap());
+        assert_echo(&mut socks5(by_flag.address(), echo_server()).unwrap());
         let mut command = ekiden();
         let by_environment =
             Relay::start(command.env("EKIDEN_KEY", key).args(["run", "-L", "auto://127.0.0.1:0", "-F", &hop]), 1);
-        echoes(&mut socks5(by_environment.address(), parrot()).unwrap());
+        assert_echo(&mut socks5(by_environment.address(), echo_server()).unwrap());
         // Without a configured key the home relay is unknown to the relay.
         let without_key = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
-        assert!(socks5(without_key.address(), parrot()).is_err());
+        assert!(socks5(without_key.address(), echo_server()).is_err());
     }
 }
 
 fn early(relays: usize, encrypt: bool) -> Chain {
-    let entrance = "kind = \"auto\"\nconnect = \"early\"\n".to_owned();
-    Layout { relays, encrypt, entrance, ..Layout::default() }.start()
+    let listener_keys = "kind = \"auto\"\nconnect = \"early\"\n".to_owned();
+    Layout { relays, encrypt, listener_keys, ..Layout::default() }.start()
 }
 
 #[test]
 fn early_mode_reports_success_and_turns_failure_into_reset() {
     for (relays, encrypt) in [(1, false), (3, false), (3, true)] {
         let mut chain = early(relays, encrypt);
-        let target = nobody();
+        let target = unused_address();
         let mut client = socks5(chain.home.address(), target).expect("success at once");
         assert!(is_reset(&mut client));
         assert_eq!(chain.home.closed()["end"], "refused");
@@ -252,10 +252,10 @@ fn early_mode_reports_success_and_turns_failure_into_reset() {
 #[test]
 fn early_mode_applies_to_direct_paths() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0?connect=early"]);
-    let mut client = socks5(relay.address(), nobody()).expect("success at once");
+    let mut client = socks5(relay.address(), unused_address()).expect("success at once");
     assert!(is_reset(&mut client));
     assert_eq!(relay.closed()["end"], "refused");
-    echoes(&mut socks5(relay.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(relay.address(), echo_server()).unwrap());
 }
 
 /// The relay has no answer from another relay yet: the only relay behind it is stopped.
@@ -282,7 +282,7 @@ fn early_mode_data_arrives_once_and_in_order() {
         let chain = early(2, encrypt);
         for size in [1, 5_000, 500_000] {
             let (client, server) = chain.pair();
-            exchange(client, server, size, 10);
+            transfer_both_ways(client, server, size, 10);
         }
     }
 }
@@ -293,6 +293,6 @@ fn connect_mode_applies_per_listener() {
     let settings = "[[listener]]\nbind = \"127.0.0.1:0\"\nconnect = \"early\"\n".to_owned();
     let chain = Layout { home: settings, ..Layout::default() }.start();
     let doors = [chain.home.address_of(0), chain.home.address_of(1)];
-    let outcomes = doors.map(|door| socks5(door, nobody()).map(|mut client| is_reset(&mut client)));
+    let outcomes = doors.map(|door| socks5(door, unused_address()).map(|mut client| is_reset(&mut client)));
     assert_eq!(outcomes, [Ok(true), Err(5)]);
 }

@@ -24,19 +24,19 @@ fn sessions_and_pools_survive_a_sleep() {
     for encrypt in [false, true] {
         let (home, far) = (SHORT.to_owned(), SHORT.to_owned());
         let mut chain = Layout { encrypt, home, far, ..Layout::default() }.start();
-        let target = parrot();
+        let target = echo_server();
         let (mut client, mut server) = chain.pair();
-        echoes(&mut socks5(chain.home.address(), target).unwrap());
+        assert_echo(&mut socks5(chain.home.address(), target).unwrap());
         for at in [0, 1] {
             suspend(if at == 0 { &chain.home } else { &chain.relays[0] }, SLEEP);
-            talk(&mut client, &mut server);
+            exchange_messages(&mut client, &mut server);
             for number in 0..5 {
                 let outcome = socks5(chain.home.address(), target);
                 let mut fresh = outcome.unwrap_or_else(|code| panic!("session {number} failed with {code}"));
-                echoes(&mut fresh);
+                assert_echo(&mut fresh);
             }
         }
-        exchange(client, server, 200_000, 200_000);
+        transfer_both_ways(client, server, 200_000, 200_000);
         assert_eq!(chain.home.next(|event| event["bytes_up"] == 200_016)["end"], "finished");
     }
 }
@@ -45,13 +45,13 @@ fn sessions_and_pools_survive_a_sleep() {
 #[test]
 fn a_transfer_survives_a_sleep() {
     for encrypt in [false, true] {
-        let chain = Chain::of_kind(1, encrypt);
+        let chain = Chain::start_with(1, encrypt);
         let (mut client, server) = chain.pair();
         let writer = send(&server, pattern(4_000_000));
-        let mut heard = read_exactly(&mut client, 1_000_000);
+        let mut received = read_exactly(&mut client, 1_000_000);
         suspend(&chain.relays[0], SLEEP);
-        heard.extend(read_all(&mut client));
-        assert!(heard == pattern(4_000_000), "bytes were changed");
+        received.extend(read_all(&mut client));
+        assert!(received == pattern(4_000_000), "bytes were changed");
         join(writer);
     }
 }

@@ -16,9 +16,9 @@ use super::relays::*;
 use super::streams::*;
 
 /// A pair through three relays, plain and encrypted.
-fn each(check: impl Fn(&mut Chain, TcpStream, TcpStream)) {
+fn for_each_chain(check: impl Fn(&mut Chain, TcpStream, TcpStream)) {
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(3, encrypt);
+        let mut chain = Chain::start_with(3, encrypt);
         let (client, server) = chain.pair();
         check(&mut chain, client, server);
     }
@@ -33,7 +33,7 @@ fn check_ends(chain: &mut Chain, home: &str, others: &str) {
 
 #[test]
 fn half_closed_client_receives_the_answer() {
-    each(|chain, mut client, mut server| {
+    for_each_chain(|chain, mut client, mut server| {
         client.write_all(b"question").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut server), b"question");
@@ -46,7 +46,7 @@ fn half_closed_client_receives_the_answer() {
 
 #[test]
 fn half_closed_server_receives_the_client_data() {
-    each(|chain, mut client, mut server| {
+    for_each_chain(|chain, mut client, mut server| {
         server.write_all(b"greeting").unwrap();
         server.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut client), b"greeting");
@@ -59,19 +59,19 @@ fn half_closed_server_receives_the_client_data() {
 
 #[test]
 fn empty_streams_end_cleanly() {
-    each(|chain, mut client, mut server| {
+    for_each_chain(|chain, mut client, mut server| {
         client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(hear_out(&mut server), (vec![], Ending::Clean));
+        assert_eq!(read_remaining(&mut server), (vec![], Ending::Clean));
         server.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(hear_out(&mut client), (vec![], Ending::Clean));
+        assert_eq!(read_remaining(&mut client), (vec![], Ending::Clean));
         check_ends(chain, "finished", "finished");
     });
 }
 
 #[test]
 fn client_reset_reaches_the_server() {
-    each(|chain, mut client, mut server| {
-        talk(&mut client, &mut server);
+    for_each_chain(|chain, mut client, mut server| {
+        exchange_messages(&mut client, &mut server);
         reset(client);
         assert!(is_reset(&mut server));
         check_ends(chain, "reset_by_client", "reset_by_client");
@@ -80,8 +80,8 @@ fn client_reset_reaches_the_server() {
 
 #[test]
 fn server_reset_reaches_the_client() {
-    each(|chain, mut client, mut server| {
-        talk(&mut client, &mut server);
+    for_each_chain(|chain, mut client, mut server| {
+        exchange_messages(&mut client, &mut server);
         reset(server);
         assert!(is_reset(&mut client));
         check_ends(chain, "reset_by_server", "reset_by_server");
@@ -91,21 +91,21 @@ fn server_reset_reaches_the_client() {
 /// Bytes are in flight on every section: received data are a prefix of sent data.
 #[test]
 fn reset_during_a_transfer_stays_a_reset() {
-    each(|_, mut client, mut server| {
-        let writer = pour(&server);
+    for_each_chain(|_, mut client, mut server| {
+        let writer = flood(&server);
         assert!(read_exactly(&mut client, 1_000_000) == pattern_blocks(1_000_000));
         reset(client);
-        assert!(is_reset_pouring(&mut server, writer));
+        assert!(is_reset_while_flooding(&mut server, writer));
     });
-    each(|_, mut client, mut server| {
-        let writer = pour(&client);
+    for_each_chain(|_, mut client, mut server| {
+        let writer = flood(&client);
         assert!(read_exactly(&mut server, 1_000_000) == pattern_blocks(1_000_000));
         reset(server);
-        assert!(is_reset_pouring(&mut client, writer));
+        assert!(is_reset_while_flooding(&mut client, writer));
     });
 }
 
-/// The bytes that [`pour`] sends.
+/// The bytes that [`flood`] sends.
 fn pattern_blocks(count: usize) -> Vec<u8> {
     pattern(65_536).into_iter().cycle().take(count).collect()
 }
@@ -113,7 +113,7 @@ fn pattern_blocks(count: usize) -> Vec<u8> {
 /// A client may reset the connection after its FIN, and every relay on the path detects the reset.
 #[test]
 fn reset_after_fin_reaches_the_server_and_all_relays() {
-    each(|chain, client, mut server| {
+    for_each_chain(|chain, client, mut server| {
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut server), b"");
         reset(client);
@@ -141,7 +141,7 @@ fn send_while_stopped(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark:
 #[test]
 fn bytes_after_an_urgent_byte_cross_relays() {
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(2, encrypt);
+        let mut chain = Chain::start_with(2, encrypt);
         let (mut client, mut server) = chain.pair();
         for before in [0, 300_000] {
             let writers = [&client, &server].map(|stream| {
@@ -181,18 +181,18 @@ fn longest_record_crosses_and_empty_record_is_the_end() {
     let mut relay = site.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
     let (longest, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = (Arc::clone(&longest), Arc::clone(&last));
-    let middle = between(site.address, Framed::Encrypted, move |frame| {
+    let middle = start_interceptor(site.address, Framed::Encrypted, move |frame| {
         // After the hello and the answer; ready connections have no such frames.
-        if frame.way == Way::Down && frame.number > 1 {
+        if frame.direction == Direction::Down && frame.number > 1 {
             seen.0.fetch_max(frame.bytes.len(), Ordering::Relaxed);
             seen.1.store(frame.bytes.len(), Ordering::Relaxed);
         }
-        untouched(frame)
+        forward_unchanged(frame)
     });
-    let settings = site.table_at(middle, "far", "encrypt = true\n") + &everything_by("way", &["far".to_owned()]);
+    let settings = site.table_at(middle, "far", "encrypt = true\n") + &route_all_through("way", &["far".to_owned()]);
     let at_home = home.home(&settings, AUTO);
     let (client, server) = pair(&at_home);
-    exchange(client, server, 1, 16_000_000);
+    transfer_both_ways(client, server, 1, 16_000_000);
     assert_eq!(session_closed(&mut relay)["end"], "finished");
     assert_eq!((longest.load(Ordering::Relaxed), last.load(Ordering::Relaxed)), (LONGEST, END));
 }
@@ -200,7 +200,7 @@ fn longest_record_crosses_and_empty_record_is_the_end() {
 /// A receiver that stops reading stops the sender, also through encrypted sections; the bytes wait in the kernel.
 #[test]
 fn stalled_receiver_stops_the_sender_without_memory_growth() {
-    let chain = Chain::of_kind(2, true);
+    let chain = Chain::start_with(2, true);
     let (mut client, server) = chain.pair();
     let all: Vec<&Relay> = [&chain.home].into_iter().chain(&chain.relays).collect();
     let before: Vec<u64> = all.iter().map(|relay| relay.resident_kib()).collect();
@@ -225,6 +225,6 @@ fn stalled_receiver_stops_the_sender_without_memory_growth() {
         assert!(growth < 2048, "{growth} KiB of relay memory for one peer that does not read");
     }
     drop(server);
-    let heard = read_all(&mut client);
-    assert!(heard.iter().eq(block.iter().cycle().take(written)), "{} bytes of {written}", heard.len());
+    let received = read_all(&mut client);
+    assert!(received.iter().eq(block.iter().cycle().take(written)), "{} bytes of {written}", received.len());
 }

@@ -43,23 +43,23 @@ fn check_failure(chain: &mut Chain, target: &str, failure: &Failure, relay: usiz
 fn check_cause(closed: &Value, failure: &Failure, relay: usize) {
     assert_eq!(closed["end"], failure.end, "{closed}");
     let detail = closed["detail"].as_str().unwrap_or_else(|| panic!("no detail: {closed}"));
-    assert!(detail.contains(&name(relay)), "{detail:?} does not name {}", name(relay));
+    assert!(detail.contains(&relay_name(relay)), "{detail:?} does not name {}", relay_name(relay));
 }
 
 /// Chains of one and three relays, plain and encrypted; `far` is part of the last relay's configuration.
-fn each(far: &str, far_entrance: &str, check: impl Fn(&mut Chain)) {
+fn for_each_chain(far: &str, far_listener_keys: &str, check: impl Fn(&mut Chain)) {
     for (relays, encrypt) in [(1, false), (3, false), (3, true)] {
-        let (far, far_entrance) = (far.to_owned(), far_entrance.to_owned());
-        check(&mut Layout { relays, encrypt, far, far_entrance, ..Layout::default() }.start());
+        let (far, far_listener_keys) = (far.to_owned(), far_listener_keys.to_owned());
+        check(&mut Layout { relays, encrypt, far, far_listener_keys, ..Layout::default() }.start());
     }
 }
 
 #[test]
 fn refused_target_is_reported_as_refused() {
-    each("", "", |chain| {
+    for_each_chain("", "", |chain| {
         let failure = Failure { socks: 5, status: 502, proxy_status: "connection_refused", end: "refused" };
         let last = chain.relays.len();
-        check_failure(chain, &nobody().to_string(), &failure, last);
+        check_failure(chain, &unused_address().to_string(), &failure, last);
         for relay in &mut chain.relays {
             assert_eq!(session_closed(relay)["end"], "refused");
         }
@@ -69,7 +69,7 @@ fn refused_target_is_reported_as_refused() {
 /// The last relay of the chain resolves the name.
 #[test]
 fn nonexistent_name_is_reported_as_not_found() {
-    each("", "", |chain| {
+    for_each_chain("", "", |chain| {
         let failure = Failure { socks: 4, status: 502, proxy_status: "dns_error", end: "name_not_found" };
         let last = chain.relays.len();
         check_failure(chain, "nosuch.invalid:80", &failure, last);
@@ -78,7 +78,7 @@ fn nonexistent_name_is_reported_as_not_found() {
 
 #[test]
 fn denial_by_the_far_relay_is_reported() {
-    each("", "deny = [\"198.51.100.0/24\"]\n", |chain| {
+    for_each_chain("", "deny = [\"198.51.100.0/24\"]\n", |chain| {
         let failure = Failure { socks: 2, status: 403, proxy_status: "destination_ip_prohibited", end: "denied" };
         let last = chain.relays.len();
         check_failure(chain, "198.51.100.1:80", &failure, last);
@@ -87,7 +87,7 @@ fn denial_by_the_far_relay_is_reported() {
 }
 
 /// A listener with a full queue, which answers no further connection.
-fn silent() -> (socket2::Socket, std::net::TcpStream, SocketAddr) {
+fn silent_listener() -> (socket2::Socket, std::net::TcpStream, SocketAddr) {
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
@@ -97,8 +97,8 @@ fn silent() -> (socket2::Socket, std::net::TcpStream, SocketAddr) {
 
 #[test]
 fn silent_target_is_reported_as_timeout() {
-    each("[timeouts]\nconnect = \"100ms\"\n", "", |chain| {
-        let (_full, _first, address) = silent();
+    for_each_chain("[timeouts]\nconnect = \"100ms\"\n", "", |chain| {
+        let (_full, _first, address) = silent_listener();
         let failure = Failure { socks: 6, status: 504, proxy_status: "connection_timeout", end: "timed_out" };
         let last = chain.relays.len();
         check_failure(chain, &address.to_string(), &failure, last);
@@ -109,14 +109,14 @@ fn silent_target_is_reported_as_timeout() {
 #[test]
 fn unreachable_relay_is_distinguished_from_refused_target() {
     let failure = Failure { socks: 1, status: 502, proxy_status: "destination_unavailable", end: "refused" };
-    let mut chain = Chain::of(1);
+    let mut chain = Chain::start(1);
     chain.relays.clear();
-    check_failure(&mut chain, &parrot().to_string(), &failure, 1);
+    check_failure(&mut chain, &echo_server().to_string(), &failure, 1);
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(3, encrypt);
+        let mut chain = Chain::start_with(3, encrypt);
         chain.relays.pop();
         // The relay before it detects the failure.
-        check_failure(&mut chain, &parrot().to_string(), &failure, 2);
+        check_failure(&mut chain, &echo_server().to_string(), &failure, 2);
     }
 }
 
@@ -138,13 +138,13 @@ pub fn check_answers(home: &Relay, target: &str, status: u16, error: &str, sente
 /// Regression: a closed port of a relay was reported as "could not connect, and did not say why", though the log had "refused".
 #[test]
 fn http_error_names_the_failed_relay_and_the_cause() {
-    let target = parrot().to_string();
-    let mut chain = Chain::of(1);
+    let target = echo_server().to_string();
+    let mut chain = Chain::start(1);
     chain.relays.clear();
     let sentence = "The hop relay-1 refused the connection: nothing listens on its port.";
     check_answers(&chain.home, &target, 502, "destination_unavailable", sentence);
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(3, encrypt);
+        let mut chain = Chain::start_with(3, encrypt);
         chain.relays.pop();
         let sentence = "The hop behind relay-2 refused the connection: nothing listens on its port.";
         check_answers(&chain.home, &target, 502, "destination_unavailable", sentence);
@@ -157,14 +157,14 @@ fn misconfigured(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> C
     let known = if admits_home { sites[0].key.public.clone() } else { Key::new().public };
     let peers = sites[1].admit(&[(&known, "caller")]);
     let relays = vec![sites[1].relay("", &format!("peers = {peers:?}\n"))];
-    let settings = table(&sites[0], &sites[1]) + &everything_by("way", &["far".to_owned()]);
+    let settings = table(&sites[0], &sites[1]) + &route_all_through("way", &["far".to_owned()]);
     let home = sites[0].home(&format!("[timeouts]\nconnect = \"300ms\"\n{settings}"), AUTO);
     Chain { home, relays, sites }
 }
 
 #[test]
 fn http_error_names_key_mismatch_timeout_and_wrong_protocol() {
-    let target = parrot().to_string();
+    let target = echo_server().to_string();
     let stranger = misconfigured(|_, far| far.table("far", ""), false);
     check_answers(
         &stranger.home,
@@ -196,24 +196,24 @@ fn unreachable_proxy_behind_a_relay_is_reported_as_failed_hop() {
         let sites = [Site::new(), Site::new()];
         let peers = sites[1].admit(&[(&sites[0].key.public, "caller")]);
         let _far = sites[1].relay("", &format!("peers = {peers:?}\n"));
-        let proxy = nobody();
+        let proxy = unused_address();
         let home = sites[0].home(&format!("forward = [\"{}\", \"{scheme}://{proxy}\"]\n", sites[1].url()), AUTO);
-        assert_eq!(socks5(home.address(), parrot()).map(|_| ()), Err(1), "{scheme}");
+        assert_eq!(socks5(home.address(), echo_server()).map(|_| ()), Err(1), "{scheme}");
         let sentence = format!("The hop {scheme}://{proxy} refused the connection: nothing listens on its port.");
-        check_answers(&home, &parrot().to_string(), 502, "destination_unavailable", &sentence);
+        check_answers(&home, &echo_server().to_string(), 502, "destination_unavailable", &sentence);
     }
 }
 
 /// With `forward` the home relay knows the first relay only; causes from later relays reach the client all the same.
 #[test]
 fn causes_cross_chains_configured_by_forward() {
-    let mut chain = Layout { relays: 3, by: By::Forward, ..Layout::default() }.start();
-    assert_eq!(socks5(chain.home.address(), nobody()).map(|_| ()), Err(5));
+    let mut chain = Layout { relays: 3, routing: Routing::Forward, ..Layout::default() }.start();
+    assert_eq!(socks5(chain.home.address(), unused_address()).map(|_| ()), Err(5));
     let closed = chain.home.closed();
     assert_eq!(closed["end"], "refused");
     assert!(closed["detail"].is_string(), "no detail: {closed}");
     chain.relays.pop();
-    assert_eq!(socks5(chain.home.address(), parrot()).map(|_| ()), Err(1));
+    assert_eq!(socks5(chain.home.address(), echo_server()).map(|_| ()), Err(1));
 }
 
 /// The cause that a foreign proxy behind the last relay reports reaches the client, too.
@@ -223,8 +223,8 @@ fn causes_from_a_foreign_proxy_reach_the_client() {
         let proxy = Relay::listen(&["auto://127.0.0.1:0?deny=198.51.100.0/24"]);
         let far = format!("forward = [\"{scheme}://{}\"]\n", proxy.address());
         let chain = Layout { relays: 2, far, ..Layout::default() }.start();
-        echoes(&mut socks5(chain.home.address(), parrot()).unwrap());
-        assert_eq!(socks5(chain.home.address(), nobody()).map(|_| ()), Err(5), "{scheme}");
+        assert_echo(&mut socks5(chain.home.address(), echo_server()).unwrap());
+        assert_eq!(socks5(chain.home.address(), unused_address()).map(|_| ()), Err(5), "{scheme}");
         let forbidden = "198.51.100.1:80".parse().unwrap();
         assert_eq!(socks5(chain.home.address(), forbidden).map(|_| ()), Err(2), "{scheme}");
     }
@@ -233,10 +233,10 @@ fn causes_from_a_foreign_proxy_reach_the_client() {
 /// A failed session consumes its connection between the relays, and the next session succeeds.
 #[test]
 fn sessions_succeed_after_a_failed_session() {
-    let chain = Chain::of(2);
-    let (target, nobody) = (parrot(), nobody());
+    let chain = Chain::start(2);
+    let (target, unused) = (echo_server(), unused_address());
     for _ in 0..10 {
-        assert_eq!(socks5(chain.home.address(), nobody).map(|_| ()), Err(5));
-        echoes(&mut socks5(chain.home.address(), target).unwrap());
+        assert_eq!(socks5(chain.home.address(), unused).map(|_| ()), Err(5));
+        assert_echo(&mut socks5(chain.home.address(), target).unwrap());
     }
 }

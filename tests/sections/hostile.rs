@@ -38,7 +38,7 @@ impl Scene {
         if hang_up {
             let _ = stranger.shutdown(Shutdown::Write);
         }
-        hear_out(&mut stranger);
+        read_remaining(&mut stranger);
         // The home relay's clients may have had the same port.
         let of_stranger =
             |event: &Value| event["event"] == "closed" && event["client"] == own && event["peer"].is_null();
@@ -46,7 +46,7 @@ impl Scene {
         let end = closed["end"].as_str().unwrap();
         let expected = ["bad_handshake", "handshake_timeout", "left_early", "unauthenticated", "reset_by_client"];
         assert!(expected.contains(&end), "{closed}");
-        echoes(&mut socks5(self.home.address(), parrot()).unwrap());
+        assert_echo(&mut socks5(self.home.address(), echo_server()).unwrap());
     }
 }
 
@@ -75,18 +75,18 @@ fn noise_of_all_lengths_is_rejected() {
 fn record_session() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
     let scene = Scene::new();
     let (sender, frames) = channel();
-    let middle = between(scene.site.address, Framed::Encrypted, move |frame| {
+    let middle = start_interceptor(scene.site.address, Framed::Encrypted, move |frame| {
         let _ = sender.send(frame.clone());
-        untouched(frame)
+        forward_unchanged(frame)
     });
     let hop = scene.site.url().replace(&scene.site.address.to_string(), &middle.to_string());
     let home = start(&scene._home.write_home(&format!("forward = [\"{hop}&encrypt=true\"]\n"), AUTO));
     let (listener, target) = server();
     let mut client = socks5(home.address(), target).unwrap();
     let mut server = accept(&listener);
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     drop((client, server, home));
-    let all: Vec<Frame> = frames.try_iter().filter(|frame| frame.way == Way::Up).collect();
+    let all: Vec<Frame> = frames.try_iter().filter(|frame| frame.direction == Direction::Up).collect();
     let session = all.iter().find(|frame| frame.number == 1).expect("an OPEN").connection;
     let words = all.into_iter().filter(|frame| frame.connection == session).map(|frame| frame.bytes).collect();
     (scene, words, target, listener)
@@ -126,10 +126,10 @@ fn replayed_bytes_open_no_session() {
     let header = read_exactly(&mut stranger, 10);
     read_exactly(&mut stranger, u16::from_be_bytes([header[8], header[9]]).into());
     stranger.write_all(&words[1..].concat()).unwrap();
-    hear_out(&mut stranger);
+    read_remaining(&mut stranger);
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the target was reached a second time");
-    echoes(&mut socks5(scene.home.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(scene.home.address(), echo_server()).unwrap());
 }
 
 /// Checks that an OPEN that `change` alters between the relays opens no session.
@@ -138,11 +138,11 @@ fn check_altered_open(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
     use std::sync::atomic::{AtomicBool, Ordering};
     let scene = Scene::new();
     let armed = Arc::new(AtomicBool::new(true));
-    let touch = Arc::clone(&armed);
+    let is_armed = Arc::clone(&armed);
     let framed = if encrypt { Framed::Encrypted } else { Framed::Plain };
-    let middle = between(scene.site.address, framed, move |frame| {
-        let opening = frame.way == Way::Up && frame.number == 1;
-        Fate::Said(if opening && touch.load(Ordering::Relaxed) { change(frame.bytes) } else { frame.bytes })
+    let middle = start_interceptor(scene.site.address, framed, move |frame| {
+        let opening = frame.direction == Direction::Up && frame.number == 1;
+        FrameAction::Send(if opening && is_armed.load(Ordering::Relaxed) { change(frame.bytes) } else { frame.bytes })
     });
     let hop = scene.site.url().replace(&scene.site.address.to_string(), &middle.to_string());
     let home = start(&scene._home.write_home(&format!("forward = [\"{hop}&encrypt={encrypt}\"]\n"), AUTO));
@@ -151,7 +151,7 @@ fn check_altered_open(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the target was reached");
     armed.store(false, Ordering::Relaxed);
-    echoes(&mut socks5(home.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(home.address(), echo_server()).unwrap());
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn altered_open_opens_no_session() {
 /// The SOCKS code and the end of a session through a section hop that is another kind of server.
 fn session_through_hop(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> (u8, String) {
     let (meant, home) = (Site::new(), Site::new());
-    let settings = meant.table_at(serve(handle), "meant", "") + &everything_by("way", &["meant".to_owned()]);
+    let settings = meant.table_at(serve(handle), "meant", "") + &route_all_through("way", &["meant".to_owned()]);
     let mut relay = home.home(&settings, AUTO);
-    let code = socks5(relay.address(), parrot()).map(|_| ()).unwrap_err();
+    let code = socks5(relay.address(), echo_server()).map(|_| ()).unwrap_err();
     let closed = relay.closed();
     assert!(closed["detail"].as_str().unwrap().contains("meant"), "{closed}");
     (code, closed["end"].as_str().unwrap().to_owned())
@@ -199,12 +199,12 @@ fn hop_with_another_protocol_is_reported() {
         let _ = stream.read(&mut [0; 1024]);
     });
     assert_eq!(mail, (1, "hop_protocol".into()));
-    let parrot = session_through_hop(|mut stream| {
+    let echo = session_through_hop(|mut stream| {
         let mut bytes = [0; 1024];
         while let Ok(count @ 1..) = stream.read(&mut bytes) {
             let _ = stream.write_all(&bytes[..count]);
         }
     });
-    assert_eq!(parrot, (1, "hop_protocol".into()));
+    assert_eq!(echo, (1, "hop_protocol".into()));
     assert_eq!(session_through_hop(drop).0, 1);
 }

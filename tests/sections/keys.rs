@@ -101,10 +101,10 @@ fn loopback_listener_without_peers_accepts_every_key() {
     let (relay, stranger) = (Site::new(), Site::new());
     let _relay = relay.relay("", "");
     let home = stranger.home(&format!("forward = [\"{}\"]\n", relay.url()), AUTO);
-    echoes(&mut socks5(home.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(home.address(), echo_server()).unwrap());
     // This includes the temporary key of a relay without a configured key.
     let without_key = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &relay.url()], 1);
-    echoes(&mut socks5(without_key.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(without_key.address(), echo_server()).unwrap());
 }
 
 /// Without `--key` the relay reports at start that its key is temporary, the key itself, and the remedy.
@@ -125,11 +125,11 @@ fn temporary_key_is_reported_with_its_peers_line() {
     let line = rest.lines().next().unwrap();
     assert!(message.starts_with("ekiden: no --key, so this relay uses a temporary key"), "{message}");
     assert!(message.contains("ekiden keygen") && message.contains("--key FILE"), "{message}");
-    assert!(socks5(door, parrot()).is_err(), "an unknown key was admitted");
+    assert!(socks5(door, echo_server()).is_err(), "an unknown key was admitted");
     std::fs::write(&peers, format!("{line}\n")).unwrap();
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    eventually("the door to open", || socks5(door, parrot()).ok());
+    eventually("the door to open", || socks5(door, echo_server()).ok());
 }
 
 /// A process that ends with the test.
@@ -155,7 +155,7 @@ fn unknown_key_is_denied() {
     let peers = relay.admit(&[(&known.public, "known")]);
     let mut far = relay.relay("", &format!("peers = {peers:?}\n"));
     let (listener, target) = server();
-    let settings = relay.table("far", "") + &everything_by("way", &["far".to_owned()]);
+    let settings = relay.table("far", "") + &route_all_through("way", &["far".to_owned()]);
     let mut home = stranger.home(&settings, AUTO);
     for _ in 0..3 {
         let (code, end, detail) = refused(&mut home, target);
@@ -173,7 +173,7 @@ fn relay_with_an_unexpected_key_is_rejected() {
     let peers = relay.admit(&[(&home.key.public, "home")]);
     let _far = relay.relay("", &format!("peers = {peers:?}\n"));
     let table = relay.table("far", "").replace(&relay.key.public, &Key::new().public);
-    let mut home = home.home(&(table + &everything_by("way", &["far".to_owned()])), AUTO);
+    let mut home = home.home(&(table + &route_all_through("way", &["far".to_owned()])), AUTO);
     let (listener, target) = server();
     let (code, end, detail) = refused(&mut home, target);
     assert_eq!((code, end.as_str()), (2, "denied_by_hop"), "{detail}");
@@ -187,11 +187,11 @@ fn relay_with_an_unexpected_key_is_rejected() {
 #[test]
 fn revoked_key_opens_no_session_until_restored() {
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(1, encrypt);
+        let mut chain = Chain::start_with(1, encrypt);
         let (mut client, mut server) = chain.pair();
-        let target = parrot();
+        let target = echo_server();
         for _ in 0..5 {
-            echoes(&mut socks5(chain.home.address(), target).unwrap());
+            assert_echo(&mut socks5(chain.home.address(), target).unwrap());
         }
         eventually("connections that stand ready", || (connections_to(chain.sites[1].address) > 1).then_some(()));
         let reload = |chain: &mut Chain, key: &str| {
@@ -206,13 +206,13 @@ fn revoked_key_opens_no_session_until_restored() {
         for _ in 0..20 {
             assert!(socks5(chain.home.address(), target).is_err(), "a revoked key has opened a session");
         }
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
 
         let known = chain.sites[0].key.public.clone();
         reload(&mut chain, &known);
         eventually("the door to open", || socks5(chain.home.address(), target).ok());
-        talk(&mut client, &mut server);
-        exchange(client, server, 100_000, 100_000);
+        exchange_messages(&mut client, &mut server);
+        transfer_both_ways(client, server, 100_000, 100_000);
     }
 }
 
@@ -247,20 +247,20 @@ fn all_requests_are_encrypted_after_a_reload_with_encrypt() {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let _far = site.relay("", &format!("peers = {peers:?}\n"));
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let tap = Arc::clone(&heard);
-    let middle = between(site.address, Framed::Plain, move |frame| {
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let tap = Arc::clone(&received);
+    let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
         tap.lock().unwrap().extend_from_slice(&frame.bytes);
-        untouched(frame)
+        forward_unchanged(frame)
     });
     let settings = |encrypt: bool| {
         let table = site.table_at(middle, "far", &format!("encrypt = {encrypt}\n"));
-        table + &everything_by("way", &["far".to_owned()])
+        table + &route_all_through("way", &["far".to_owned()])
     };
     let mut relay = home.home(&settings(false), AUTO);
     let (server, mut persistent) = (web(), relay.connect());
     request(&mut persistent, server, "in-the-clear");
-    assert!(contains(&heard.lock().unwrap(), "in-the-clear"), "the tap reads no bytes");
+    assert!(contains(&received.lock().unwrap(), "in-the-clear"), "the tap reads no bytes");
 
     home.write_home(&settings(true), AUTO);
     relay.signal("HUP");
@@ -268,8 +268,8 @@ fn all_requests_are_encrypted_after_a_reload_with_encrypt() {
     relay.sessions();
     request(&mut relay.connect(), server, "secret-of-a-new-client");
     request(&mut persistent, server, "secret-of-a-client-that-stays");
-    let heard = heard.lock().unwrap();
+    let received = received.lock().unwrap();
     for secret in ["secret-of-a-new-client", "secret-of-a-client-that-stays"] {
-        assert!(!contains(&heard, secret), "{secret} was readable between the relays");
+        assert!(!contains(&received, secret), "{secret} was readable between the relays");
     }
 }

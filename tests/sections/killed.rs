@@ -10,9 +10,9 @@ use crate::relays::*;
 use crate::streams::*;
 
 fn layout(relays: usize, encrypt: bool, mode: &str) -> Layout {
-    let entrance = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
+    let listener_keys = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
     let home = "[timeouts]\nconnect = \"5s\"\n".to_owned();
-    Layout { relays, encrypt, entrance, home, ..Layout::default() }
+    Layout { relays, encrypt, listener_keys, home, ..Layout::default() }
 }
 
 fn chain(relays: usize, encrypt: bool, mode: &str) -> Chain {
@@ -31,7 +31,7 @@ fn check_sessions(home: SocketAddr, target: SocketAddr) {
     for number in 0..10 {
         let client = socks5(home, target);
         let mut client = client.unwrap_or_else(|code| panic!("session {number} failed with {code}"));
-        echoes(&mut client);
+        assert_echo(&mut client);
     }
 }
 
@@ -39,7 +39,7 @@ fn check_sessions(home: SocketAddr, target: SocketAddr) {
 fn sessions_work_after_a_relay_with_ready_connections_is_killed() {
     for encrypt in [false, true] {
         let mut chain = chain(3, encrypt, "strict");
-        let target = parrot();
+        let target = echo_server();
         check_sessions(chain.home.address(), target);
         for at in 1..=3 {
             let address = chain.sites[at].address;
@@ -58,18 +58,18 @@ fn kill_during_a_transfer_resets_the_receiver() {
         for at in 1..=3 {
             let mut chain = chain(3, encrypt, "strict");
             let (mut client, server) = chain.pair();
-            let writer = pour(&server);
+            let writer = flood(&server);
             read_exactly(&mut client, 1_000_000);
             kill_and_restart(&mut chain, at, encrypt);
-            assert_eq!(hear_out(&mut client).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
+            assert_eq!(read_remaining(&mut client).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
             join(writer);
-            check_sessions(chain.home.address(), parrot());
+            check_sessions(chain.home.address(), echo_server());
 
             let (client, mut server) = chain.pair();
-            let writer = pour(&client);
+            let writer = flood(&client);
             read_exactly(&mut server, 1_000_000);
             kill_and_restart(&mut chain, at, encrypt);
-            assert_eq!(hear_out(&mut server).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
+            assert_eq!(read_remaining(&mut server).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
             join(writer);
         }
     }
@@ -82,7 +82,7 @@ fn kill_during_an_idle_session_resets_both_ends() {
         for at in 1..=3 {
             let mut chain = chain(3, encrypt, "strict");
             let (mut client, mut server) = chain.pair();
-            talk(&mut client, &mut server);
+            exchange_messages(&mut client, &mut server);
             kill_and_restart(&mut chain, at, encrypt);
             assert!(is_reset(&mut client), "the client, relay {at} of 3, encrypt = {encrypt}");
             assert!(is_reset(&mut server), "the server, relay {at} of 3, encrypt = {encrypt}");
@@ -110,7 +110,7 @@ fn kill_during_a_half_closed_session_is_a_reset() {
 /// OPEN has been sent and is unanswered: the far relay is stopped, then a relay is killed.
 fn check_kill_before_the_answer(at: usize, encrypt: bool, mode: &str) {
     let mut chain = chain(2, encrypt, mode);
-    let target = parrot();
+    let target = echo_server();
     check_sessions(chain.home.address(), target);
     eventually("all to be over", || chain.relays[0].sessions().is_empty().then_some(()));
     chain.relays[1].stop();
@@ -153,23 +153,24 @@ fn unanswered_client_data_is_not_sent_again() {
         let openings = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&openings);
         // OPEN with the data is forwarded; the answer is replaced by a reset.
-        let middle = between(site.address, Framed::Plain, move |frame| match (frame.way, frame.number) {
-            (Way::Up, 1) => {
-                counted.fetch_add(1, Ordering::Relaxed);
-                untouched(frame)
-            }
-            (Way::Down, 1) => Fate::Reset,
-            _ => untouched(frame),
-        });
+        let middle =
+            start_interceptor(site.address, Framed::Plain, move |frame| match (frame.direction, frame.number) {
+                (Direction::Up, 1) => {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    forward_unchanged(frame)
+                }
+                (Direction::Down, 1) => FrameAction::Reset,
+                _ => forward_unchanged(frame),
+            });
         let (listener, target) = server();
-        let settings = site.table_at(middle, "far", "") + &everything_by("way", &["far".to_owned()]);
-        let entrance = format!("kind = \"tcp\"\ntarget = \"{target}\"\nconnect = \"{mode}\"\n");
-        let home = home.home(&settings, &entrance);
+        let settings = site.table_at(middle, "far", "") + &route_all_through("way", &["far".to_owned()]);
+        let listener_keys = format!("kind = \"tcp\"\ntarget = \"{target}\"\nconnect = \"{mode}\"\n");
+        let home = home.home(&settings, &listener_keys);
         let mut client = home.connect();
         client.write_all(b"pay 100").unwrap();
         let mut server = accept(&listener);
-        let (heard, _) = hear_out(&mut server);
-        assert!(b"pay 100".starts_with(&heard[..]), "{heard:?}");
+        let (received, _) = read_remaining(&mut server);
+        assert!(b"pay 100".starts_with(&received[..]), "{received:?}");
         assert!(is_reset(&mut client), "{mode}");
         assert!(listener.accept().is_err(), "a second session was opened");
         assert_eq!(openings.load(Ordering::Relaxed), 1, "OPEN was sent again");
@@ -182,9 +183,9 @@ fn hanging_relay_times_out_at_the_connect_deadline() {
     for ready in [false, true] {
         let home = "[timeouts]\nconnect = \"2s\"\n".to_owned();
         let mut chain = Layout { home, ..Layout::default() }.start();
-        let target = parrot();
+        let target = echo_server();
         if ready {
-            echoes(&mut socks5(chain.home.address(), target).unwrap());
+            assert_echo(&mut socks5(chain.home.address(), target).unwrap());
             chain.home.closed();
             eventually("a ready connection", || (connections_to(chain.sites[1].address) > 0).then_some(()));
         }
@@ -202,7 +203,7 @@ fn kill_of_the_home_relay_resets_both_ends() {
     for encrypt in [false, true] {
         let chain = chain(2, encrypt, "strict");
         let (mut client, mut server) = chain.pair();
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         let Chain { home, mut relays, sites: _sites } = chain;
         drop(home);
         assert!(is_reset(&mut client) && is_reset(&mut server));

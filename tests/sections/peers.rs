@@ -7,34 +7,34 @@ use crate::relays::*;
 use crate::streams::*;
 
 /// A server of the test, and a check that no client has connected.
-struct Watched(TcpListener, SocketAddr);
+struct WatchedServer(TcpListener, SocketAddr);
 
-impl Watched {
+impl WatchedServer {
     fn new() -> Self {
         let (listener, address) = server();
         listener.set_nonblocking(true).unwrap();
         Self(listener, address)
     }
 
-    fn assert_untouched(&self) {
+    fn assert_not_contacted(&self) {
         assert!(self.0.accept().is_err(), "the target was reached");
     }
 }
 
 /// A home relay with `limits` in its line of the far relay's peers file, and the far relay.
-fn limited(limits: &str, entrance: &str) -> (Relay, Relay, [Site; 2]) {
+fn limited(limits: &str, listener_keys: &str) -> (Relay, Relay, [Site; 2]) {
     let (far, home) = (Site::new(), Site::new());
     let peers = far.admit(&[(&Key::new().public, "other"), (&home.key.public, &format!("home {limits}"))]);
-    let far_relay = far.relay("", &format!("peers = {peers:?}\n{entrance}"));
-    let settings = far.table("far", "") + &everything_by("way", &["far".to_owned()]);
+    let far_relay = far.relay("", &format!("peers = {peers:?}\n{listener_keys}"));
+    let settings = far.table("far", "") + &route_all_through("way", &["far".to_owned()]);
     (home.home(&settings, AUTO), far_relay, [far, home])
 }
 
 #[test]
 fn peer_reaches_only_its_allowed_targets() {
-    let (mine, others) = (parrot(), Watched::new());
+    let (mine, others) = (echo_server(), WatchedServer::new());
     let (mut home, mut far, _sites) = limited(&format!("to=192.0.2.0/24,127.0.0.1:{}", mine.port()), "");
-    echoes(&mut socks5(home.address(), mine).unwrap());
+    assert_echo(&mut socks5(home.address(), mine).unwrap());
     assert_eq!(home.closed()["end"], "finished");
     session_closed(&mut far);
     assert_eq!(socks5(home.address(), others.1).map(|_| ()), Err(2));
@@ -44,16 +44,16 @@ fn peer_reaches_only_its_allowed_targets() {
     assert!(closed.to_string().contains("home"), "the peer is not named: {closed}");
     // A name of the same server is another target, and the rules apply to its address.
     assert_eq!(socks5_by_name(home.address(), "localhost", others.1.port()).map(|_| ()), Err(2));
-    others.assert_untouched();
+    others.assert_not_contacted();
 }
 
 #[test]
 fn peer_targets_do_not_override_the_deny_of_the_listener() {
-    let target = Watched::new();
+    let target = WatchedServer::new();
     let (mut home, _far, _sites) = limited("to=127.0.0.0/8", "deny = [\"127.0.0.0/8\"]\n");
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
     assert_eq!(home.closed()["end"], "denied");
-    target.assert_untouched();
+    target.assert_not_contacted();
 }
 
 /// A relay in the middle, two relays behind it, and for each of these a home relay whose path ends there.
@@ -70,56 +70,56 @@ fn fork(limits: &str, known: &[&str]) -> Fork {
     let admit = |site: &Site, key: &Key, rest: &str| format!("peers = {:?}\n", site.admit(&[(&key.public, rest)]));
     let tables = [("west", west.table("west", "")), ("east", east.table("east", ""))];
     let all: String = tables.iter().map(|(_, table)| table.as_str()).collect();
-    let onward: String =
+    let next_relays: String =
         tables.iter().filter(|(name, _)| known.contains(name)).map(|(_, table)| table.as_str()).collect();
     let relays = [
         west.relay("", &admit(&west, &middle.key, "middle")),
         east.relay("", &admit(&east, &middle.key, "middle")),
-        middle.relay(&onward, &admit(&middle, &home.key, &format!("home {limits}"))),
+        middle.relay(&next_relays, &admit(&middle, &home.key, &format!("home {limits}"))),
     ];
-    let by = |way: &str| {
+    let start_home = |relay: &str| {
         let settings = middle.table("middle", "") + &all;
-        home.home(&(settings + &everything_by("way", &["middle".to_owned(), way.to_owned()])), AUTO)
+        home.home(&(settings + &route_all_through("way", &["middle".to_owned(), relay.to_owned()])), AUTO)
     };
-    Fork { homes: [by("west"), by("east")], _relays: relays, _sites: [home, middle, west, east] }
+    Fork { homes: [start_home("west"), start_home("east")], _relays: relays, _sites: [home, middle, west, east] }
 }
 
 #[test]
 fn peer_is_forwarded_only_through_its_allowed_relays() {
-    let target = Watched::new();
+    let target = WatchedServer::new();
     let mut fork = fork("through=west", &["west", "east"]);
-    echoes(&mut socks5(fork.homes[0].address(), parrot()).unwrap());
+    assert_echo(&mut socks5(fork.homes[0].address(), echo_server()).unwrap());
     assert_eq!(socks5(fork.homes[1].address(), target.1).map(|_| ()), Err(2));
     let closed = fork.homes[1].closed();
     assert_eq!(closed["end"], "denied");
     assert!(closed["detail"].as_str().unwrap().contains("middle"), "{closed}");
-    target.assert_untouched();
+    target.assert_not_contacted();
 }
 
 #[test]
 fn unrestricted_peer_is_forwarded_only_through_configured_relays() {
-    let target = Watched::new();
+    let target = WatchedServer::new();
     let mut fork = fork("", &["east"]);
-    echoes(&mut socks5(fork.homes[1].address(), parrot()).unwrap());
+    assert_echo(&mut socks5(fork.homes[1].address(), echo_server()).unwrap());
     assert_eq!(socks5(fork.homes[0].address(), target.1).map(|_| ()), Err(2));
     let closed = fork.homes[0].closed();
     assert_eq!(closed["end"], "denied");
     assert!(closed["detail"].as_str().unwrap().contains("middle"), "{closed}");
-    target.assert_untouched();
+    target.assert_not_contacted();
 }
 
 /// `encrypt = true` at a listener: plain sessions are refused.
 #[test]
 fn listener_with_encrypt_refuses_plain_sessions() {
-    let target = Watched::new();
+    let target = WatchedServer::new();
     let (mut home, mut far, sites) = limited("", "encrypt = true\n");
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
     let closed = home.closed();
     assert_eq!(closed["end"], "denied");
     assert_eq!(session_closed(&mut far)["end"], "denied");
-    target.assert_untouched();
+    target.assert_not_contacted();
     let [far, home] = &sites;
-    let encrypted = far.table("far", "encrypt = true\n") + &everything_by("way", &["far".to_owned()]);
+    let encrypted = far.table("far", "encrypt = true\n") + &route_all_through("way", &["far".to_owned()]);
     let home = home.home(&encrypted, AUTO);
-    echoes(&mut socks5(home.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(home.address(), echo_server()).unwrap());
 }

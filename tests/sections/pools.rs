@@ -10,7 +10,7 @@ use crate::streams::*;
 
 /// A home relay and a relay, with a counter of connections in between, which also records the connection of each
 /// session.
-struct Counted {
+struct CountingPair {
     home: Relay,
     relay: Relay,
     sites: [Site; 2],
@@ -21,7 +21,7 @@ struct Counted {
     peers: std::path::PathBuf,
 }
 
-impl Counted {
+impl CountingPair {
     fn new(settings: &str) -> Self {
         Self::with(settings, "")
     }
@@ -33,19 +33,19 @@ impl Counted {
         let relay = site.relay(at_far, &format!("peers = {peers:?}\n"));
         let (hellos, openings) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
         let kinds = Arc::new(Mutex::new(Vec::new()));
-        let (counted, noted, heard) = (Arc::clone(&hellos), Arc::clone(&openings), Arc::clone(&kinds));
-        let middle = between(site.address, Framed::Plain, move |frame| {
-            match (frame.way, frame.number) {
+        let (hello_count, opening_list, kind_list) = (Arc::clone(&hellos), Arc::clone(&openings), Arc::clone(&kinds));
+        let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
+            match (frame.direction, frame.number) {
                 // A connection is ready when its handshake is answered.
-                (Way::Down, 0) => *counted.lock().unwrap() += 1,
-                (Way::Up, 0) => heard.lock().unwrap().push(frame.bytes[7]),
-                (Way::Up, 1) => noted.lock().unwrap().push(frame.connection),
+                (Direction::Down, 0) => *hello_count.lock().unwrap() += 1,
+                (Direction::Up, 0) => kind_list.lock().unwrap().push(frame.bytes[7]),
+                (Direction::Up, 1) => opening_list.lock().unwrap().push(frame.connection),
                 _ => {}
             }
-            untouched(frame)
+            forward_unchanged(frame)
         });
         let settings =
-            format!("{settings}{}{}", site.table_at(middle, "far", ""), everything_by("way", &["far".to_owned()]));
+            format!("{settings}{}{}", site.table_at(middle, "far", ""), route_all_through("way", &["far".to_owned()]));
         Self { home: home.home(&settings, AUTO), relay, sites: [site, home], hellos, openings, kinds, peers }
     }
 
@@ -57,24 +57,24 @@ impl Counted {
 /// A session takes a connection that was dialled before.
 #[test]
 fn sessions_use_ready_connections() {
-    let counted = Counted::new("");
-    let target = parrot();
+    let pair = CountingPair::new("");
+    let target = echo_server();
     // The sessions stay open, so that none leaves its connection to the next session.
-    let mut sessions = vec![socks5(counted.home.address(), target).unwrap()];
-    echoes(&mut sessions[0]);
+    let mut sessions = vec![socks5(pair.home.address(), target).unwrap()];
+    assert_echo(&mut sessions[0]);
     for session in 1..=10 {
-        let used = counted.openings.lock().unwrap().len();
-        eventually("a ready connection", || (counted.hellos() > used).then_some(()));
+        let used = pair.openings.lock().unwrap().len();
+        eventually("a ready connection", || (pair.hellos() > used).then_some(()));
         // The hello is counted before the home relay has received it.
         eventually("it at home", || {
-            let metrics = counted.home.ask("/metrics");
+            let metrics = pair.home.ask("/metrics");
             let ready = metrics.lines().find_map(|line| line.strip_prefix("ekiden_ready{relay=\"far\"} "));
             ready.is_some_and(|ready| ready != "0").then_some(())
         });
-        let made = counted.hellos();
-        sessions.push(socks5(counted.home.address(), target).unwrap());
-        echoes(&mut sessions[session]);
-        let openings = counted.openings.lock().unwrap();
+        let made = pair.hellos();
+        sessions.push(socks5(pair.home.address(), target).unwrap());
+        assert_echo(&mut sessions[session]);
+        let openings = pair.openings.lock().unwrap();
         assert_eq!(openings.len(), session + 1, "one session, one OPEN");
         assert!(openings[session] < made, "session {session} waited for a connection of its own: {openings:?}, {made}");
     }
@@ -83,26 +83,26 @@ fn sessions_use_ready_connections() {
 /// A ticket shortens later handshakes, until the relay restarts and loses its ticket key. No session fails because of that.
 #[test]
 fn later_handshakes_are_resumed_until_the_relay_restarts() {
-    let mut counted = Counted::new("");
-    let target = parrot();
-    let wait_resumed = |counted: &Counted| {
+    let mut pair = CountingPair::new("");
+    let target = echo_server();
+    let wait_resumed = |pair: &CountingPair| {
         // The sessions stay open, so that each needs another connection.
         let mut sessions = Vec::new();
         eventually("a short handshake", || {
-            let mut session = socks5(counted.home.address(), target).unwrap();
-            echoes(&mut session);
+            let mut session = socks5(pair.home.address(), target).unwrap();
+            assert_echo(&mut session);
             sessions.push(session);
-            (counted.kinds.lock().unwrap().last() == Some(&4)).then_some(())
+            (pair.kinds.lock().unwrap().last() == Some(&4)).then_some(())
         });
     };
-    wait_resumed(&counted);
-    assert_eq!(counted.kinds.lock().unwrap()[0], 0, "the first handshake is not a full one");
-    counted.relay.signal("KILL");
-    counted.relay.exit_code();
-    let before = counted.kinds.lock().unwrap().len();
-    counted.relay = counted.sites[0].relay("", &format!("peers = {:?}\n", counted.peers));
-    wait_resumed(&counted);
-    assert!(counted.kinds.lock().unwrap()[before..].contains(&0), "no full handshake after the restart of the relay");
+    wait_resumed(&pair);
+    assert_eq!(pair.kinds.lock().unwrap()[0], 0, "the first handshake is not a full one");
+    pair.relay.signal("KILL");
+    pair.relay.exit_code();
+    let before = pair.kinds.lock().unwrap().len();
+    pair.relay = pair.sites[0].relay("", &format!("peers = {:?}\n", pair.peers));
+    wait_resumed(&pair);
+    assert!(pair.kinds.lock().unwrap()[before..].contains(&0), "no full handshake after the restart of the relay");
 }
 
 /// A relay with another key after a reload is another relay. Regression: a ticket of the previous key opened connections
@@ -110,22 +110,22 @@ fn later_handshakes_are_resumed_until_the_relay_restarts() {
 #[test]
 fn ticket_of_a_replaced_key_is_stale() {
     let (site, home, other) = (Site::new(), Site::new(), Key::new());
-    let entrance = format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")]));
-    let mut relay = site.relay("", &entrance);
+    let listener_keys = format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")]));
+    let mut relay = site.relay("", &listener_keys);
     // The kinds of hellos, up and down, by connection: 4 up is one with a ticket, 5 down is "stale".
     let hellos = Arc::new(Mutex::new(Vec::<[Option<u8>; 2]>::new()));
-    let heard = Arc::clone(&hellos);
-    let middle = between(site.address, Framed::Plain, move |frame| {
+    let recorded = Arc::clone(&hellos);
+    let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
         if frame.number == 0 && frame.bytes.len() > 7 {
-            let mut heard = heard.lock().unwrap();
-            let all = heard.len().max(frame.connection + 1);
-            heard.resize(all, [None; 2]);
-            heard[frame.connection][usize::from(frame.way == Way::Down)] = Some(frame.bytes[7]);
+            let mut recorded = recorded.lock().unwrap();
+            let all = recorded.len().max(frame.connection + 1);
+            recorded.resize(all, [None; 2]);
+            recorded[frame.connection][usize::from(frame.direction == Direction::Down)] = Some(frame.bytes[7]);
         }
-        untouched(frame)
+        forward_unchanged(frame)
     });
-    let settings = site.table_at(middle, "far", "") + &everything_by("way", &["far".to_owned()]);
-    let (home, target) = (home.home(&settings, AUTO), parrot());
+    let settings = site.table_at(middle, "far", "") + &route_all_through("way", &["far".to_owned()]);
+    let (home, target) = (home.home(&settings, AUTO), echo_server());
     // The answer to the first hello with a ticket since connection number `from`.
     let answer_since = |from: usize| {
         let mut sessions = Vec::new();
@@ -138,7 +138,7 @@ fn ticket_of_a_replaced_key_is_stale() {
         })
     };
     assert_eq!(answer_since(0), 0);
-    let file = site.write("", &entrance);
+    let file = site.write("", &listener_keys);
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace(site.key.file.to_str().unwrap(), other.file.to_str().unwrap())).unwrap();
     relay.signal("HUP");
@@ -151,11 +151,11 @@ fn ticket_of_a_replaced_key_is_stale() {
 /// A connection carries one session at a time.
 #[test]
 fn concurrent_sessions_use_separate_connections() {
-    let counted = Counted::new("");
-    let target = parrot();
-    let mut sessions: Vec<_> = (0..30).map(|_| socks5(counted.home.address(), target).unwrap()).collect();
-    sessions.iter_mut().for_each(echoes);
-    let mut openings = counted.openings.lock().unwrap().clone();
+    let pair = CountingPair::new("");
+    let target = echo_server();
+    let mut sessions: Vec<_> = (0..30).map(|_| socks5(pair.home.address(), target).unwrap()).collect();
+    sessions.iter_mut().for_each(assert_echo);
+    let mut openings = pair.openings.lock().unwrap().clone();
     openings.sort_unstable();
     openings.dedup();
     assert_eq!(openings.len(), 30);
@@ -164,15 +164,15 @@ fn concurrent_sessions_use_separate_connections() {
 /// After a burst of sessions at most the configured number of ready connections remains.
 #[test]
 fn ready_connections_are_bounded() {
-    let counted = Counted::new("[limits]\nready_connections = 2\n");
-    let target = parrot();
-    let mut clients: Vec<_> = (0..40).map(|_| socks5(counted.home.address(), target).unwrap()).collect();
-    clients.iter_mut().for_each(echoes);
+    let pair = CountingPair::new("[limits]\nready_connections = 2\n");
+    let target = echo_server();
+    let mut clients: Vec<_> = (0..40).map(|_| socks5(pair.home.address(), target).unwrap()).collect();
+    clients.iter_mut().for_each(assert_echo);
     drop(clients);
-    eventually("all to be over", || counted.home.sessions().is_empty().then_some(()));
-    let address = counted.sites[0].address;
+    eventually("all to be over", || pair.home.sessions().is_empty().then_some(()));
+    let address = pair.sites[0].address;
     eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
-    echoes(&mut socks5(counted.home.address(), target).unwrap());
+    assert_echo(&mut socks5(pair.home.address(), target).unwrap());
     eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
 }
 
@@ -180,37 +180,37 @@ fn ready_connections_are_bounded() {
 /// the hello still counted as unread.
 #[test]
 fn ready_connections_outlive_the_handshake_timeout() {
-    let mut counted = Counted::with("", "[timeouts]\nhandshake = \"600ms\"\n");
-    let made = eventually("ready connections", || Some(counted.hellos()).filter(|made| *made >= 2));
+    let mut pair = CountingPair::with("", "[timeouts]\nhandshake = \"600ms\"\n");
+    let made = eventually("ready connections", || Some(pair.hellos()).filter(|made| *made >= 2));
     // Time itself is under test: more than three handshakes may take.
     pause_until(Instant::now() + Duration::from_secs(2));
-    assert_eq!(counted.hellos(), made, "ready connections were dialled again");
-    echoes(&mut socks5(counted.home.address(), parrot()).unwrap());
-    assert_eq!(counted.relay.closed()["end"], "finished", "an unused connection was logged as a session");
+    assert_eq!(pair.hellos(), made, "ready connections were dialled again");
+    assert_echo(&mut socks5(pair.home.address(), echo_server()).unwrap());
+    assert_eq!(pair.relay.closed()["end"], "finished", "an unused connection was logged as a session");
 }
 
 /// The same bug: the shutdown waited for ready connections.
 #[test]
 fn ready_connections_do_not_delay_shutdown() {
-    let mut counted = Counted::new("");
-    eventually("ready connections", || (counted.hellos() >= 2).then_some(()));
+    let mut pair = CountingPair::new("");
+    eventually("ready connections", || (pair.hellos() >= 2).then_some(()));
     let asked = Instant::now();
-    counted.relay.signal("TERM");
-    assert_eq!(counted.relay.exit_code(), Some(0));
+    pair.relay.signal("TERM");
+    assert_eq!(pair.relay.exit_code(), Some(0));
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 
 /// Ready connections older than `ready_age` are closed, and later sessions succeed.
 #[test]
 fn aged_ready_connections_are_closed_or_replaced() {
-    let counted = Counted::new("[timeouts]\nready_age = \"100ms\"\n");
-    let target = parrot();
+    let pair = CountingPair::new("[timeouts]\nready_age = \"100ms\"\n");
+    let target = echo_server();
     for _ in 0..2 {
-        echoes(&mut socks5(counted.home.address(), target).unwrap());
-        let made = counted.hellos();
+        assert_echo(&mut socks5(pair.home.address(), target).unwrap());
+        let made = pair.hellos();
         // It is replaced by a new one, or none is kept because of low demand.
         eventually("the old one to go", || {
-            (counted.hellos() > made || connections_to(counted.sites[0].address) == 0).then_some(())
+            (pair.hellos() > made || connections_to(pair.sites[0].address) == 0).then_some(())
         });
     }
 }
@@ -218,23 +218,23 @@ fn aged_ready_connections_are_closed_or_replaced() {
 /// The home relay dials the next relay only. Relays behind it do not admit the key of the home relay.
 #[test]
 fn only_next_relays_are_dialled() {
-    let mut chain = Chain::of(2);
-    let target = parrot();
+    let mut chain = Chain::start(2);
+    let target = echo_server();
     for _ in 0..5 {
-        echoes(&mut socks5(chain.home.address(), target).unwrap());
+        assert_echo(&mut socks5(chain.home.address(), target).unwrap());
     }
     chain.relays[1].signal("TERM");
     let unknown = |event: &&serde_json::Value| event["end"] == "unauthenticated";
-    assert_eq!(chain.relays[1].rest().iter().filter(unknown).count(), 0, "dialled by the home relay");
+    assert_eq!(chain.relays[1].remaining_events().iter().filter(unknown).count(), 0, "dialled by the home relay");
 }
 
 /// The results of all sessions and the dials ahead of need are counted.
 #[test]
 fn metrics_count_pool_results_and_dials() {
-    let chain = Chain::of(1);
-    let target = parrot();
+    let chain = Chain::start(1);
+    let target = echo_server();
     for _ in 0..10 {
-        echoes(&mut socks5(chain.home.address(), target).unwrap());
+        assert_echo(&mut socks5(chain.home.address(), target).unwrap());
     }
     let count = |metric: &str, result: &str| metric_sum(&chain.home, metric, &format!("result=\"{result}\""));
     let taken = "ekiden_ready_connections_total";

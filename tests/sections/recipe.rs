@@ -67,11 +67,11 @@ fn recipe_setup_works() {
     let _relay = start(&setup.write(1, |text| text.replace("0.0.0.0:7000", &middle)));
     let home = |text: String| text.replace("relay.example:7000", &middle).replace("192.168.1.2:1080", door);
     let mut home = start(&setup.write(0, home));
-    echoes(&mut socks5(home.address(), parrot()).unwrap());
+    assert_echo(&mut socks5(home.address(), echo_server()).unwrap());
     let closed = home.closed();
     assert_eq!(closed["path"], "by-middle");
     let (mut client, mut server) = pair(&home);
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     let admin = format!("unix:{}", home.admin.display());
     let table = ekiden().args(["status", "--admin", &admin]).output().unwrap();
     let table = String::from_utf8(table.stdout).unwrap();

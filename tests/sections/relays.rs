@@ -57,31 +57,31 @@ impl Site {
     }
 
     /// Writes the configuration of a relay with a section listener. `settings` are top-level keys first, then tables;
-    /// `entrance` are further lines of its listener.
-    pub fn write(&self, settings: &str, entrance: &str) -> PathBuf {
+    /// `listener_keys` are further lines of its listener.
+    pub fn write(&self, settings: &str, listener_keys: &str) -> PathBuf {
         let (key, address) = (self.key.file.display(), self.address);
         let listener =
-            format!("[[listener]]\nname = \"section\"\nbind = \"{address}\"\nkind = \"section\"\n{entrance}");
+            format!("[[listener]]\nname = \"section\"\nbind = \"{address}\"\nkind = \"section\"\n{listener_keys}");
         let text = format!("version = 1\nthreads = 1\nprivate_key = \"{key}\"\n{settings}\n{listener}");
         self.folder.write("ekiden.toml", text)
     }
 
     /// Starts a relay with a section listener.
-    pub fn relay(&self, settings: &str, entrance: &str) -> Relay {
-        start(&self.write(settings, entrance))
+    pub fn relay(&self, settings: &str, listener_keys: &str) -> Relay {
+        start(&self.write(settings, listener_keys))
     }
 
     /// Writes the configuration of a relay with a listener for clients.
-    pub fn write_home(&self, settings: &str, entrance: &str) -> PathBuf {
+    pub fn write_home(&self, settings: &str, listener_keys: &str) -> PathBuf {
         let key = self.key.file.display();
-        let listener = format!("[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{entrance}");
+        let listener = format!("[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{listener_keys}");
         let text = format!("version = 1\nthreads = 1\nprivate_key = \"{key}\"\n{settings}\n{listener}");
         self.folder.write("ekiden.toml", text)
     }
 
     /// Starts a relay with a listener for clients.
-    pub fn home(&self, settings: &str, entrance: &str) -> Relay {
-        start(&self.write_home(settings, entrance))
+    pub fn home(&self, settings: &str, listener_keys: &str) -> Relay {
+        start(&self.write_home(settings, listener_keys))
     }
 }
 
@@ -92,13 +92,13 @@ pub fn start(file: &std::path::Path) -> Relay {
 }
 
 /// A `[[path]]`, and a `[[route]]` of all targets to it.
-pub fn everything_by(name: &str, relays: &[String]) -> String {
+pub fn route_all_through(name: &str, relays: &[String]) -> String {
     format!("[[path]]\nname = \"{name}\"\nrelays = {relays:?}\n[[route]]\npath = [\"{name}\"]\n")
 }
 
 /// The relay that knows the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum Routing {
     /// The home relay, by a `[[path]]`.
     Path,
     /// Each relay the next one, by `forward`.
@@ -108,23 +108,31 @@ pub enum By {
 /// The settings of a chain.
 pub struct Layout {
     pub relays: usize,
-    pub by: By,
+    pub routing: Routing,
     pub encrypt: bool,
     /// Lines of the home relay's listener.
-    pub entrance: String,
+    pub listener_keys: String,
     /// Further keys of the home relay's file, top-level keys first.
     pub home: String,
     /// Further lines of the last relay's file.
     pub far: String,
     /// Further lines of the last relay's listener.
-    pub far_entrance: String,
+    pub far_listener_keys: String,
 }
 
 impl Default for Layout {
     fn default() -> Self {
         let none = String::new;
-        let entrance = AUTO.to_owned();
-        Self { relays: 1, by: By::Path, encrypt: false, entrance, home: none(), far: none(), far_entrance: none() }
+        let listener_keys = AUTO.to_owned();
+        Self {
+            relays: 1,
+            routing: Routing::Path,
+            encrypt: false,
+            listener_keys,
+            home: none(),
+            far: none(),
+            far_listener_keys: none(),
+        }
     }
 }
 
@@ -138,7 +146,7 @@ pub struct Chain {
 }
 
 /// The name of relay number `at` of a chain; the nearest is 1.
-pub fn name(at: usize) -> String {
+pub fn relay_name(at: usize) -> String {
     format!("relay-{at}")
 }
 
@@ -147,7 +155,7 @@ impl Layout {
         let sites: Vec<Site> = (0..=self.relays).map(|_| Site::new()).collect();
         let mut relays: Vec<Relay> = (1..=self.relays).rev().map(|at| self.relay(&sites, at)).collect();
         relays.reverse();
-        let home = sites[0].home(&self.home_settings(&sites), &self.entrance);
+        let home = sites[0].home(&self.home_settings(&sites), &self.listener_keys);
         Chain { home, relays, sites }
     }
 
@@ -155,42 +163,42 @@ impl Layout {
     pub fn relay(&self, sites: &[Site], at: usize) -> Relay {
         let last = at == self.relays;
         let far = |text: &str| if last { text.to_owned() } else { String::new() };
-        let onward = if last { String::new() } else { self.onward(sites, at + 1, at + 1) };
+        let next_relays = if last { String::new() } else { self.next_relays(sites, at + 1, at + 1) };
         let peers = sites[at].admit(&[(&sites[at - 1].key.public, "caller")]);
-        let entrance = format!("peers = {peers:?}\nencrypt = {}\n{}", self.encrypt, far(&self.far_entrance));
-        sites[at].relay(&format!("{}{onward}", far(&self.far)), &entrance)
+        let listener_keys = format!("peers = {peers:?}\nencrypt = {}\n{}", self.encrypt, far(&self.far_listener_keys));
+        sites[at].relay(&format!("{}{next_relays}", far(&self.far)), &listener_keys)
     }
 
     fn home_settings(&self, sites: &[Site]) -> String {
-        let onward = self.onward(sites, 1, self.relays);
-        let names: Vec<String> = (1..=self.relays).map(name).collect();
-        let route = if self.by == By::Path { everything_by("way", &names) } else { String::new() };
-        match self.by {
-            By::Path => format!("{}{onward}{route}", self.home),
-            By::Forward => format!("{onward}{}", self.home),
+        let next_relays = self.next_relays(sites, 1, self.relays);
+        let names: Vec<String> = (1..=self.relays).map(relay_name).collect();
+        let route = if self.routing == Routing::Path { route_all_through("way", &names) } else { String::new() };
+        match self.routing {
+            Routing::Path => format!("{}{next_relays}{route}", self.home),
+            Routing::Forward => format!("{next_relays}{}", self.home),
         }
     }
 
     /// The lines of a relay's file about the relays `first` to `last`; the first is the next one.
-    fn onward(&self, sites: &[Site], first: usize, last: usize) -> String {
+    fn next_relays(&self, sites: &[Site], first: usize, last: usize) -> String {
         let encrypt = self.encrypt;
-        match self.by {
-            By::Path => {
-                (first..=last).map(|at| sites[at].table(&name(at), &format!("encrypt = {encrypt}\n"))).collect()
+        match self.routing {
+            Routing::Path => {
+                (first..=last).map(|at| sites[at].table(&relay_name(at), &format!("encrypt = {encrypt}\n"))).collect()
             }
-            By::Forward => format!("forward = [\"{}&encrypt={encrypt}\"]\n", sites[first].url()),
+            Routing::Forward => format!("forward = [\"{}&encrypt={encrypt}\"]\n", sites[first].url()),
         }
     }
 }
 
 impl Chain {
     /// A chain of plain sections that the home relay knows.
-    pub fn of(relays: usize) -> Self {
+    pub fn start(relays: usize) -> Self {
         Layout { relays, ..Layout::default() }.start()
     }
 
     /// A chain, encrypted or not.
-    pub fn of_kind(relays: usize, encrypt: bool) -> Self {
+    pub fn start_with(relays: usize, encrypt: bool) -> Self {
         Layout { relays, encrypt, ..Layout::default() }.start()
     }
 

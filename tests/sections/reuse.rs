@@ -19,17 +19,17 @@ use crate::streams::*;
 const FIRST_VERSION: Versions = Versions { oldest: 1, newest: 1 };
 
 /// How often a session took a connection with this `result`, by the metrics of `relay`.
-fn taken(relay: &Relay, result: &str) -> usize {
+fn connections_taken(relay: &Relay, result: &str) -> usize {
     metric_sum(relay, "ekiden_ready_connections_total", &format!("result=\"{result}\""))
 }
 
 /// How many used connections wait for a session.
-fn used(relay: &Relay) -> usize {
+fn used_connections(relay: &Relay) -> usize {
     metric_sum(relay, "ekiden_ready_used{", "")
 }
 
 fn wait_used(relay: &Relay, count: usize) {
-    eventually("the section to return", || (used(relay) == count).then_some(()));
+    eventually("the section to return", || (used_connections(relay) == count).then_some(()));
 }
 
 /// The record boundaries of the copying start and of splice(2), and a size with many chunks; either side ends first, or both at
@@ -41,10 +41,10 @@ fn consecutive_sessions_reuse_one_connection_without_errors() {
         let sizes = [(0, 0), (1, 0), (0, 1), (65_535, 65_537), (3_000_000, 100_000), (100_000, 3_000_000)];
         for (round, (up, down)) in sizes.into_iter().enumerate() {
             let (client, server) = chain.pair();
-            exchange(client, server, up, down);
+            transfer_both_ways(client, server, up, down);
             for relay in [&chain.home].into_iter().chain(&chain.relays[..2]) {
                 wait_used(relay, 1);
-                assert_eq!(taken(relay, "reused"), round, "encrypt: {encrypt}");
+                assert_eq!(connections_taken(relay, "reused"), round, "encrypt: {encrypt}");
             }
             let closed = [session_closed(&mut chain.home), session_closed(&mut chain.relays[0])];
             let earlier = [&closed[0]["up"], &closed[1]["down"], &closed[1]["up"], &closed[0]["down"]];
@@ -62,10 +62,10 @@ fn consecutive_sessions_reuse_one_connection_without_errors() {
 /// are those of the session: the section has sent 50 large segments before.
 #[test]
 fn running_session_shows_how_its_sections_started() {
-    let mut chain = Chain::of_kind(1, false);
+    let mut chain = Chain::start_with(1, false);
     for earlier in 0..3 {
         let (mut client, mut server) = chain.pair();
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         let (word, cell) = [("cold", "cold"), ("reused", "reused once"), ("reused", "reused 2 times")][earlier];
         for (relay, side, start) in [
             (&chain.home, "up", (word, earlier)),
@@ -84,7 +84,7 @@ fn running_session_shows_how_its_sections_started() {
         let is_row =
             |line: &str| line.contains("  server  ") && line.contains(&format!("  {cell} ")) && line.ends_with('-');
         assert!(table.lines().any(is_row), "no {cell} in {table}");
-        exchange(client, server, 3_000_000, 3_000_000);
+        transfer_both_ways(client, server, 3_000_000, 3_000_000);
         wait_used(&chain.home, 1);
         assert_eq!(session_closed(&mut chain.home)["up"]["start"], word);
     }
@@ -97,7 +97,7 @@ fn running_session_shows_how_its_sections_started() {
 /// A receiver that held back the first session on a section does not limit the next one, whose client writes 1.6 MB/s.
 #[test]
 fn earlier_session_on_the_section_is_not_reported_as_limit() {
-    let mut chain = Chain::of_kind(1, false);
+    let mut chain = Chain::start_with(1, false);
     let (client, mut server) = chain.pair();
     let writer = send(&client, pattern(80_000_000));
     eventually("a receiver that holds the section back", || {
@@ -137,15 +137,15 @@ fn status(relay: &Relay) -> String {
 #[test]
 fn section_with_a_half_closed_session_is_not_reused() {
     for encrypt in [false, true] {
-        let chain = Chain::of_kind(2, encrypt);
+        let chain = Chain::start_with(2, encrypt);
         for client_ends in [false, true] {
             let (mut client, mut server) = chain.pair();
-            talk(&mut client, &mut server);
+            exchange_messages(&mut client, &mut server);
             let (first, last) = if client_ends { (&client, &mut server) } else { (&server, &mut client) };
             first.shutdown(Shutdown::Write).unwrap();
             assert_eq!(read_all(last), b"");
             let (other_client, other_server) = chain.pair();
-            exchange(other_client, other_server, 100_000, 100_000);
+            transfer_both_ways(other_client, other_server, 100_000, 100_000);
             let sent = pattern(200_000);
             let writer = send(last, sent.clone());
             assert!(read_all(if client_ends { &mut client } else { &mut server }) == sent);
@@ -160,13 +160,13 @@ fn section_with_a_half_closed_session_is_not_reused() {
 fn reset_section_is_not_reused() {
     for encrypt in [false, true] {
         for (moment, client_resets) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
-            let chain = Chain::of_kind(2, encrypt);
+            let chain = Chain::start_with(2, encrypt);
             let (client, server) = chain.pair();
-            exchange(client, server, 1000, 1000);
+            transfer_both_ways(client, server, 1000, 1000);
             wait_used(&chain.home, 1);
             let (mut client, mut server) = chain.pair();
             if moment > 0 {
-                talk(&mut client, &mut server);
+                exchange_messages(&mut client, &mut server);
             }
             if moment > 1 {
                 let ended = if client_resets { &mut client } else { &mut server };
@@ -180,9 +180,13 @@ fn reset_section_is_not_reused() {
             }
             eventually("the end of the session", || chain.home.sessions().is_empty().then_some(()));
             drop(survivor);
-            assert_eq!((used(&chain.home), taken(&chain.home, "reused")), (0, 1), "moment {moment}");
+            assert_eq!(
+                (used_connections(&chain.home), connections_taken(&chain.home, "reused")),
+                (0, 1),
+                "moment {moment}"
+            );
             let (client, server) = chain.pair();
-            exchange(client, server, 100_000, 100_000);
+            transfer_both_ways(client, server, 100_000, 100_000);
         }
     }
 }
@@ -194,13 +198,13 @@ fn kill_of_a_relay_between_sessions_fails_no_session() {
     let mut chain = layout().start();
     for _ in 0..3 {
         let (client, server) = chain.pair();
-        exchange(client, server, 1000, 1000);
+        transfer_both_ways(client, server, 1000, 1000);
         wait_used(&chain.home, 1);
         chain.relays[0].signal("KILL");
         chain.relays[0].exit_code();
         chain.relays[0] = layout().relay(&chain.sites, 1);
         let (client, server) = chain.pair();
-        exchange(client, server, 1000, 1000);
+        transfer_both_ways(client, server, 1000, 1000);
         wait_used(&chain.home, 1);
     }
 }
@@ -211,9 +215,9 @@ fn revoked_peer_opens_no_session_on_a_used_section() {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let mut relay = site.relay("", &format!("peers = {peers:?}\n"));
-    let at_home = home.home(&(site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO);
+    let at_home = home.home(&(site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO);
     let (client, far) = pair(&at_home);
-    exchange(client, far, 1000, 1000);
+    transfer_both_ways(client, far, 1000, 1000);
     wait_used(&at_home, 1);
     std::fs::write(&peers, "").unwrap();
     relay.signal("HUP");
@@ -227,7 +231,7 @@ fn revoked_peer_opens_no_session_on_a_used_section() {
 /// Runs `rounds` sessions of each of four concurrent clients. Each session gets back its own bytes, which differ from those of
 /// all other sessions; every `resets`th session ends with a reset instead.
 fn take_turns(chain: &Chain, rounds: u32, resets: u32) {
-    let target = parrot();
+    let target = echo_server();
     let home = chain.home.address();
     std::thread::scope(|scope| {
         for number in 0..4_u32 {
@@ -253,10 +257,10 @@ fn take_turns(chain: &Chain, rounds: u32, resets: u32) {
 #[test]
 fn sessions_on_reused_sections_get_their_own_bytes() {
     for encrypt in [false, true] {
-        let chain = Chain::of_kind(2, encrypt);
+        let chain = Chain::start_with(2, encrypt);
         take_turns(&chain, 250, u32::MAX);
-        assert!(taken(&chain.home, "reused") > 900, "{}", taken(&chain.home, "reused"));
-        assert!(used(&chain.home) <= 4, "{}", used(&chain.home));
+        assert!(connections_taken(&chain.home, "reused") > 900, "{}", connections_taken(&chain.home, "reused"));
+        assert!(used_connections(&chain.home) <= 4, "{}", used_connections(&chain.home));
     }
 }
 
@@ -264,7 +268,7 @@ fn sessions_on_reused_sections_get_their_own_bytes() {
 #[ignore = "nine minutes: make soak"]
 fn one_million_sessions_get_their_own_bytes_and_leak_nothing() {
     for encrypt in [false, true] {
-        let chain = Chain::of_kind(2, encrypt);
+        let chain = Chain::start_with(2, encrypt);
         let measure = || [&chain.home, &chain.relays[0]].map(|relay| (relay.descriptors(), relay.resident_kib()));
         // Until the pools of connections and pipes have their size.
         take_turns(&chain, 5_000, 97);
@@ -283,7 +287,7 @@ fn one_million_sessions_get_their_own_bytes_and_leak_nothing() {
 #[test]
 fn encrypted_section_is_reused_for_requests_to_other_servers() {
     for encrypt in [false, true] {
-        let chain = Chain::of_kind(1, encrypt);
+        let chain = Chain::start_with(1, encrypt);
         for round in 0..3 {
             let (listener, target) = server();
             let mut client = chain.home.connect();
@@ -299,7 +303,7 @@ fn encrypted_section_is_reused_for_requests_to_other_servers() {
             if encrypt {
                 wait_used(&chain.home, 1);
             }
-            assert_eq!(taken(&chain.home, "reused"), if encrypt { round } else { 0 });
+            assert_eq!(connections_taken(&chain.home, "reused"), if encrypt { round } else { 0 });
         }
     }
 }
@@ -331,7 +335,7 @@ fn version_1_dialler_is_served_without_chunks() {
     let mut server = accept(&listener);
     let answer = OpenAnswer::read(&read_record(&mut section, &mut keys.open)).unwrap();
     assert_eq!(answer.outcome, Ok(()));
-    exchange(section, server.try_clone().unwrap(), 200_000, 300_000);
+    transfer_both_ways(section, server.try_clone().unwrap(), 200_000, 300_000);
     assert_eq!(server.read(&mut [0]).unwrap_or(0), 0);
     assert_eq!(session_closed(&mut relay)["end"], "finished");
 
@@ -340,7 +344,7 @@ fn version_1_dialler_is_served_without_chunks() {
     section.write_all(&hello).unwrap();
     let mut keys = initiator.finish(&read_hello(&mut section)).unwrap();
     section.write_all(&seal(&mut keys.send_key, &Open { reusable: true, ..open }.write())).unwrap();
-    hear_out(&mut section);
+    read_remaining(&mut section);
     let refused = relay.next(|event| event["event"] == "closed" && event["end"] == "bad_handshake");
     assert!(refused["detail"].as_str().unwrap().contains("version 1"), "{refused}");
 }
@@ -351,17 +355,17 @@ fn version_1_listener_gets_one_connection_per_session() {
     let (site, home) = (Site::new(), Site::new());
     let key = private_key(&site.key);
     let address = serve(move |section| serve_first_version(section, &key));
-    let settings = site.table_at(address, "far", "") + &everything_by("way", &["far".to_owned()]);
+    let settings = site.table_at(address, "far", "") + &route_all_through("way", &["far".to_owned()]);
     let at_home = home.home(&settings, AUTO);
     for _ in 0..3 {
-        let mut client = socks5(at_home.address(), parrot()).unwrap();
+        let mut client = socks5(at_home.address(), echo_server()).unwrap();
         let sent = pattern(200_000);
         let writer = send(&client, sent.clone());
         assert!(read_all(&mut client) == sent);
         join(writer);
     }
     eventually("the end of all sessions", || at_home.sessions().is_empty().then_some(()));
-    assert_eq!((used(&at_home), taken(&at_home, "reused")), (0, 0));
+    assert_eq!((used_connections(&at_home), connections_taken(&at_home, "reused")), (0, 0));
 }
 
 /// A relay of version 1 that echoes.

@@ -8,14 +8,14 @@ use super::relays::*;
 use super::streams::*;
 
 /// A home relay that knows `west` and `east`, by paths `by-west` and `by-east`, and the routes of the test.
-struct Crossing {
+struct TwoRelayFixture {
     home: Relay,
     relays: [Option<Relay>; 2],
     sites: [Site; 3],
     peers: [String; 2],
 }
 
-impl Crossing {
+impl TwoRelayFixture {
     fn new(routes: &str) -> Self {
         let sites = [Site::new(), Site::new(), Site::new()];
         let [west, east, home] = &sites;
@@ -29,7 +29,7 @@ impl Crossing {
 
     /// The path of a session to `target`, which must succeed.
     fn path_of(&mut self, target: SocketAddr) -> String {
-        echoes(&mut socks5(self.home.address(), target).expect("a tunnel"));
+        assert_echo(&mut socks5(self.home.address(), target).expect("a tunnel"));
         self.closed_path()
     }
 
@@ -43,7 +43,7 @@ impl Crossing {
         self.relays[at] = None;
     }
 
-    fn revive(&mut self, at: usize) {
+    fn restart(&mut self, at: usize) {
         self.relays[at] = Some(self.sites[at].relay("", &self.peers[at]));
     }
 }
@@ -54,7 +54,7 @@ fn route(to: &[String], path: &[&str]) -> String {
 
 #[test]
 fn first_matching_route_is_used() {
-    let [by_port, by_network, other] = [parrot(), parrot(), parrot()];
+    let [by_port, by_network, other] = [echo_server(), echo_server(), echo_server()];
     let routes = [
         route(&[format!("*:{}", by_port.port())], &["by-west"]),
         route(&[format!("127.0.0.0/8:{}", by_network.port()), "198.51.100.0/24".to_owned()], &["by-east"]),
@@ -63,78 +63,78 @@ fn first_matching_route_is_used() {
         "[[route]]\npath = [\"by-east\"]\n".to_owned(),
     ]
     .concat();
-    let mut crossing = Crossing::new(&routes);
-    assert_eq!(crossing.path_of(by_port), "by-west");
-    assert_eq!(crossing.path_of(by_network), "by-east");
-    assert_eq!(crossing.path_of(other), "direct");
+    let mut fixture = TwoRelayFixture::new(&routes);
+    assert_eq!(fixture.path_of(by_port), "by-west");
+    assert_eq!(fixture.path_of(by_network), "by-east");
+    assert_eq!(fixture.path_of(other), "direct");
     // A name is routed by the name, and resolved by the last relay of its path.
-    echoes(&mut socks5_by_name(crossing.home.address(), "localhost", other.port()).unwrap());
-    assert_eq!(crossing.closed_path(), "by-west");
-    echoes(&mut socks5_by_name(crossing.home.address(), "localhost", by_port.port()).unwrap());
-    assert_eq!(crossing.closed_path(), "by-west");
-    assert!(socks5_by_name(crossing.home.address(), "nosuch.invalid", 80).is_err());
-    assert_eq!(crossing.home.closed()["path"], "by-east");
+    assert_echo(&mut socks5_by_name(fixture.home.address(), "localhost", other.port()).unwrap());
+    assert_eq!(fixture.closed_path(), "by-west");
+    assert_echo(&mut socks5_by_name(fixture.home.address(), "localhost", by_port.port()).unwrap());
+    assert_eq!(fixture.closed_path(), "by-west");
+    assert!(socks5_by_name(fixture.home.address(), "nosuch.invalid", 80).is_err());
+    assert_eq!(fixture.home.closed()["path"], "by-east");
 }
 
 /// Targets without a route use `forward`, or a direct connection.
 #[test]
 fn targets_without_a_route_use_forward_or_direct() {
-    let (routed, other) = (parrot(), parrot());
-    let mut crossing = Crossing::new(&route(&[format!("*:{}", routed.port())], &["by-east"]));
-    assert_eq!(crossing.path_of(routed), "by-east");
-    assert_eq!(crossing.path_of(other), "direct");
+    let (routed, other) = (echo_server(), echo_server());
+    let mut fixture = TwoRelayFixture::new(&route(&[format!("*:{}", routed.port())], &["by-east"]));
+    assert_eq!(fixture.path_of(routed), "by-east");
+    assert_eq!(fixture.path_of(other), "direct");
 
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
     let hop = format!("socks5://{}", proxy.address());
     let routes = route(&[format!("*:{}", routed.port())], &["direct"]);
     let mut relay = Site::new().home(&format!("forward = [\"{hop}\"]\n{routes}"), AUTO);
     for (target, path) in [(routed, "direct"), (other, hop.as_str())] {
-        echoes(&mut socks5(relay.address(), target).unwrap());
+        assert_echo(&mut socks5(relay.address(), target).unwrap());
         assert_eq!(relay.closed()["path"], path);
     }
 }
 
 #[test]
 fn unreachable_path_is_skipped_until_recovery() {
-    let target = parrot();
-    let mut crossing = Crossing::new("[[route]]\npath = [\"by-west\", \"by-east\", \"direct\"]\n");
-    assert_eq!(crossing.path_of(target), "by-west");
-    crossing.kill(0);
+    let target = echo_server();
+    let mut fixture = TwoRelayFixture::new("[[route]]\npath = [\"by-west\", \"by-east\", \"direct\"]\n");
+    assert_eq!(fixture.path_of(target), "by-west");
+    fixture.kill(0);
     for _ in 0..5 {
-        assert_eq!(crossing.path_of(target), "by-east");
+        assert_eq!(fixture.path_of(target), "by-east");
     }
-    crossing.kill(1);
+    fixture.kill(1);
     for _ in 0..5 {
-        assert_eq!(crossing.path_of(target), "direct");
+        assert_eq!(fixture.path_of(target), "direct");
     }
-    crossing.revive(1);
-    eventually("the second way", || (crossing.path_of(target) == "by-east").then_some(()));
-    crossing.revive(0);
-    eventually("the first way", || (crossing.path_of(target) == "by-west").then_some(()));
-    assert_eq!(crossing.path_of(target), "by-west");
+    fixture.restart(1);
+    eventually("the second way", || (fixture.path_of(target) == "by-east").then_some(()));
+    fixture.restart(0);
+    eventually("the first way", || (fixture.path_of(target) == "by-west").then_some(()));
+    assert_eq!(fixture.path_of(target), "by-west");
 }
 
 /// A target that refuses has been reached, so no other path is tried.
 #[test]
 fn refused_target_is_not_retried_on_another_path() {
-    let mut crossing = Crossing::new("[[route]]\npath = [\"by-west\", \"by-east\", \"direct\"]\n");
+    let mut fixture = TwoRelayFixture::new("[[route]]\npath = [\"by-west\", \"by-east\", \"direct\"]\n");
     for _ in 0..3 {
-        assert_eq!(socks5(crossing.home.address(), nobody()).map(|_| ()), Err(5));
-        let closed = crossing.home.closed();
+        assert_eq!(socks5(fixture.home.address(), unused_address()).map(|_| ()), Err(5));
+        let closed = fixture.home.closed();
         assert_eq!((&closed["path"], &closed["end"]), (&"by-west".into(), &"refused".into()), "{closed}");
     }
-    assert_eq!(crossing.path_of(parrot()), "by-west", "a refused target has changed the path");
+    assert_eq!(fixture.path_of(echo_server()), "by-west", "a refused target has changed the path");
 }
 
 #[test]
 fn failure_of_every_path_is_reported_to_the_client() {
-    let mut crossing = Crossing::new("[[route]]\npath = [\"by-west\", \"by-east\"]\n");
-    crossing.kill(0);
-    crossing.kill(1);
-    assert_eq!(socks5(crossing.home.address(), parrot()).map(|_| ()), Err(1));
-    assert_eq!(crossing.home.closed()["end"], "refused");
-    crossing.revive(1);
-    eventually("the second way", || socks5(crossing.home.address(), parrot()).ok());
+    let mut fixture = TwoRelayFixture::new("[[route]]\npath = [\"by-west\", \"by-east\"]\n");
+    fixture.kill(0);
+    fixture.kill(1);
+    assert_eq!(socks5(fixture.home.address(), echo_server()).map(|_| ()), Err(1));
+    assert_eq!(fixture.home.closed()["end"], "refused");
+    fixture.restart(1);
+    eventually("the second way", || socks5(fixture.home.address(), echo_server()).ok());
 }
 
 /// A mistake in a route or a path is found by `check`, not by a client.
@@ -164,13 +164,13 @@ fn check_rejects_invalid_routes_paths_and_relays() {
 fn path_through_a_foreign_proxy_works() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
     let tables = format!("[[relay]]\nname = \"corp\"\nurl = \"socks5://{}\"\n", proxy.address());
-    let mut relay = Site::new().home(&(tables + &everything_by("by-corp", &["corp".to_owned()])), AUTO);
-    echoes(&mut socks5(relay.address(), parrot()).unwrap());
+    let mut relay = Site::new().home(&(tables + &route_all_through("by-corp", &["corp".to_owned()])), AUTO);
+    assert_echo(&mut socks5(relay.address(), echo_server()).unwrap());
     assert_eq!(relay.closed()["path"], "by-corp");
 }
 
 /// An undetected loop ends at the deadline of the first relay, 15 s; this is well before.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn peers(site: &Site, callers: &[&Site]) -> String {
     let names = ["first-caller", "second-caller"];
@@ -187,8 +187,8 @@ fn mutual_forwarding_is_detected_as_a_loop() {
         let _second = two.relay(&forward(&one), &peers(&two, &[&one]));
         let mut relay = home.home(&forward(&one), AUTO);
         let asked = Instant::now();
-        assert_eq!(socks5(relay.address(), parrot()).map(|_| ()), Err(1));
-        assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+        assert_eq!(socks5(relay.address(), echo_server()).map(|_| ()), Err(1));
+        assert!(asked.elapsed() < DETECTION_TIMEOUT, "{:?}", asked.elapsed());
         assert_eq!(session_closed(&mut relay)["end"], "loop");
         // The first session was still being opened when the second session arrived.
         let ends = [session_closed(&mut first), session_closed(&mut first)]
@@ -196,7 +196,7 @@ fn mutual_forwarding_is_detected_as_a_loop() {
         assert!(ends.iter().all(|end| end == "loop"), "{ends:?}");
         // The first relay recognises the trace of the second session. The hop count is not used up.
         first.signal("TERM");
-        let more = first.rest().iter().filter(|event| event["target"].is_string()).count();
+        let more = first.remaining_events().iter().filter(|event| event["target"].is_string()).count();
         assert_eq!(more, 0, "the session has passed the loop more than once");
     }
 }
@@ -207,12 +207,12 @@ fn forwarding_ring_is_detected_as_a_loop() {
     let ring = [Site::new(), Site::new(), Site::new()];
     let settings = |at: usize| format!("forward = [\"{}\"]\n", ring[(at + 1) % 3].url());
     let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n";
-    let entrance = |at: usize| peers(&ring[at], &[&ring[(at + 2) % 3]]);
-    let mut first = ring[0].relay(&(settings(0) + door), &entrance(0));
-    let _others = [1, 2].map(|at| ring[at].relay(&settings(at), &entrance(at)));
+    let listener_keys = |at: usize| peers(&ring[at], &[&ring[(at + 2) % 3]]);
+    let mut first = ring[0].relay(&(settings(0) + door), &listener_keys(0));
+    let _others = [1, 2].map(|at| ring[at].relay(&settings(at), &listener_keys(at)));
     let asked = Instant::now();
-    assert_eq!(socks5(first.address(), parrot()).map(|_| ()), Err(1));
-    assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+    assert_eq!(socks5(first.address(), echo_server()).map(|_| ()), Err(1));
+    assert!(asked.elapsed() < DETECTION_TIMEOUT, "{:?}", asked.elapsed());
     assert_eq!(first.next(|event| event["event"] == "closed" && event["listener"] == "door")["end"], "loop");
 }
 
@@ -242,7 +242,7 @@ fn check_rejects_a_path_with_a_repeated_relay() {
         (tables.clone(), ["one", "two", "one"], "path[1].relays"),
         (tables + &again, ["one", "two", "again"], "relay[3].key"),
     ] {
-        let file = home.write_home(&(tables + &everything_by("way", &names.map(str::to_owned))), AUTO);
+        let file = home.write_home(&(tables + &route_all_through("way", &names.map(str::to_owned))), AUTO);
         let checked = ekiden().arg("check").arg(&file).output().unwrap();
         let message = String::from_utf8(checked.stderr).unwrap();
         assert_eq!(checked.status.code(), Some(2), "{names:?}: {message}");
@@ -253,10 +253,10 @@ fn check_rejects_a_path_with_a_repeated_relay() {
 /// No false positives: many concurrent sessions cross the same relays.
 #[test]
 fn many_sessions_on_one_path_are_not_a_loop() {
-    let chain = Chain::of(2);
+    let chain = Chain::start(2);
     let mut pairs: Vec<_> = (0..20).map(|_| chain.pair()).collect();
     for (client, server) in &mut pairs {
-        talk(client, server);
+        exchange_messages(client, server);
     }
 }
 

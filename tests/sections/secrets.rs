@@ -14,14 +14,14 @@ const PAYLOAD: &[u8] = b"the-payload-of-the-session";
 
 /// Runs sessions that succeed, sessions that fail with bytes in flight, and handshakes that are malformed.
 fn run_sessions(home: SocketAddr, relay: SocketAddr) {
-    let target = parrot();
+    let target = echo_server();
     let mut client = socks5(home, target).unwrap();
     for _ in 0..3 {
         client.write_all(PAYLOAD).unwrap();
         assert_eq!(read_exactly(&mut client, PAYLOAD.len()), PAYLOAD);
     }
     reset(client);
-    let refused = nobody();
+    let refused = unused_address();
     let mut client = connect(home);
     client.write_all(format!("CONNECT {refused} HTTP/1.1\r\nHost: {refused}\r\n\r\n").as_bytes()).unwrap();
     client.write_all(PAYLOAD).unwrap();
@@ -30,7 +30,7 @@ fn run_sessions(home: SocketAddr, relay: SocketAddr) {
         let mut stranger = connect(address);
         let _ = stranger.write_all(PAYLOAD);
         let _ = stranger.shutdown(std::net::Shutdown::Write);
-        hear_out(&mut stranger);
+        read_remaining(&mut stranger);
     }
 }
 
@@ -45,10 +45,10 @@ fn assert_no_secret(output: &str, sites: &[Site]) {
 #[test]
 fn log_metrics_and_api_contain_no_keys_or_payloads() {
     for encrypt in [false, true] {
-        let mut chain = Chain::of_kind(1, encrypt);
+        let mut chain = Chain::start_with(1, encrypt);
         run_sessions(chain.home.address(), chain.sites[1].address);
         let (mut client, mut server) = chain.pair();
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         client.write_all(PAYLOAD).unwrap();
         assert_eq!(read_exactly(&mut server, PAYLOAD.len()), PAYLOAD);
         for relay in [&chain.home, &chain.relays[0]] {
@@ -57,8 +57,8 @@ fn log_metrics_and_api_contain_no_keys_or_payloads() {
         drop((client, server));
         for relay in [&mut chain.home, &mut chain.relays[0]] {
             relay.signal("TERM");
-            let events: String = relay.rest().iter().map(ToString::to_string).collect();
-            assert_no_secret(&(events + &relay.said_on_stderr()), &chain.sites);
+            let events: String = relay.remaining_events().iter().map(ToString::to_string).collect();
+            assert_no_secret(&(events + &relay.read_stderr()), &chain.sites);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use crate::harness::*;
 
 /// An echo server.
-pub fn parrot() -> SocketAddr {
+pub fn echo_server() -> SocketAddr {
     serve(|mut stream| {
         let mut bytes = [0; 65_536];
         while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -18,13 +18,13 @@ pub fn parrot() -> SocketAddr {
     })
 }
 
-pub fn echoes(stream: &mut TcpStream) {
+pub fn assert_echo(stream: &mut TcpStream) {
     stream.write_all(b"echo").unwrap();
     assert_eq!(read_exactly(stream, 4), b"echo");
 }
 
 /// Sends a message from each end, and checks that it arrives at the other.
-pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
+pub fn exchange_messages(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"question").unwrap();
     assert_eq!(read_exactly(server, 8), b"question");
     server.write_all(b"answer").unwrap();
@@ -32,7 +32,7 @@ pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 pub fn is_reset(stream: &mut TcpStream) -> bool {
-    hear_out(stream) == (Vec::new(), Ending::Reset)
+    read_remaining(stream) == (Vec::new(), Ending::Reset)
 }
 
 /// Sends `bytes` and the end of the stream, in a thread of its own.
@@ -45,7 +45,7 @@ pub fn send(stream: &TcpStream, bytes: Vec<u8>) -> JoinHandle<()> {
 }
 
 /// Sends until an error, in a thread of its own, which returns the kind of the error.
-pub fn pour(stream: &TcpStream) -> JoinHandle<ErrorKind> {
+pub fn flood(stream: &TcpStream) -> JoinHandle<ErrorKind> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {
         let block = pattern(65_536);
@@ -59,13 +59,13 @@ pub fn pour(stream: &TcpStream) -> JoinHandle<ErrorKind> {
 
 /// Whether a sending socket was reset. The kernel reports that once, to the first caller: here the reader or the
 /// writer.
-pub fn is_reset_pouring(stream: &mut TcpStream, writer: JoinHandle<ErrorKind>) -> bool {
-    let heard = hear_out(stream).1;
-    join(writer) == ErrorKind::ConnectionReset || heard == Ending::Reset
+pub fn is_reset_while_flooding(stream: &mut TcpStream, writer: JoinHandle<ErrorKind>) -> bool {
+    let ending = read_remaining(stream).1;
+    join(writer) == ErrorKind::ConnectionReset || ending == Ending::Reset
 }
 
 /// Transfers this many bytes up and down at once, and FIN in both directions.
-pub fn exchange(mut client: TcpStream, mut server: TcpStream, up: usize, down: usize) {
+pub fn transfer_both_ways(mut client: TcpStream, mut server: TcpStream, up: usize, down: usize) {
     let (up, down) = (pattern(up), pattern(down));
     let writers = [send(&client, up.clone()), send(&server, down.clone())];
     let reader = std::thread::spawn(move || read_all(&mut server));

@@ -26,7 +26,7 @@ impl Pair {
         let peers = site.admit(&[(&near.key.public, "caller")]);
         let far = site.relay(&profile, &format!("peers = {peers:?}\nprofile = \"mine\"\n"));
         let relay = site.table("far", "encrypt = true\nprofile = \"mine\"\n");
-        let home = near.home(&format!("{profile}{relay}{}", everything_by("way", &["far".to_owned()])), AUTO);
+        let home = near.home(&format!("{profile}{relay}{}", route_all_through("way", &["far".to_owned()])), AUTO);
         Self { home, far, site }
     }
 
@@ -34,7 +34,7 @@ impl Pair {
     fn tuning(&self, settled: impl Fn(&Value) -> bool) -> [Value; 2] {
         let (mut client, mut server) = pair(&self.home);
         eventually("both ends to be as expected", || {
-            talk(&mut client, &mut server);
+            exchange_messages(&mut client, &mut server);
             let ends = [&self.home.sessions()[0]["up"], &self.far.sessions()[0]["down"]];
             let tunings = ends.map(|end| end["tuning"].clone());
             tunings.iter().all(&settled).then_some(tunings)
@@ -88,7 +88,7 @@ fn both_ends_of_a_section_are_tuned_and_other_sockets_are_not() {
         );
     }
     let (mut client, mut server) = pair(&section.home);
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     let sessions = [section.home.sessions(), section.far.sessions()];
     let session = |sessions: &Vec<Value>| sessions.last().unwrap().clone();
     assert!(session(&sessions[0])["down"]["tuning"].is_null(), "the client's section: {sessions:?}");
@@ -130,7 +130,7 @@ fn tune_false_keeps_kernel_defaults() {
     let tuned = Pair::with("");
     let (mut client, mut server) = pair(&tuned.home);
     let timeout = eventually("a short timeout", || {
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         Some(tuned.timeout()).filter(|timeout| *timeout < 100.0)
     });
     assert!(timeout >= 28.0, "{timeout} ms");
@@ -138,7 +138,7 @@ fn tune_false_keeps_kernel_defaults() {
     let section = Pair::with("tune = false");
     let (mut client, mut server) = pair(&section.home);
     for _ in 0..50 {
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
     }
     assert!(
         section.home.sessions()[0]["up"]["tuning"].is_null() && section.far.sessions()[0]["down"]["tuning"].is_null()

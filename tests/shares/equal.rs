@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::harness::*;
 use super::network::*;
-use super::programs::missing;
+use super::programs::is_any_missing;
 use super::scene::*;
 
 /// Bytes of four seconds at [`RATE`].
@@ -44,7 +44,7 @@ fn sole_section_gets_the_full_rate_before_and_after_sharing() {
 fn unused_share_is_available_to_other_sections() {
     let Some(scene) = Scene::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };
     let address = SocketAddr::new(scene.relay_ip(), 8001);
-    let slow = scene.download_by(&["--request-target", SLOWLY], address);
+    let slow = scene.download_by(&["--request-target", SLOW_PATH], address);
     let fast = scene.download(8001);
     scene.assert_shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
 }
@@ -100,7 +100,7 @@ fn shares_follow_listener_weights() {
 
 #[test]
 fn shares_follow_user_weights() {
-    if missing(&["htpasswd"]) {
+    if is_any_missing(&["htpasswd"]) {
         return;
     }
     let folder = Folder::new();

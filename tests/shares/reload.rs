@@ -33,10 +33,10 @@ fn rejected_reload_keeps_the_shares() {
     let Some(mut scene) = Scene::new(&[SHARED, &door].concat()) else { return };
     let download = scene.download(8001);
     scene.wait_for_shares(&[RATE]);
-    for (wrong, said) in [("\"0bit/s\"", "64kbit/s"), ("\"900Gbit/s\"", "400Gbit/s"), ("20", "100Mbit/s")] {
+    for (wrong, expected) in [("\"0bit/s\"", "64kbit/s"), ("\"900Gbit/s\"", "400Gbit/s"), ("20", "100Mbit/s")] {
         scene.send_reload(&[&SHARED.replace("\"20Mbit/s\"", wrong), door.as_str()].concat());
         let rejected = scene.relay.next(|event| event["event"] == "reload_rejected").to_string();
-        assert!(rejected.contains("interface[1].rate") && rejected.contains(said), "{rejected}");
+        assert!(rejected.contains("interface[1].rate") && rejected.contains(expected), "{rejected}");
     }
     scene.wait_for_shares(&[RATE]);
     scene.assert_shares(&[&download], &[RATE], SHORT);
@@ -60,7 +60,10 @@ fn missing_interface_is_a_warning_and_no_error() {
     scene.send_reload(&[&SHARED.replace("left", "ppp0"), door.as_str()].concat());
     scene.relay.next(|event| event["event"] == "reloaded");
     scene.relay.signal("TERM");
-    assert!(!scene.relay.rest().iter().any(|event| event["event"] == "warning"), "the interface exists now");
+    assert!(
+        !scene.relay.remaining_events().iter().any(|event| event["event"] == "warning"),
+        "the interface exists now"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::harness::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 
 /// The shared rate, in bits a second.
 pub const RATE: f64 = 20e6;
@@ -19,7 +19,7 @@ pub const RATE: f64 = 20e6;
 pub const SHARED: &str = "[[interface]]\nname = \"left\"\nrate = \"20Mbit/s\"\n";
 
 /// The request target of a response that the server sends at [`SLOW`].
-pub const SLOWLY: &str = "/slowly";
+pub const SLOW_PATH: &str = "/slowly";
 
 /// The rate of a slow response, in bits per second.
 pub const SLOW: f64 = 2e6;
@@ -45,7 +45,7 @@ impl Scene {
 
     /// Like `new`, for one family of addresses.
     pub fn of(family: Family, text: &str) -> Option<Self> {
-        if missing(&["curl"]) {
+        if is_any_missing(&["curl"]) {
             return None;
         }
         let row =
@@ -120,7 +120,7 @@ fn endless(row: &Row, family: Family) -> SocketAddr {
 
 fn answer(mut stream: TcpStream) {
     let asked = read_head(&mut stream);
-    let (piece, pause) = if asked.contains(SLOWLY) {
+    let (piece, pause) = if asked.contains(SLOW_PATH) {
         (SLOW as usize / 8 / 50, Duration::from_millis(20))
     } else {
         (65_536, Duration::ZERO)

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 use ekiden_sys::ktls::{self, Cipher, Version};
 
 use crate::harness::{Ending, Folder, connect, is_virtual};
-use crate::programs::{missing, program, succeeds};
+use crate::programs::{is_any_missing, program, run_successfully};
 
 /// Whether the kernel makes the records of tunnels.
 pub fn has_kernel_tls() -> bool {
@@ -33,7 +33,7 @@ pub struct Certificate {
 impl Certificate {
     /// `None` without openssl, with a message.
     pub fn new() -> Option<Self> {
-        if missing(&["openssl"]) {
+        if is_any_missing(&["openssl"]) {
             return None;
         }
         let certificate = Self { folder: Folder::new() };
@@ -53,7 +53,7 @@ impl Certificate {
         openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", days]);
         openssl.args(["-subj", &format!("/CN={common_name}"), "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
         openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-        succeeds(openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate));
+        run_successfully(openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate));
         std::fs::rename(certificate, self.file()).unwrap();
         std::fs::rename(key, self.key()).unwrap();
     }
@@ -150,15 +150,15 @@ impl Client {
     }
 
     /// Reads all remaining bytes, and returns them with the end of the stream; `None` for an end without `close_notify`.
-    pub fn hear_out(&mut self) -> (Vec<u8>, Option<Ending>) {
-        let mut heard = Vec::new();
-        let ending = match self.0.read_to_end(&mut heard) {
+    pub fn read_remaining(&mut self) -> (Vec<u8>, Option<Ending>) {
+        let mut received = Vec::new();
+        let ending = match self.0.read_to_end(&mut received) {
             Ok(_) => Some(Ending::Clean),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Some(Ending::Reset),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => None,
-            Err(error) => panic!("{error} after {} bytes", heard.len()),
+            Err(error) => panic!("{error} after {} bytes", received.len()),
         };
-        (heard, ending)
+        (received, ending)
     }
 
     /// Opens a SOCKS5 tunnel.

@@ -6,7 +6,7 @@ use crate::certificate::Certificate;
 use crate::curl::{Fetched, curl};
 use crate::harness::{Folder, HTPASSWD, Relay};
 use crate::origin;
-use crate::programs::{missing, program, succeeds};
+use crate::programs::{is_any_missing, program, run_successfully};
 
 /// An authority that signs certificates of clients.
 pub struct Authority(Folder);
@@ -22,7 +22,7 @@ impl Authority {
         let mut openssl = program("openssl", &self.0);
         openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
         openssl.arg("-keyout").arg(self.0.0.join(format!("{name}.key")));
-        succeeds(openssl.arg("-out").arg(self.file(name)).current_dir(&self.0.0).args(more));
+        run_successfully(openssl.arg("-out").arg(self.file(name)).current_dir(&self.0.0).args(more));
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -50,7 +50,7 @@ fn fetch(certificate: &Certificate, relay: &Relay, origin: &str, more: &[String]
 #[test]
 fn client_certificate_identifies_the_user() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let (authority, stranger, origin) = (Authority::new(), Authority::new(), origin::start().to_string());
@@ -61,7 +61,7 @@ fn client_certificate_identifies_the_user() {
         ("alice", &["-subj", "/O=Example/CN=alice"][..]),
         ("bob@example.com", &["-subj", "/O=Example", "-addext", email]),
     ] {
-        fetch(&certificate, &relay, &origin, &authority.sign("client", arguments)).ended(0, 200);
+        fetch(&certificate, &relay, &origin, &authority.sign("client", arguments)).assert_ended(0, 200);
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["user"]), (&"finished".into(), &user.into()), "{closed}");
         let bytes = format!("ekiden_user_bytes_total{{user=\"{user}\",direction=\"down\"}} {}", closed["bytes_down"]);
@@ -82,7 +82,7 @@ fn client_certificate_identifies_the_user() {
 #[test]
 fn password_is_accepted_instead_of_a_client_certificate() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let (authority, origin) = (Authority::new(), origin::start().to_string());
@@ -95,7 +95,7 @@ fn password_is_accepted_instead_of_a_client_certificate() {
         (by_password.to_vec(), 200, Some("ann")),
         (Vec::new(), 407, None),
     ] {
-        fetch(&certificate, &relay, &origin, &arguments).ended(0, status);
+        fetch(&certificate, &relay, &origin, &arguments).assert_ended(0, status);
         assert_eq!(relay.closed()["user"].as_str(), user);
     }
 }
@@ -112,14 +112,14 @@ fn client_authorities_permit_a_public_bind_address() {
         (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
     };
     let clients = format!("tls_clients = \"{}\"\n", authority.file("authority").display());
-    let (accepted, said) = check("0.0.0.0:0", &(certificate.keys() + &clients));
-    assert!(accepted, "{said}");
+    let (accepted, printed) = check("0.0.0.0:0", &(certificate.keys() + &clients));
+    assert!(accepted, "{printed}");
     for (keys, expected) in [
         (certificate.keys(), "a loopback address"),
         (clients, "tls_certificate beside it"),
         (certificate.keys() + "tls_clients = \"/nowhere\"", "a readable file with certificates in PEM"),
     ] {
-        let (accepted, said) = check("0.0.0.0:0", &keys);
-        assert!(!accepted && said.contains(expected), "{said}");
+        let (accepted, printed) = check("0.0.0.0:0", &keys);
+        assert!(!accepted && printed.contains(expected), "{printed}");
     }
 }

@@ -1,13 +1,13 @@
 //! curl, Python and openssl as clients of an HTTPS proxy.
 
 use crate::certificate::Certificate;
-use crate::curl::{curl, says};
+use crate::curl::{assert_closed, curl};
 use crate::harness::{Folder, HTPASSWD, Relay, accept, join, server};
 use crate::origin;
-use crate::programs::{missing, program, said, succeeds};
+use crate::programs::{is_any_missing, program, run_successfully, run_to_end};
 
 /// Arguments by which curl uses the relay as its HTTPS proxy.
-fn by(certificate: &Certificate, relay: &Relay) -> [String; 3] {
+fn proxy_arguments(certificate: &Certificate, relay: &Relay) -> [String; 3] {
     let authority = certificate.file().display().to_string();
     [format!("-xhttps://127.0.0.1:{}", relay.address().port()), "--proxy-cacert".to_owned(), authority]
 }
@@ -15,28 +15,28 @@ fn by(certificate: &Certificate, relay: &Relay) -> [String; 3] {
 #[test]
 fn curl_forwards_and_tunnels() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let origin = origin::start();
     for kind in ["auto", "http"] {
         let mut relay = Relay::listen(&[&certificate.listener(kind)]);
-        let proxy = by(&certificate, &relay);
+        let proxy = proxy_arguments(&certificate, &relay);
         let proxy = proxy.each_ref().map(String::as_str);
         for (path, tunnel) in [("/chunked", false), ("/close", false), ("/chunked", true)] {
             let url = format!("http://{origin}{path}");
             let mut arguments = [&proxy[..], &[&url]].concat();
             arguments.extend(tunnel.then_some("-p"));
-            curl(&arguments).brought(200, &origin::long_answer());
-            says(&relay.closed(), "finished", &origin.to_string(), "direct");
+            curl(&arguments).assert_success(200, &origin::long_answer());
+            assert_closed(&relay.closed(), "finished", &origin.to_string(), "direct");
         }
         // Two requests on one connection, and a body that goes up.
         let url = format!("http://{origin}/");
         let body = "x".repeat(100_000);
         let fetched = curl(&[&proxy[..], &["-d", &body, &url, &url]].concat());
-        fetched.ended(0, 200);
+        fetched.assert_ended(0, 200);
         assert_eq!(fetched.transfers.len(), 2, "{}", fetched.err);
-        let sum = format!("body: 100000 {}", origin::sum(body.as_bytes()));
+        let sum = format!("body: 100000 {}", origin::checksum(body.as_bytes()));
         assert_eq!(fetched.text().matches(&sum).count(), 2, "{}", fetched.text());
         assert_eq!(relay.closed()["end"], "finished", "both requests were one session");
     }
@@ -45,18 +45,18 @@ fn curl_forwards_and_tunnels() {
 #[test]
 fn curl_sends_its_password_inside_of_tls() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let folder = Folder::new();
     let users = folder.write("users", HTPASSWD);
     let relay = Relay::listen(&[&format!("{}&users={}", certificate.listener("auto"), users.display())]);
     let origin = origin::start();
-    let proxy = by(&certificate, &relay);
+    let proxy = proxy_arguments(&certificate, &relay);
     let url = format!("http://{origin}/");
     let as_user = |user: &str| curl(&[&proxy[0], &proxy[1], &proxy[2], "--proxy-user", user, &url]);
-    as_user("ann:wrong").ended(0, 407);
-    as_user("ann:correct horse").ended(0, 200);
+    as_user("ann:wrong").assert_ended(0, 407);
+    as_user("ann:correct horse").assert_ended(0, 200);
     let fetched = curl(&[&proxy[0], &url]);
     assert_eq!(fetched.code, 60, "a certificate that curl does not know is refused: {}", fetched.err);
 }
@@ -97,7 +97,7 @@ assert outer.recv(1) == b''
 outer.unwrap()
 ";
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["python3"]) {
+    if is_any_missing(&["python3"]) {
         return;
     }
     // The inner server is a TLS listener of a second relay, which answers requests for unknown names with an error.
@@ -105,7 +105,7 @@ outer.unwrap()
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     let (port, target) = (relay.address().port().to_string(), inner.address().to_string());
     let mut python = program("python3", &certificate.folder);
-    let output = succeeds(python.args(["-c", SCRIPT, &port, &target]).arg(certificate.file()));
+    let output = run_successfully(python.args(["-c", SCRIPT, &port, &target]).arg(certificate.file()));
     let answer = String::from_utf8(output).unwrap();
     assert!(answer.starts_with("HTTP/1.1 50"), "{answer}");
     let closed = relay.closed();
@@ -126,7 +126,7 @@ fn openssl_tunnels_by_tls_1_2() {
     openssl.args(["s_client", "-quiet", "-tls1_2", "-verify_return_error", "-CAfile"]).arg(certificate.file());
     openssl.args(["-connect", &relay.address().to_string()]);
     let request = certificate.folder.write("request", format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
-    let said = said(openssl.stdin(std::fs::File::open(request).unwrap()));
+    let output = run_to_end(openssl.stdin(std::fs::File::open(request).unwrap()));
     join(serving);
-    assert!(said.out.ends_with(b"\r\n\r\ngreeting\n"), "{} {}", String::from_utf8_lossy(&said.out), said.err);
+    assert!(output.out.ends_with(b"\r\n\r\ngreeting\n"), "{} {}", String::from_utf8_lossy(&output.out), output.err);
 }

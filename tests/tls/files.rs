@@ -42,8 +42,8 @@ fn certificate_file_errors_state_the_expected_value() {
         (both(&file, &empty), "a file with a private key in PEM"),
         (both("/nowhere", &key), "a readable file with certificates in PEM"),
     ] {
-        let said = error_of(&keys);
-        assert!(said.contains(expected), "{keys}: {said}");
+        let printed = error_of(&keys);
+        assert!(printed.contains(expected), "{keys}: {printed}");
     }
 }
 
@@ -52,14 +52,14 @@ fn private_key_readable_by_the_group_is_rejected() {
     let Some(certificate) = Certificate::new() else { return };
     let set_mode = |mode| std::fs::set_permissions(certificate.key(), std::fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o640);
-    let said = error_of(&certificate.keys());
-    assert!(said.contains("a file that only its owner can read: chmod 600"), "{said}");
+    let printed = error_of(&certificate.keys());
+    assert!(printed.contains("a file that only its owner can read: chmod 600"), "{printed}");
     set_mode(0o600);
     assert!(check(&certificate.keys()).status.success());
 }
 
 /// The DER of the certificate that the relay presents.
-fn presented(certificate: &Certificate, relay: &Relay) -> Option<Vec<u8>> {
+fn presented_certificate(certificate: &Certificate, relay: &Relay) -> Option<Vec<u8>> {
     let client = certificate.try_client(connect(relay.address()), &[&TLS13], &[]).ok()?;
     Some(client.0.conn.peer_certificates()?.first()?.to_vec())
 }
@@ -73,7 +73,7 @@ fn a_new_certificate_is_used_without_a_signal() {
     let mut at_server = accept(&listener);
     certificate.renew("localhost");
     // The client trusts only the new certificate.
-    eventually("the new certificate", || presented(&certificate, &relay));
+    eventually("the new certificate", || presented_certificate(&certificate, &relay));
     old.send(b"still here");
     assert_eq!(read_exactly(&mut at_server, 10), b"still here");
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"accepted\"} ";
@@ -109,14 +109,14 @@ fn a_certificate_that_expires_soon_is_reported() {
     assert_eq!((&soon["verdict"], &soon["subject"]), (&"could".into(), &"certificate of door".into()), "{soon}");
 
     certificate.renew("localhost");
-    eventually("the new certificate", || presented(&certificate, &relay));
+    eventually("the new certificate", || presented_certificate(&certificate, &relay));
     assert!((29.0..30.0).contains(&days(&relay)), "{} days", days(&relay));
     assert_eq!(finding()["verdict"], "good");
     // A reload warns again only of a certificate that expires soon.
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
     relay.signal("TERM");
-    assert!(relay.rest().iter().all(|event| event["event"] != "warning"));
+    assert!(relay.remaining_events().iter().all(|event| event["event"] != "warning"));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn invalid_files_keep_the_current_certificate() {
     let Some(certificate) = Certificate::new() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     let good = std::fs::read(certificate.file()).unwrap();
-    let before = presented(&certificate, &relay).unwrap();
+    let before = presented_certificate(&certificate, &relay).unwrap();
     std::fs::write(certificate.file(), "no certificate").unwrap();
     let assert_warned = |relay: &mut Relay, text: &str| {
         let warning = relay.next(|event| event["event"] == "warning");
@@ -136,7 +136,7 @@ fn invalid_files_keep_the_current_certificate() {
     std::fs::write(trusting.file(), &good).unwrap();
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"rejected\"} 1";
     eventually_within(Duration::from_secs(20), "the rejection", || {
-        assert_eq!(presented(&trusting, &relay).unwrap(), before);
+        assert_eq!(presented_certificate(&trusting, &relay).unwrap(), before);
         relay.ask("/metrics").contains(line).then_some(())
     });
     assert_warned(&mut relay, "tls_certificate to be a file with at least one PEM block");
@@ -144,7 +144,7 @@ fn invalid_files_keep_the_current_certificate() {
     // A reload has the same result.
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reload_rejected");
-    assert_eq!(presented(&trusting, &relay).unwrap(), before);
+    assert_eq!(presented_certificate(&trusting, &relay).unwrap(), before);
 }
 
 #[test]
@@ -155,10 +155,10 @@ fn reload_switches_the_certificate_file() {
     };
     let file = first.folder.write("ekiden.toml", text(&first));
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    assert!(presented(&first, &relay).is_some());
+    assert!(presented_certificate(&first, &relay).is_some());
     first.folder.write("ekiden.toml", text(&second));
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    eventually("the other certificate", || presented(&second, &relay));
-    assert!(presented(&first, &relay).is_none(), "the first certificate is still in use");
+    eventually("the other certificate", || presented_certificate(&second, &relay));
+    assert!(presented_certificate(&first, &relay).is_none(), "the first certificate is still in use");
 }

@@ -147,6 +147,6 @@ class Client:
         self.h2.reset_stream(number, code)
         self.flush()
 
-    def hear_out(self, number):
+    def read_remaining(self, number):
         self.until(lambda: self.is_over(number))
         return bytes(self.streams[number].data)

@@ -6,16 +6,16 @@ use std::process::{Child, Command, Stdio};
 
 use crate::certificate::Certificate;
 use crate::curl::curl;
-use crate::harness::{Folder, HTPASSWD, Relay, nobody, skipped};
+use crate::harness::{Folder, HTPASSWD, Relay, skipped, unused_address};
 use crate::origin;
-use crate::programs::{client, missing, program, said, succeeds};
+use crate::programs::{client, is_any_missing, program, run_successfully, run_to_end};
 
 /// The interpreter of Debian's packages; another interpreter may precede it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A certificate for a test with Python's h2; `None` where openssl or h2 is missing, with a message.
 pub fn h2_certificate() -> Option<Certificate> {
-    let has_h2 = Path::new(PYTHON).exists() && said(Command::new(PYTHON).args(["-c", "import h2"])).code == 0;
+    let has_h2 = Path::new(PYTHON).exists() && run_to_end(Command::new(PYTHON).args(["-c", "import h2"])).code == 0;
     if !has_h2 {
         skipped("h2 of Python is missing, scripts/setup installs it");
     }
@@ -51,7 +51,7 @@ def read(connection, count):
 
 /// Runs a script to its end, and returns its output.
 pub fn run(certificate: &Certificate, relay: &Relay, text: &str, arguments: &[&str]) -> String {
-    String::from_utf8(succeeds(&mut script(certificate, relay, text, arguments))).unwrap()
+    String::from_utf8(run_successfully(&mut script(certificate, relay, text, arguments))).unwrap()
 }
 
 /// A running script that ends after the end of its standard input.
@@ -92,7 +92,7 @@ for end in ends:
     end.close()
 for number in numbers:
     client.end(number)
-    assert client.hear_out(number) == b'%08d' % number * 5000, number
+    assert client.read_remaining(number) == b'%08d' % number * 5000, number
     assert client.streams[number].status == 200 and client.streams[number].ended
 client.close()
 ";
@@ -135,16 +135,16 @@ body = b'y' * 700000
 for more in [[], [('content-length', str(len(body)))]]:
     number = client.request([(':method', 'POST'), (':scheme', 'http'), (':authority', origin), (':path', '/'), *more])
     client.send(number, body, end=True)
-    text = client.hear_out(number).decode()
+    text = client.read_remaining(number).decode()
     assert 'body: 700000 ' + sys.argv[4] in text, text
     assert ('Transfer-Encoding: chunked' in text) == (not more), text
 number = client.request([(':method', 'POST'), (':scheme', 'http'), (':authority', origin), (':path', '/'), ('expect', '100-continue')])
 client.until(lambda: client.streams[number].interim)
 assert client.streams[number].interim == [100]
 client.send(number, b'later', end=True)
-assert b'body: 5 ' in client.hear_out(number)
+assert b'body: 5 ' in client.read_remaining(number)
 number = client.request([(':method', 'HEAD'), (':scheme', 'http'), (':authority', origin), (':path', '/')], end=True)
-assert client.hear_out(number) == b'' and client.streams[number].status == 200
+assert client.read_remaining(number) == b'' and client.streams[number].status == 200
 answer = client.get('localhost:' + sys.argv[1], '/proxy.pac', scheme='https')
 assert answer.status == 200 and b'HTTPS localhost:' + sys.argv[1].encode() in answer.data, answer.data
 answer = client.get('localhost:' + sys.argv[1], '/', scheme='https')
@@ -153,7 +153,7 @@ assert answer.status == 400 and b'This is ekiden' in answer.data, answer.headers
     let Some(certificate) = h2_certificate() else { return };
     let origin = origin::start();
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
-    run(&certificate, &relay, SCRIPT, &[&origin.to_string(), &origin::sum(&[b'y'; 700_000])]);
+    run(&certificate, &relay, SCRIPT, &[&origin.to_string(), &origin::checksum(&[b'y'; 700_000])]);
     let request = relay.next(|event| event["event"] == "request" && event["method"] == "HEAD");
     assert_eq!((&request["status"], &request["url"]), (&200.into(), &format!("http://{origin}/").into()));
 }
@@ -166,7 +166,7 @@ import base64
 client, refused, origin = client(), sys.argv[3], sys.argv[4]
 credentials = lambda text: [('proxy-authorization', 'Basic ' + base64.b64encode(text).decode())]
 def status(number):
-    text = client.hear_out(number)
+    text = client.read_remaining(number)
     answer = client.streams[number]
     # NO_ERROR asks the client to stop sending (RFC 9113, 8.1).
     assert answer.ended and answer.reset in [None, 0], answer.reset
@@ -190,7 +190,7 @@ assert status(number)[0] == 407
     let folder = Folder::new();
     let users = folder.write("users", HTPASSWD);
     let mut relay = Relay::listen(&[&format!("{}&users={}", certificate.listener("auto"), users.display())]);
-    run(&certificate, &relay, SCRIPT, &[&nobody().to_string(), &origin::start().to_string()]);
+    run(&certificate, &relay, SCRIPT, &[&unused_address().to_string(), &origin::start().to_string()]);
     let refused = relay.next(|event| event["event"] == "closed" && event["end"] == "refused");
     assert_eq!((&refused["user"], &refused["http"]), (&"ann".into(), &2.into()), "{refused}");
 }
@@ -208,7 +208,7 @@ client.send(number, b'question', end=True)
 assert read(end, 100) == b'question'
 end.sendall(b'answer')
 end.close()
-assert client.hear_out(number) == b'answer' and client.streams[number].ended
+assert client.read_remaining(number) == b'answer' and client.streams[number].ended
 # So does FIN.
 number, end = tunnel()
 end.sendall(b'greeting')
@@ -331,7 +331,7 @@ Promise.all([
 ]).then(answers => { console.log(answers.join('\\n')); client.close(); });
 ";
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["node"]) {
+    if is_any_missing(&["node"]) {
         return;
     }
     let origin = origin::start().to_string();
@@ -339,7 +339,8 @@ Promise.all([
     let file = certificate.folder.write("client.js", SCRIPT);
     let mut node = program("node", &certificate.folder);
     let port = relay.address().port().to_string();
-    let output = String::from_utf8(succeeds(node.arg(file).arg(port).arg(certificate.file()).arg(&origin))).unwrap();
+    let output =
+        String::from_utf8(run_successfully(node.arg(file).arg(port).arg(certificate.file()).arg(&origin))).unwrap();
     let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines[..2], ["200 300019", "200 300000"], "{output}");
     assert!(lines[2].starts_with("200 "), "{output}");
@@ -350,10 +351,10 @@ Promise.all([
 #[test]
 fn curl_tunnels_over_http2() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
-    let help = said(program("curl", &certificate.folder).args(["--help", "all"]));
+    let help = run_to_end(program("curl", &certificate.folder).args(["--help", "all"]));
     if !String::from_utf8_lossy(&help.out).contains("--proxy-http2") {
         return skipped("this curl is older than 8.1, which has --proxy-http2");
     }
@@ -361,7 +362,8 @@ fn curl_tunnels_over_http2() {
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     let (proxy, authority) = (format!("-xhttps://{}", relay.address()), certificate.file().display().to_string());
     let url = format!("http://{origin}/close");
-    curl(&[&proxy, "--proxy-cacert", &authority, "--proxy-http2", "-p", &url]).brought(200, &origin::long_answer());
+    curl(&[&proxy, "--proxy-cacert", &authority, "--proxy-http2", "-p", &url])
+        .assert_success(200, &origin::long_answer());
     let closed = relay.closed();
     assert_eq!((&closed["end"], &closed["http"]), (&"finished".into(), &2.into()), "{closed}");
 }

@@ -57,7 +57,7 @@ client, (listener, target) = client(), server()
 numbers = [client.tunnel(target) for _ in range(3)]
 for _ in range(2):
     number = client.connect(target)
-    text = client.hear_out(number)
+    text = client.read_remaining(number)
     assert client.streams[number].status == int(sys.argv[3]), client.streams[number].headers
     assert text.startswith(b'This relay serves no more sessions'), text
 client.reset(numbers[0])
@@ -134,7 +134,7 @@ assert used.goaway.error_code == 0 and used.streams[number].ended
     let mut client =
         certificate.try_client(relay.connect(), &[&tokio_rustls::rustls::version::TLS13], &["h2"]).unwrap();
     assert_eq!(client.0.conn.alpn_protocol(), Some(&b"h2"[..]));
-    client.hear_out();
+    client.read_remaining();
 }
 
 /// Idle connections are closed for new connections; connections with streams are not evicted.
@@ -182,7 +182,7 @@ print(served)
     assert!((20..60).contains(&served), "{served}");
     assert_eq!((streams(&relay, "session"), streams(&relay, "exhausted")), (served, 0));
     relay.signal("TERM");
-    assert!(relay.rest().iter().all(|event| event["event"] != "accept_paused"));
+    assert!(relay.remaining_events().iter().all(|event| event["event"] != "accept_paused"));
 }
 
 /// GOAWAY lets streams finish, and the last bytes arrive.
@@ -202,7 +202,7 @@ one.send(number, b'question', end=True)
 assert read(end, 100) == b'question'
 end.sendall(b'x' * 5000000)
 end.close()
-assert one.hear_out(number) == b'x' * 5000000 and one.streams[number].ended
+assert one.read_remaining(number) == b'x' * 5000000 and one.streams[number].ended
 one.until_closed()
 ";
     let Some(certificate) = h2_certificate() else { return };
@@ -249,25 +249,25 @@ sys.stdin.read()
     let mut python = RunningScript::start(&certificate, &relay, SCRIPT, &[&TUNNELS.to_string()]);
     let used = || relay.resident_kib().saturating_sub(before);
     eventually("full windows", || (used() >= TUNNELS * 512).then_some(()));
-    wait_until_still(&relay, "bytes_up");
+    wait_unchanged(&relay, "bytes_up");
     python.write_line();
-    eventually("bytes of the servers", || (moved(&relay, "bytes_down") > 0).then_some(()));
-    wait_until_still(&relay, "bytes_down");
+    eventually("bytes of the servers", || (counter_sum(&relay, "bytes_down") > 0).then_some(()));
+    wait_unchanged(&relay, "bytes_down");
     let used = used();
     assert!(used <= TUNNELS * 1024, "{used} KiB of {TUNNELS} tunnels");
 }
 
 /// The sum of a counter over all sessions.
-fn moved(relay: &Relay, counter: &str) -> u64 {
+fn counter_sum(relay: &Relay, counter: &str) -> u64 {
     relay.sessions().iter().map(|session| session[counter].as_u64().unwrap()).sum()
 }
 
 /// Waits until the counter has not changed for a second.
-fn wait_until_still(relay: &Relay, counter: &str) {
+fn wait_unchanged(relay: &Relay, counter: &str) {
     let (mut last, mut since) = (0, Instant::now());
     eventually("full buffers", || {
-        if moved(relay, counter) != last {
-            (last, since) = (moved(relay, counter), Instant::now());
+        if counter_sum(relay, counter) != last {
+            (last, since) = (counter_sum(relay, counter), Instant::now());
         }
         (since.elapsed() > Duration::from_secs(1)).then_some(())
     });

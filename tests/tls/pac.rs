@@ -2,8 +2,8 @@
 
 use crate::certificate::Certificate;
 use crate::curl::curl;
-use crate::harness::{Relay, nobody};
-use crate::programs::{missing, program, succeeds};
+use crate::harness::{Relay, unused_address};
+use crate::programs::{is_any_missing, program, run_successfully};
 
 /// A relay with a route for each kind of pattern, and with these further keys of its listener.
 fn relay(certificate: &Certificate, keys: &str) -> Relay {
@@ -15,7 +15,7 @@ fn relay(certificate: &Certificate, keys: &str) -> Relay {
          path = [\"direct\"]\n\
          [[route]]\nto = [\"*:25\"]\npath = [\"direct\"]\n\
          [[route]]\npath = [\"direct\"]\n",
-        nobody(),
+        unused_address(),
         certificate.keys(),
     );
     let file = certificate.folder.write("ekiden.toml", text);
@@ -34,7 +34,7 @@ fn script(certificate: &Certificate, relay: &Relay, host: &str) -> (u16, String)
 #[test]
 fn the_script_follows_the_routes() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl", "node"]) {
+    if is_any_missing(&["curl", "node"]) {
         return;
     }
     let mut relay = relay(&certificate, "");
@@ -63,9 +63,9 @@ fn the_script_follows_the_routes() {
     ];
     let calls = cases.iter().map(|(url, host, _)| format!("console.log(FindProxyForURL({url:?}, {host:?}));"));
     let file = certificate.folder.write("pac.js", script + &calls.collect::<String>());
-    let output = String::from_utf8(succeeds(program("node", &certificate.folder).arg(file))).unwrap();
-    for (said, (url, _, expected)) in output.lines().zip(cases) {
-        assert_eq!(said, expected, "{url}");
+    let output = String::from_utf8(run_successfully(program("node", &certificate.folder).arg(file))).unwrap();
+    for (answer, (url, _, expected)) in output.lines().zip(cases) {
+        assert_eq!(answer, expected, "{url}");
     }
     assert_eq!(output.lines().count(), cases.len());
 }
@@ -73,7 +73,7 @@ fn the_script_follows_the_routes() {
 #[test]
 fn script_names_the_relay_by_the_requested_host() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let relay = relay(&certificate, "");
@@ -88,7 +88,7 @@ fn script_names_the_relay_by_the_requested_host() {
 #[test]
 fn users_and_pac_key_control_access_to_the_script() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let users = certificate.folder.write("users", "");

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use crate::certificate::Certificate;
 use crate::certified::Authority;
 use crate::harness::{Relay, accept, read_exactly, server};
-use crate::programs::{client, missing};
+use crate::programs::{client, is_any_missing};
 use crate::servers::Haproxy;
 
 /// A relay whose targets get headers of version 2, and whose clients may have certificates of `authority` in place of passwords.
@@ -64,7 +64,7 @@ fn read_tlvs(listener: &TcpListener) -> Vec<u8> {
 #[test]
 fn proxy_header_reports_client_tls_like_haproxy() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["haproxy"]) {
+    if is_any_missing(&["haproxy"]) {
         return;
     }
     let (authority, (listener, address)) = (Authority::new(), server());
@@ -94,7 +94,7 @@ fn proxy_header_reports_client_tls_like_haproxy() {
 #[test]
 fn tls_report_of_a_load_balancer_is_accepted() {
     let Some(certificate) = Certificate::new() else { return };
-    if missing(&["haproxy"]) {
+    if is_any_missing(&["haproxy"]) {
         return;
     }
     let (authority, (listener, address)) = (Authority::new(), server());

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 
 use crate::certificate::{Certificate, Client, has_kernel_tls};
 use crate::harness::{
-    Ending, Relay, accept, eventually, hear_out, join, pattern, read_all, read_exactly, reset, server,
+    Ending, Relay, accept, eventually, join, pattern, read_all, read_exactly, read_remaining, reset, server,
 };
 use crate::origin;
 
@@ -35,9 +35,9 @@ fn large_streams_arrive_complete_over_tls_1_2_and_1_3() {
         join(reader);
         let sent = bytes.clone();
         let writer = std::thread::spawn(move || writing.write_all(&sent).unwrap());
-        let (heard, ending) = client.hear_out();
+        let (received, ending) = client.read_remaining();
         join(writer);
-        assert!(heard == bytes && ending == Some(Ending::Clean), "{version}: {} bytes, {ending:?}", heard.len());
+        assert!(received == bytes && ending == Some(Ending::Clean), "{version}: {} bytes, {ending:?}", received.len());
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["tls"]), (&"finished".into(), &version.into()), "{closed}");
         assert_eq!((&closed["bytes_up"], &closed["bytes_down"]), (&bytes.len().into(), &bytes.len().into()));
@@ -55,13 +55,13 @@ fn close_notify_ends_one_direction_only() {
     assert_eq!(read_all(&mut at_server), b"question");
     at_server.write_all(b"answer").unwrap();
     drop(at_server);
-    assert_eq!(client.hear_out(), (b"answer".to_vec(), Some(Ending::Clean)));
+    assert_eq!(client.read_remaining(), (b"answer".to_vec(), Some(Ending::Clean)));
     assert_eq!(relay.closed()["end"], "finished");
 
     let (mut relay, mut client, mut at_server) = tunnel(&certificate);
     at_server.write_all(b"greeting").unwrap();
     at_server.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(client.hear_out(), (b"greeting".to_vec(), Some(Ending::Clean)));
+    assert_eq!(client.read_remaining(), (b"greeting".to_vec(), Some(Ending::Clean)));
     client.send(b"more");
     client.end();
     assert_eq!(read_all(&mut at_server), b"more");
@@ -76,7 +76,7 @@ fn truncated_tls_stream_resets_the_server_connection() {
     client.send(b"half");
     assert_eq!(read_exactly(&mut at_server, 4), b"half");
     client.0.sock.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
+    assert_eq!(read_remaining(&mut at_server), (Vec::new(), Ending::Reset));
     let closed = relay.closed();
     let detail = "the client closed TLS without close_notify";
     assert_eq!((&closed["end"], &closed["detail"]), (&"reset_by_client".into(), &detail.into()), "{closed}");
@@ -87,12 +87,12 @@ fn resets_are_forwarded_in_both_directions() {
     let Some(certificate) = Certificate::new() else { return };
     let (mut relay, client, mut at_server) = tunnel(&certificate);
     reset(client.0.sock);
-    assert_eq!(hear_out(&mut at_server).1, Ending::Reset);
+    assert_eq!(read_remaining(&mut at_server).1, Ending::Reset);
     assert_eq!(relay.closed()["end"], "reset_by_client");
 
     let (mut relay, mut client, at_server) = tunnel(&certificate);
     reset(at_server);
-    assert_eq!(client.hear_out().1, Some(Ending::Reset));
+    assert_eq!(client.read_remaining().1, Some(Ending::Reset));
     assert_eq!(relay.closed()["end"], "reset_by_server");
 
     // After the end of the client's direction, its socket is no longer read.
@@ -109,7 +109,7 @@ fn a_changed_record_resets_the_session() {
     let Some(certificate) = Certificate::new() else { return };
     let (mut relay, mut client, mut at_server) = tunnel(&certificate);
     client.0.sock.write_all(&[&[23, 3, 3, 0, 32][..], &[7; 32]].concat()).unwrap();
-    assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
+    assert_eq!(read_remaining(&mut at_server), (Vec::new(), Ending::Reset));
     assert_eq!(relay.closed()["end"], "altered");
 }
 
@@ -122,8 +122,8 @@ fn idle_http_connection_ends_with_close_notify() {
     let mut client = certificate.client(relay.address());
     client.send(format!("GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n").as_bytes());
     client.end();
-    let (heard, ending) = client.hear_out();
-    assert!(heard.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&heard));
+    let (received, ending) = client.read_remaining();
+    assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&received));
     assert_eq!((ending, relay.closed()["end"].as_str()), (Some(Ending::Clean), Some("finished")));
 }
 

@@ -55,39 +55,40 @@ fn is_busy(line: &str) -> bool {
 /// Asserts that the program has restored the terminal. The last output may not have arrived yet.
 fn assert_restored(terminal: &mut Terminal) {
     assert!(terminal.is_restored(), "the terminal modes are restored");
-    terminal.until("the screen of before", |screen| !screen.alternate && screen.cursor_shown);
+    terminal.wait_until("the screen of before", |screen| !screen.alternate && screen.cursor_shown);
 }
 
 #[test]
 fn top_shows_list_and_details_and_q_restores_the_terminal() {
     let (relay, client) = busy_relay();
     let mut terminal = Terminal::start(&top(&relay.admin, &[]), 80, 24);
-    terminal.until("a session and its rate", |screen| is_busy(&screen.line(4)));
+    terminal.wait_until("a session and its rate", |screen| is_busy(&screen.line(4)));
     assert!(!terminal.is_restored() && terminal.screen.alternate && !terminal.screen.cursor_shown);
     assert!(terminal.screen.line(0).contains("1 session  down "), "{}", terminal.screen.text());
     assert!(terminal.screen.coloured);
 
     terminal.keys("\r");
-    terminal.until("the session alone", |screen| screen.has("Session 1, ") && screen.has("listener door"));
-    terminal.until("a plot", |screen| screen.has("rate down") && screen.has("█"));
+    terminal.wait_until("the session alone", |screen| screen.has("Session 1, ") && screen.has("listener door"));
+    terminal.wait_until("a plot", |screen| screen.has("rate down") && screen.has("█"));
     terminal.keys("\x1b");
-    terminal.until("the list again", |screen| screen.has("LIMITED BY"));
+    terminal.wait_until("the list again", |screen| screen.has("LIMITED BY"));
     terminal.keys("/nowhere");
-    terminal.until("nothing", |screen| screen.has("no session has that") && screen.has("filter: nowhere_"));
+    terminal.wait_until("nothing", |screen| screen.has("no session has that") && screen.has("filter: nowhere_"));
     terminal.keys("\x1b");
-    terminal.until("all again", |screen| is_busy(&screen.line(4)));
+    terminal.wait_until("all again", |screen| is_busy(&screen.line(4)));
     terminal.keys("\x1b[C\x1b[C");
-    terminal.until("another order", |screen| screen.line(1).starts_with("by bytes-down, "));
+    terminal.wait_until("another order", |screen| screen.line(1).starts_with("by bytes-down, "));
 
     terminal.resize(46, 10);
-    terminal.until("a smaller screen", |screen| {
+    terminal.wait_until("a smaller screen", |screen| {
         screen.line(9).starts_with("q end") && screen.line(4).contains("127.0.0.1")
     });
     terminal.resize(120, 30);
-    terminal.until("a larger screen", |screen| screen.line(29).starts_with("q end") && screen.line(3).contains("AGE"));
+    terminal
+        .wait_until("a larger screen", |screen| screen.line(29).starts_with("q end") && screen.line(3).contains("AGE"));
 
     drop(client.shutdown(std::net::Shutdown::Both));
-    terminal.until("the end of the session", |screen| screen.has("no sessions"));
+    terminal.wait_until("the end of the session", |screen| screen.has("no sessions"));
     terminal.keys("q");
     assert_eq!(terminal.end(), Some(0));
     assert_restored(&mut terminal);
@@ -101,16 +102,18 @@ fn top_reconnects_after_a_relay_restart() {
     let (relay, _client) = busy_relay();
     symlink(&relay.admin, &name).unwrap();
     let mut terminal = Terminal::start(&top(&name, &["--no-color"]), 160, 24);
-    terminal.until("a session", |screen| is_busy(&screen.line(4)));
+    terminal.wait_until("a session", |screen| is_busy(&screen.line(4)));
 
     drop(relay);
-    terminal.until("its absence", |screen| screen.line(1).starts_with("no answer from ") && screen.has("Still asking"));
+    terminal.wait_until("its absence", |screen| {
+        screen.line(1).starts_with("no answer from ") && screen.has("Still asking")
+    });
     assert!(terminal.screen.line(4).contains("127.0.0.1"), "the last known state:\n{}", terminal.screen.text());
 
     let (again, _client) = busy_relay();
     std::fs::remove_file(&name).unwrap();
     symlink(&again.admin, &name).unwrap();
-    terminal.until("the next relay", |screen| screen.line(1).starts_with("by down") && is_busy(&screen.line(4)));
+    terminal.wait_until("the next relay", |screen| screen.line(1).starts_with("by down") && is_busy(&screen.line(4)));
     assert!(!terminal.screen.coloured, "--no-color");
     terminal.keys("\x03");
     assert_eq!(terminal.end(), Some(0));
@@ -124,7 +127,7 @@ fn signals_restore_the_terminal() {
         let mut command = top(&relay.admin, &[]);
         command.env("NO_COLOR", "1");
         let mut terminal = Terminal::start(&command, 80, 24);
-        terminal.until("the screen", |screen| screen.has("no sessions"));
+        terminal.wait_until("the screen", |screen| screen.has("no sessions"));
         let sent = Command::new("kill").args(["-s", signal, &terminal.id().to_string()]).status().unwrap();
         assert!(sent.success());
         assert_eq!(terminal.end(), Some(0), "{signal}");
@@ -137,21 +140,21 @@ fn signals_restore_the_terminal() {
 fn unusable_terminal_and_missing_relay_are_reported() {
     let (relay, _client) = busy_relay();
     let piped = top(&relay.admin, &[]).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8(piped.stderr).unwrap();
+    let printed = String::from_utf8(piped.stderr).unwrap();
     assert_eq!(piped.status.code(), Some(1));
-    assert!(said.contains("ekiden top --once") && said.contains("ekiden status"), "{said}");
+    assert!(printed.contains("ekiden top --once") && printed.contains("ekiden status"), "{printed}");
     assert!(piped.stdout.is_empty());
 
     for term in ["dumb", ""] {
         let mut terminal = Terminal::start(top(&relay.admin, &[]).env("TERM", term), 200, 24);
         assert_eq!(terminal.end(), Some(1));
-        terminal.until("what to do", |screen| screen.has("cannot position text") && screen.has("ekiden status"));
+        terminal.wait_until("what to do", |screen| screen.has("cannot position text") && screen.has("ekiden status"));
         assert_restored(&mut terminal);
     }
 
     let mut terminal = Terminal::start(&top(&PathBuf::from("/nonexistent/admin.sock"), &[]), 200, 24);
     assert_eq!(terminal.end(), Some(1));
-    terminal.until("what to do", |screen| {
+    terminal.wait_until("what to do", |screen| {
         screen.has("no relay answers at unix:/nonexistent/admin.sock (is `ekiden run` up?)")
     });
 }
@@ -179,8 +182,8 @@ fn command_line_errors_are_reported() {
         (["--every", "soon"], "a time like"),
     ] {
         let output = ekiden().arg("top").args(arguments).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(expected), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
     }
 }

@@ -70,7 +70,7 @@ impl Terminal {
     }
 
     /// Waits until `wanted` accepts the screen.
-    pub fn until(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
+    pub fn wait_until(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !wanted(&self.screen) {
             match self.written.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

@@ -100,7 +100,7 @@ fn client_address_is_exported_only_if_configured() {
 fn spans_of_a_refused_session_carry_the_error() {
     let collector = Collector::start(CollectorMode::Accept);
     let chain = traced_chain(&collector, "");
-    let refused = socks5(chain.home.address(), nobody()).map(drop);
+    let refused = socks5(chain.home.address(), unused_address()).map(drop);
     assert_eq!(refused, Err(5));
     for (relay, name) in [("home", "session"), ("home", "dial"), ("far", "session"), ("far", "dial")] {
         let span = collector.span(relay, name);

@@ -10,12 +10,12 @@ fn invalid_settings_are_reported_with_expected_values() {
     let text = "version = 1\n[traces]\nendpoint = \"https://collector.example:4318\"\nsample = 2\n";
     let file = folder.write("bad.toml", format!("{text}[[listener]]\nbind = \"127.0.0.1:0\"\n"));
     let output = ekiden().arg("check").arg(&file).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for expected in
         ["bad.toml:3", "traces.endpoint", "http://127.0.0.1:4318", "for https", "bad.toml:4", "traces.sample"]
     {
-        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
+        assert!(printed.contains(expected), "{expected} is missing in:\n{printed}");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::collector::*;
 use crate::harness::*;
 use crate::relays::*;
 
-fn counted(relay: &Relay, result: &str) -> u64 {
+fn exported_count(relay: &Relay, result: &str) -> u64 {
     let line = format!("ekiden_traced_sessions_total{{result=\"{result}\"}} ");
     let metrics = relay.ask("/metrics");
     metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
@@ -39,7 +39,7 @@ fn is_warning(event: &Value) -> bool {
 
 #[test]
 fn unreachable_collector_is_logged_once_and_losses_are_counted() {
-    let address = nobody();
+    let address = unused_address();
     let (_site, mut home) = relay_exporting_to(address);
     echo(&mut home);
     let warning = home.next(is_warning);
@@ -47,14 +47,14 @@ fn unreachable_collector_is_logged_once_and_losses_are_counted() {
     for expected in [address.to_string().as_str(), "cannot be reached", "ekiden_traced_sessions_total", "reload"] {
         assert!(message.contains(expected), "{expected} is missing in {message}");
     }
-    eventually("the first one to be counted", || (counted(&home, "unreachable") == 1).then_some(()));
+    eventually("the first one to be counted", || (exported_count(&home, "unreachable") == 1).then_some(()));
     echo(&mut home);
-    eventually("the second one to be counted", || (counted(&home, "unreachable") == 2).then_some(()));
+    eventually("the second one to be counted", || (exported_count(&home, "unreachable") == 2).then_some(()));
     echo(&mut home);
-    assert_eq!(counted(&home, "sent"), 0);
+    assert_eq!(exported_count(&home, "sent"), 0);
     home.signal("TERM");
     assert_eq!(home.exit_code(), Some(0));
-    assert!(!home.rest().iter().any(is_warning), "the warning was logged again");
+    assert!(!home.remaining_events().iter().any(is_warning), "the warning was logged again");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn rejection_by_the_collector_is_logged_with_its_status() {
     echo(&mut home);
     let warning = home.next(is_warning);
     assert!(warning["message"].as_str().unwrap().contains("answers 503"), "{warning}");
-    eventually("it to be counted", || (counted(&home, "refused") == 1).then_some(()));
+    eventually("it to be counted", || (exported_count(&home, "refused") == 1).then_some(()));
 }
 
 /// The collector accepts connections and never responds. Neither sessions nor the shutdown wait for it.
@@ -77,7 +77,7 @@ fn silent_collector_delays_neither_sessions_nor_shutdown() {
     home.signal("TERM");
     assert_eq!(home.exit_code(), Some(0));
     assert!(asked.elapsed() < PATIENCE / 2, "the relay waited for the collector: {:?}", asked.elapsed());
-    assert!(home.rest().iter().any(|event| event["event"] == "stopped"));
+    assert!(home.remaining_events().iter().any(|event| event["event"] == "stopped"));
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn returning_collector_receives_traces_again() {
     let address = own_address();
     let (_site, mut home) = relay_exporting_to(address);
     echo(&mut home);
-    eventually("one to be lost", || (counted(&home, "unreachable") == 1).then_some(()));
+    eventually("one to be lost", || (exported_count(&home, "unreachable") == 1).then_some(()));
     let collector = Collector::on(TcpListener::bind(address).unwrap(), CollectorMode::Accept);
     echo(&mut home);
-    eventually("one to be told", || (counted(&home, "sent") == 1).then_some(()));
+    eventually("one to be told", || (exported_count(&home, "sent") == 1).then_some(()));
     assert_eq!((collector.requests(), collector.spans().len()), (1, 4));
 }

@@ -6,15 +6,15 @@ use crate::network::*;
 use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
-const SHORT: &str = "[timeouts]\nhold = \"300ms\"\n";
+const SHORT_HOLD: &str = "[timeouts]\nhold = \"300ms\"\n";
 
 /// Number of first answers that have passed the rules without the first packets of their connections.
-fn asymmetric(row: &Row) -> u64 {
+fn asymmetric_packets(row: &Row) -> u64 {
     row["near"].counter("ekiden", "asymmetric")
 }
 
 /// Number of first packets that passed because the server did not answer the gate.
-fn passed_as_silent(near: &Station) -> u64 {
+fn passed_unanswered(near: &RunningRelay) -> u64 {
     let metrics = near.relay.ask("/metrics");
     let name = "ekiden_connections_passed_total{listener=\"caught\",reason=\"silent\"} ";
     metrics.lines().find_map(|line| line.strip_prefix(name)).map_or(0, |count| count.parse().expect("a number"))
@@ -23,19 +23,19 @@ fn passed_as_silent(near: &Station) -> u64 {
 #[test]
 fn connection_with_answers_on_another_path_bypasses_the_relay() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &format!("{SHORT}{}", catching("")));
-    row["server"].nft(COUNTED);
+    let mut near = RunningRelay::start(&row["near"], &format!("{SHORT_HOLD}{}", intercepting_listener("")));
+    row["server"].nft(COUNT_CLIENT_SYNS);
     for family in BOTH {
         row.shortcut("server", "client", family, row.right("client", family));
         let (listener, address) = row.server(family);
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert!(!is_cut(&server));
-        exchange(client, server, 2_000_000, 2_000_000);
+        exchange_messages(&mut client, &mut server);
+        assert!(!is_relayed(&server));
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "timed_out");
         // Each first packet counts, also a retransmission of the client after a second.
-        let are_counted = || passed_as_silent(&near) == row["server"].counter("first", "clients");
+        let are_counted = || passed_unanswered(&near) == row["server"].counter("first", "clients");
         eventually("all first packets to be counted", || are_counted().then_some(()));
     }
 }
@@ -43,15 +43,15 @@ fn connection_with_answers_on_another_path_bypasses_the_relay() {
 #[test]
 fn answers_without_their_first_packets_are_counted() {
     let Some(row) = Row::new(NAMES) else { return };
-    let near = Station::start(&row["near"], &format!("{SHORT}{}", catching("")));
+    let near = RunningRelay::start(&row["near"], &format!("{SHORT_HOLD}{}", intercepting_listener("")));
     for (family, count) in BOTH.into_iter().zip(1..) {
         let (listener, address) = row.server(family);
         row.shortcut("client", "server", family, address.ip());
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        exchange(client, server, 2_000_000, 2_000_000);
-        assert_eq!(asymmetric(&row), count);
+        exchange_messages(&mut client, &mut server);
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
+        assert_eq!(asymmetric_packets(&row), count);
     }
     assert!(near.relay.sessions().is_empty());
     let metrics = near.relay.ask("/metrics");
@@ -63,17 +63,17 @@ fn answers_without_their_first_packets_are_counted() {
 #[test]
 fn symmetric_connections_are_not_counted() {
     let Some(row) = Row::new(NAMES) else { return };
-    let text = format!("[limits]\nsessions = 1\n{}", catching(""));
-    let mut near = Station::start(&row["near"], &text);
+    let text = format!("[limits]\nsessions = 1\n{}", intercepting_listener(""));
+    let mut near = RunningRelay::start(&row["near"], &text);
     for family in BOTH {
         let (listener, address) = row.server(family);
         let connect = || (row["client"].connect(address), accept(&listener));
         let (mut client, mut server) = connect();
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         let (mut passed, mut passed_server) = connect();
-        talk(&mut passed, &mut passed_server);
-        assert!(is_cut(&server) && !is_cut(&passed_server));
-        assert_eq!(asymmetric(&row), 0);
+        exchange_messages(&mut passed, &mut passed_server);
+        assert!(is_relayed(&server) && !is_relayed(&passed_server));
+        assert_eq!(asymmetric_packets(&row), 0);
         drop((client, server));
         near.relay.closed();
     }

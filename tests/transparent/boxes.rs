@@ -11,7 +11,7 @@ use crate::harness::*;
 use crate::network::*;
 
 /// A listener that intercepts connections from the left; `more` are further lines of it.
-pub fn catching(more: &str) -> String {
+pub fn intercepting_listener(more: &str) -> String {
     format!(
         "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"left\"]\n{more}\n"
     )
@@ -47,10 +47,10 @@ impl Site {
     }
 
     /// Runs it on a host.
-    pub fn start(self, host: &Host) -> Station {
+    pub fn start(self, host: &Host) -> RunningRelay {
         let listeners = self.text.matches("[[listener]]").count();
         let relay = host.inside(|| Relay::start(&mut self.command(), listeners));
-        Station { relay, site: self }
+        RunningRelay { relay, site: self }
     }
 
     /// A file with a new key, and its public half.
@@ -62,12 +62,12 @@ impl Site {
 }
 
 /// A relay that runs.
-pub struct Station {
+pub struct RunningRelay {
     pub relay: Relay,
     site: Site,
 }
 
-impl Station {
+impl RunningRelay {
     /// Starts a relay with this configuration.
     pub fn start(host: &Host, text: &str) -> Self {
         site(text).start(host)
@@ -85,7 +85,7 @@ impl Station {
     }
 
     /// The process that answers.
-    pub fn serves(&self) -> u32 {
+    pub fn serving_process(&self) -> u32 {
         let view: Value = serde_json::from_str(&self.relay.ask("/api/upgrade")).expect("JSON");
         u32::try_from(view["pid"].as_u64().expect("a pid")).expect("a pid")
     }
@@ -115,7 +115,7 @@ pub fn site(text: &str) -> Site {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Far {
     /// A router.
-    Nobody,
+    Router,
     /// A relay that intercepts connections.
     Transparent,
     /// A relay that the near relay dials.
@@ -125,10 +125,10 @@ pub enum Far {
 }
 
 impl Far {
-    pub const ALL: [Self; 4] = [Self::Nobody, Self::Transparent, Self::Section, Self::Encrypted];
+    pub const ALL: [Self; 4] = [Self::Router, Self::Transparent, Self::Section, Self::Encrypted];
 
     /// Whether the near relay dials the far relay.
-    pub fn is_called(self) -> bool {
+    pub fn is_dialled(self) -> bool {
         matches!(self, Self::Section | Self::Encrypted)
     }
 }
@@ -137,13 +137,13 @@ impl Far {
 pub struct Pair {
     pub kind: Far,
     pub row: Row,
-    pub near: Station,
-    pub far: Option<Station>,
+    pub near: RunningRelay,
+    pub far: Option<RunningRelay>,
 }
 
 /// Options of the relays of a pair, beside their keys.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Told<'a> {
+pub struct PairOptions<'a> {
     /// Tables of both.
     pub settings: &'a str,
     /// Lines of the listeners for clients.
@@ -154,20 +154,20 @@ pub struct Told<'a> {
 
 impl Pair {
     /// Starts a pair where namespaces are permitted.
-    pub fn new(kind: Far, told: Told<'_>) -> Option<Self> {
+    pub fn new(kind: Far, options: PairOptions<'_>) -> Option<Self> {
         let row = Row::new(&["client", "near", "far", "server"])?;
-        Some(Self::on(row, kind, told))
+        Some(Self::on(row, kind, options))
     }
 
     /// Starts a pair on these hosts.
-    pub fn on(row: Row, kind: Far, told: Told<'_>) -> Self {
-        let Told { settings, listener, hide } = told;
+    pub fn on(row: Row, kind: Far, options: PairOptions<'_>) -> Self {
+        let PairOptions { settings, listener, hide } = options;
         let keep = format!("keep_client_address = {}\n", !hide);
-        let catching = catching(&(keep.clone() + listener));
-        if !kind.is_called() {
-            let text = format!("{settings}\n{catching}");
-            let far = (kind == Far::Transparent).then(|| Station::start(&row["far"], &text));
-            return Self { near: Station::start(&row["near"], &text), far, kind, row };
+        let intercepting_listener = intercepting_listener(&(keep.clone() + listener));
+        if !kind.is_dialled() {
+            let text = format!("{settings}\n{intercepting_listener}");
+            let far = (kind == Far::Transparent).then(|| RunningRelay::start(&row["far"], &text));
+            return Self { near: RunningRelay::start(&row["near"], &text), far, kind, row };
         }
         let (mut near, mut far) = (Site::new(), Site::new());
         let ((near_key, near_name), (far_key, far_name)) = (near.key(), far.key());
@@ -181,7 +181,7 @@ impl Pair {
         near.write(&format!(
             "private_key = {near_key:?}\n{settings}\n[[relay]]\nname = \"far\"\naddress = \"{address}\"\n\
              key = \"{far_name}\"\nencrypt = {}\n[[path]]\nname = \"long\"\nrelays = [\"far\"]\n[[route]]\n\
-             path = [\"long\"]\n{catching}",
+             path = [\"long\"]\n{intercepting_listener}",
             kind == Far::Encrypted
         ));
         Self { near: near.start(&row["near"]), far: Some(far), kind, row }
@@ -200,16 +200,16 @@ impl Pair {
     }
 
     /// The error of a connection to `address`, which must fail.
-    pub fn fails(&self, address: SocketAddr) -> io::Error {
+    pub fn connect_error(&self, address: SocketAddr) -> io::Error {
         self.row["client"].try_connect(address).expect_err("the connection fails")
     }
 
     /// The closing event of each relay for a session with this server, the nearest first.
     pub fn closed(&mut self, server: SocketAddr) -> Vec<Value> {
         let closed = |event: &Value| event["event"] == "closed" && event["target"] == server.to_string();
-        let stations = [Some(&mut self.near), self.far.as_mut()];
-        let events: Vec<Value> = stations.into_iter().flatten().map(|station| station.relay.next(closed)).collect();
-        assert_eq!(events[0]["path"], if self.kind.is_called() { "long" } else { "direct" }, "{events:?}");
+        let relays = [Some(&mut self.near), self.far.as_mut()];
+        let events: Vec<Value> = relays.into_iter().flatten().map(|running| running.relay.next(closed)).collect();
+        assert_eq!(events[0]["path"], if self.kind.is_dialled() { "long" } else { "direct" }, "{events:?}");
         assert!(events[1..].iter().all(|event| event["path"] == "direct"), "{events:?}");
         events
     }
@@ -223,9 +223,9 @@ impl Pair {
 }
 
 /// Starts a pair of each kind, and runs `check` on it for both families.
-pub fn each(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
+pub fn each(options: PairOptions<'_>, check: impl Fn(&mut Pair, Family)) {
     for kind in Far::ALL {
-        let Some(mut pair) = Pair::new(kind, told) else { return };
+        let Some(mut pair) = Pair::new(kind, options) else { return };
         for family in BOTH {
             eprintln!("far: {kind:?}, {family:?}");
             check(&mut pair, family);
@@ -234,9 +234,9 @@ pub fn each(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
 }
 
 /// Like `each`, for slow cases: each kind with one of the families.
-pub fn some(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
+pub fn each_kind(options: PairOptions<'_>, check: impl Fn(&mut Pair, Family)) {
     for (kind, family) in Far::ALL.into_iter().zip(BOTH.into_iter().cycle()) {
-        let Some(mut pair) = Pair::new(kind, told) else { return };
+        let Some(mut pair) = Pair::new(kind, options) else { return };
         eprintln!("far: {kind:?}, {family:?}");
         check(&mut pair, family);
     }

@@ -14,18 +14,18 @@ const MEBI: usize = 1 << 20;
 
 #[test]
 fn large_streams_in_both_directions_arrive_unchanged() {
-    some(Told::default(), |pair, family| {
+    each_kind(PairOptions::default(), |pair, family| {
         let (client, server) = pair.connect(family);
         let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
-        exchange(client, server, 20 * MEBI, 30 * MEBI);
+        transfer_both_ways(client, server, 20 * MEBI, 30 * MEBI);
         for (place, closed) in pair.closed(to).into_iter().enumerate() {
             assert_eq!(closed["end"], "finished", "{closed}");
             assert_eq!(closed["bytes_up"], 20 * MEBI, "{closed}");
             assert_eq!(closed["bytes_down"], 30 * MEBI, "{closed}");
-            if place == 0 || !pair.kind.is_called() {
+            if place == 0 || !pair.kind.is_dialled() {
                 assert_eq!(closed["client"], from.to_string(), "{closed}");
             }
-            if place == 1 || !pair.kind.is_called() {
+            if place == 1 || !pair.kind.is_dialled() {
                 assert_eq!(closed["server"], to.to_string(), "{closed}");
             }
         }
@@ -34,29 +34,29 @@ fn large_streams_in_both_directions_arrive_unchanged() {
 
 #[test]
 fn each_end_sees_the_address_of_the_other() {
-    each(Told::default(), |pair, family| {
+    each(PairOptions::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
-        talk(&mut client, &mut server);
-        assert!(is_cut(&server), "no relay was in the path");
-        assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-        assert_eq!(plain(server.local_addr().unwrap()), client.peer_addr().unwrap());
+        exchange_messages(&mut client, &mut server);
+        assert!(is_relayed(&server), "no relay was in the path");
+        assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+        assert_eq!(canonical(server.local_addr().unwrap()), client.peer_addr().unwrap());
     });
 }
 
 #[test]
 fn server_sees_the_last_relay_without_keep_client_address() {
-    each(Told { hide: true, ..Told::default() }, |pair, family| {
+    each(PairOptions { hide: true, ..PairOptions::default() }, |pair, family| {
         let (mut client, mut server) = pair.connect(family);
-        talk(&mut client, &mut server);
-        let last = if pair.kind == Far::Nobody { "near" } else { "far" };
-        assert_eq!(plain(server.peer_addr().unwrap()).ip(), pair.row.right(last, family), "far: {:?}", pair.kind);
-        assert!(is_cut(&server));
+        exchange_messages(&mut client, &mut server);
+        let last = if pair.kind == Far::Router { "near" } else { "far" };
+        assert_eq!(canonical(server.peer_addr().unwrap()).ip(), pair.row.right(last, family), "far: {:?}", pair.kind);
+        assert!(is_relayed(&server));
     });
 }
 
 #[test]
 fn each_direction_can_be_half_closed() {
-    each(Told::default(), |pair, family| {
+    each(PairOptions::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
         client.write_all(b"question").unwrap();
@@ -83,17 +83,17 @@ fn each_direction_can_be_half_closed() {
 
 #[test]
 fn resets_are_carried_in_both_directions() {
-    each(Told::default(), |pair, family| {
+    each(PairOptions::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         reset(client);
         assert!(is_reset(&mut server), "far: {:?}", pair.kind);
         pair.all_closed(to, "reset_by_client");
 
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         reset(server);
         assert!(is_reset(&mut client), "far: {:?}", pair.kind);
         pair.all_closed(to, "reset_by_server");
@@ -102,30 +102,31 @@ fn resets_are_carried_in_both_directions() {
 
 #[test]
 fn reset_during_a_transfer_is_carried() {
-    each(Told::default(), |pair, family| {
+    each(PairOptions::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
-        let writer = pour(&server);
+        let writer = flood(&server);
         read_exactly(&mut client, MEBI);
         reset(client);
-        assert!(is_reset_pouring(&mut server, writer), "far: {:?}", pair.kind);
+        assert!(is_reset_while_flooding(&mut server, writer), "far: {:?}", pair.kind);
 
         let (mut client, mut server) = pair.connect(family);
-        let writer = pour(&client);
+        let writer = flood(&client);
         read_exactly(&mut server, MEBI);
         reset(server);
-        assert!(is_reset_pouring(&mut client, writer), "far: {:?}", pair.kind);
+        assert!(is_reset_while_flooding(&mut client, writer), "far: {:?}", pair.kind);
     });
 }
 
 /// Opens `count` connections from ten concurrent threads of the client. Returns each with the server's end of it.
-fn crowd(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr) {
+fn open_connections(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr) {
     let (listener, address) = pair.row.server(Family::V4);
     let client = &pair.row["client"];
     thread::scope(|scope| {
         let connect = || (0..count / 10).map(|_| client.connect(address)).collect::<Vec<_>>();
         let clients: Vec<_> = (0..10).map(|_| scope.spawn(connect)).collect();
         let accepted = (0..count).map(|_| accept(&listener));
-        let mut servers: BTreeMap<_, _> = accepted.map(|stream| (plain(stream.peer_addr().unwrap()), stream)).collect();
+        let mut servers: BTreeMap<_, _> =
+            accepted.map(|stream| (canonical(stream.peer_addr().unwrap()), stream)).collect();
         let clients = clients.into_iter().flat_map(|thread| thread.join().expect("all clients connect"));
         let find = |client: TcpStream| {
             let server = servers.remove(&client.local_addr().unwrap()).expect("the server sees the client's own port");
@@ -138,8 +139,8 @@ fn crowd(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr)
 #[test]
 fn three_hundred_concurrent_sessions_work() {
     for kind in [Far::Transparent, Far::Section] {
-        let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
-        let (mut sessions, address) = crowd(&pair, 300);
+        let Some(mut pair) = Pair::new(kind, PairOptions::default()) else { return };
+        let (mut sessions, address) = open_connections(&pair, 300);
         eventually("all sessions", || (pair.near.relay.sessions().len() == 300).then_some(()));
         for (number, (client, server)) in sessions.iter_mut().enumerate() {
             client.write_all(&number.to_be_bytes()).unwrap();
@@ -160,11 +161,11 @@ fn three_hundred_concurrent_sessions_work() {
 fn relaying_works_without_ipv4() {
     for kind in Far::ALL {
         let Some(row) = Row::of(&["client", "near", "far", "server"], &[Family::V6]) else { return };
-        let mut pair = Pair::on(row, kind, Told::default());
+        let mut pair = Pair::on(row, kind, PairOptions::default());
         let (client, server) = pair.connect(Family::V6);
         let to = client.peer_addr().unwrap();
-        assert!(is_cut(&server));
-        exchange(client, server, MEBI, MEBI);
+        assert!(is_relayed(&server));
+        transfer_both_ways(client, server, MEBI, MEBI);
         pair.all_closed(to, "finished");
     }
 }

@@ -6,13 +6,13 @@ use std::process::Command;
 use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
 
 fn instance(number: u8, interface: &str, more: &str) -> String {
-    let listener = catching(more).replace("left", interface).replace("7001", &format!("70{number:02}"));
+    let listener = intercepting_listener(more).replace("left", interface).replace("7001", &format!("70{number:02}"));
     format!("[transparent]\ninstance = {number}\n{listener}")
 }
 
@@ -22,8 +22,8 @@ fn check_connection(row: &Row, from: &str, to: &str, family: Family) -> (TcpStre
     let ip = if to == "client" { row.right(to, family) } else { row.left(to, family) };
     let mut client = row[from].connect(SocketAddr::new(ip, port));
     let mut server = accept(&listener);
-    talk(&mut client, &mut server);
-    assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+    exchange_messages(&mut client, &mut server);
+    assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
     (client, server)
 }
 
@@ -31,26 +31,26 @@ fn check_connection(row: &Row, from: &str, to: &str, family: Family) -> (TcpStre
 #[test]
 fn two_daemons_on_one_box_are_independent() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut first = Station::start(&row["near"], &instance(1, "left", ""));
-    let mut second = Station::start(&row["near"], &instance(2, "right", ""));
+    let mut first = RunningRelay::start(&row["near"], &instance(1, "left", ""));
+    let mut second = RunningRelay::start(&row["near"], &instance(2, "right", ""));
     for family in BOTH {
         let right = check_connection(&row, "client", "server", family);
         let left = check_connection(&row, "server", "client", family);
-        assert_eq!([&first, &second].map(|station| station.relay.sessions().len()), [1, 1]);
+        assert_eq!([&first, &second].map(|daemon| daemon.relay.sessions().len()), [1, 1]);
         drop((left, right));
-        for station in [&mut first, &mut second] {
-            assert_eq!(station.relay.closed()["end"], "finished");
+        for daemon in [&mut first, &mut second] {
+            assert_eq!(daemon.relay.closed()["end"], "finished");
         }
     }
     // One daemon exits without effect on the other.
     let (mut client, mut server) = check_connection(&row, "server", "client", Family::V4);
     first.relay.signal("TERM");
     assert_eq!(first.relay.exit_code(), Some(0));
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     check_connection(&row, "server", "client", Family::V6);
     assert_eq!(second.relay.closed()["end"], "finished");
     let (_client, server) = check_connection(&row, "client", "server", Family::V4);
-    assert!(!is_cut(&server));
+    assert!(!is_relayed(&server));
 }
 
 /// Both at the same interface, each for clients of its own.
@@ -58,16 +58,16 @@ fn two_daemons_on_one_box_are_independent() {
 fn two_daemons_share_an_interface_for_different_clients() {
     let Some(row) = Row::new(NAMES) else { return };
     let clients = |family| format!("clients = [\"{}\"]", row.right("client", family));
-    let stations = [
-        Station::start(&row["near"], &instance(1, "left", &clients(Family::V4))),
-        Station::start(&row["near"], &instance(2, "left", &clients(Family::V6))),
+    let daemons = [
+        RunningRelay::start(&row["near"], &instance(1, "left", &clients(Family::V4))),
+        RunningRelay::start(&row["near"], &instance(2, "left", &clients(Family::V6))),
     ];
-    for (mut station, family) in stations.into_iter().zip(BOTH) {
+    for (mut daemon, family) in daemons.into_iter().zip(BOTH) {
         let (_client, server) = check_connection(&row, "client", "server", family);
-        assert!(is_cut(&server));
-        assert_eq!(station.relay.sessions().len(), 1, "{family:?}");
+        assert!(is_relayed(&server));
+        assert_eq!(daemon.relay.sessions().len(), 1, "{family:?}");
         drop((_client, server));
-        station.relay.closed();
+        daemon.relay.closed();
     }
 }
 
@@ -81,22 +81,22 @@ fn run_failing(host: &Host, command: &mut Command) -> String {
 #[test]
 fn second_daemon_with_the_same_instance_is_rejected() {
     let Some(row) = Row::new(NAMES) else { return };
-    let first = Station::start(&row["near"], &instance(1, "left", ""));
+    let first = RunningRelay::start(&row["near"], &instance(1, "left", ""));
     let second = site(&instance(1, "right", "").replace("7001", "7002"));
     let stderr = run_failing(&row["near"], &mut second.command());
     assert!(stderr.contains("instance") && stderr.contains(&first.relay.id().to_string()), "{stderr}");
     let (_client, server) = check_connection(&row, "client", "server", Family::V4);
-    assert!(is_cut(&server), "the first daemon has lost its rules");
+    assert!(is_relayed(&server), "the first daemon has lost its rules");
     assert_eq!(first.relay.sessions().len(), 1);
 }
 
 #[test]
 fn daemon_without_net_admin_fails_with_a_remedy() {
-    if missing(&["setpriv"]) {
+    if is_any_missing(&["setpriv"]) {
         return;
     }
     let Some(row) = Row::new(NAMES) else { return };
-    let site = site(&catching(""));
+    let site = site(&intercepting_listener(""));
     let command = site.command();
     let mut unprivileged = Command::new("setpriv");
     unprivileged.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin", "--"]);
@@ -104,67 +104,67 @@ fn daemon_without_net_admin_fails_with_a_remedy() {
     let stderr = run_failing(&row["near"], &mut unprivileged);
     assert!(stderr.contains("CAP_NET_ADMIN") && stderr.contains("AmbientCapabilities"), "{stderr}");
     let (_client, server) = check_connection(&row, "client", "server", Family::V4);
-    assert!(!is_cut(&server));
+    assert!(!is_relayed(&server));
 }
 
 #[test]
 fn reloads_add_and_remove_listeners_while_sessions_run() {
     const OTHER: &str = "[[listener]]\nname = \"door\"\nkind = \"socks\"\nbind = \"127.0.0.1:1080\"\n";
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], OTHER);
+    let mut near = RunningRelay::start(&row["near"], OTHER);
     let (mut before, mut server_before) = check_connection(&row, "client", "server", Family::V4);
-    assert!(!is_cut(&server_before));
-    near.reload(&format!("{OTHER}{}", catching("")));
+    assert!(!is_relayed(&server_before));
+    near.reload(&format!("{OTHER}{}", intercepting_listener("")));
     let mut running = BOTH.map(|family| check_connection(&row, "client", "server", family));
-    assert!(running.iter().all(|(_, server)| is_cut(server)));
+    assert!(running.iter().all(|(_, server)| is_relayed(server)));
     assert_eq!(near.relay.sessions().len(), 2);
     near.reload(OTHER);
     for family in BOTH {
         let (_client, server) = check_connection(&row, "client", "server", family);
-        assert!(!is_cut(&server));
+        assert!(!is_relayed(&server));
     }
     for (client, server) in &mut running {
-        talk(client, server);
+        exchange_messages(client, server);
     }
-    near.reload(&format!("{OTHER}{}", catching("")));
+    near.reload(&format!("{OTHER}{}", intercepting_listener("")));
     let (_client, server) = check_connection(&row, "client", "server", Family::V4);
-    assert!(is_cut(&server));
+    assert!(is_relayed(&server));
     for (client, server) in running {
-        exchange(client, server, 2_000_000, 2_000_000);
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "finished");
     }
-    talk(&mut before, &mut server_before);
+    exchange_messages(&mut before, &mut server_before);
 }
 
 /// A listener that cannot be bound does not stop the running listeners.
 #[test]
 fn rejected_reload_keeps_the_running_listener() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &catching(""));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     let _taken = row["near"].inside(|| TcpListener::bind("[::]:7009")).unwrap();
-    near.try_reload(&catching("").replace("7001", "7009"));
+    near.try_reload(&intercepting_listener("").replace("7001", "7009"));
     near.relay.next(|event| event["event"] == "reload_rejected");
     let (_client, server) = check_connection(&row, "client", "server", Family::V4);
-    assert!(is_cut(&server));
+    assert!(is_relayed(&server));
 }
 
 /// The gate from before the reload gives the verdict.
 #[test]
 fn reload_keeps_a_held_packet() {
     let Some(row) = Row::new(NAMES) else { return };
-    let text = format!("[timeouts]\nhold = \"20s\"\n{}", catching(""));
-    let mut near = Station::start(&row["near"], &text);
-    row["server"].nft(NO_FIRST_PACKETS);
+    let text = format!("[timeouts]\nhold = \"20s\"\n{}", intercepting_listener(""));
+    let mut near = RunningRelay::start(&row["near"], &text);
+    row["server"].nft(DROP_ALL_SYNS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
     eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
     near.reload(&format!("{text}profile = \"longhaul\"\n"));
     row["server"].nft("delete table inet silence");
     let (mut client, mut server) = (join(client).unwrap(), accept(&listener));
-    talk(&mut client, &mut server);
-    assert!(is_cut(&server));
+    exchange_messages(&mut client, &mut server);
+    assert!(is_relayed(&server));
     let (mut next, mut to) = check_connection(&row, "client", "server", Family::V6);
-    assert!(is_cut(&to));
-    talk(&mut next, &mut to);
+    assert!(is_relayed(&to));
+    exchange_messages(&mut next, &mut to);
     assert_eq!(near.relay.sessions().len(), 2);
 }

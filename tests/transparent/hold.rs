@@ -12,29 +12,30 @@ use crate::streams::*;
 /// ECONNREFUSED means that the reset was the first answer: after a SYN-ACK it would be ECONNRESET (RFC 9293, 3.10.7).
 #[test]
 fn closed_port_refuses_the_client() {
-    each(Told::default(), |pair, family| {
-        let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
-        assert_eq!(pair.fails(address).kind(), ErrorKind::ConnectionRefused, "far: {:?}", pair.kind);
+    each(PairOptions::default(), |pair, family| {
+        let address = SocketAddr::new(pair.row.left("server", family), CLOSED_PORT);
+        assert_eq!(pair.connect_error(address).kind(), ErrorKind::ConnectionRefused, "far: {:?}", pair.kind);
         pair.all_closed(address, "refused");
         let (mut client, mut server) = pair.connect(family);
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
     });
 }
 
 /// Refused connections occupy no session place.
 #[test]
 fn refused_connections_take_no_session_place() {
-    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[limits]\nsessions = 1\n", ..Told::default() })
+    let Some(mut pair) =
+        Pair::new(Far::Router, PairOptions { settings: "[limits]\nsessions = 1\n", ..PairOptions::default() })
     else {
         return;
     };
     for family in BOTH {
-        let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
+        let address = SocketAddr::new(pair.row.left("server", family), CLOSED_PORT);
         for _ in 0..3 {
-            assert_eq!(pair.fails(address).kind(), ErrorKind::ConnectionRefused);
+            assert_eq!(pair.connect_error(address).kind(), ErrorKind::ConnectionRefused);
             pair.all_closed(address, "refused");
         }
-        assert!(is_cut(&pair.connect(family).1));
+        assert!(is_relayed(&pair.connect(family).1));
         pair.near.relay.closed();
     }
     let metrics = pair.near.relay.ask("/metrics");
@@ -46,10 +47,10 @@ fn refused_connections_take_no_session_place() {
 /// The far end of the link reports by ICMP that the server is unreachable.
 #[test]
 fn unreachable_host_is_reported_to_the_client() {
-    each(Told::default(), |pair, family| {
+    each(PairOptions::default(), |pair, family| {
         let address = SocketAddr::new(pair.row.left("server", family), 9);
         pair.row["far"].ip(&format!("route add unreachable {}\n", address.ip()));
-        let kind = pair.fails(address).kind();
+        let kind = pair.connect_error(address).kind();
         assert!(matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable), "{kind} {:?}", pair.kind);
         pair.all_closed(address, "unreachable");
     });
@@ -66,7 +67,7 @@ fn reset_clients(listener: TcpListener) {
 
 #[test]
 fn server_reset_after_accept_is_no_failed_dial() {
-    each(Told::default(), |pair, family| {
+    each(PairOptions::default(), |pair, family| {
         let (listener, address) = pair.row.server(family);
         reset_clients(listener);
         match pair.row["client"].try_connect(address) {
@@ -88,8 +89,8 @@ fn server_reset_after_accept_is_no_failed_dial() {
 fn failure_without_hold_is_a_reset() {
     for mode in ["strict", "early"] {
         let listener = format!("connect = \"{mode}\"");
-        some(Told { listener: &listener, ..Told::default() }, |pair, family| {
-            let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
+        each_kind(PairOptions { listener: &listener, ..PairOptions::default() }, |pair, family| {
+            let address = SocketAddr::new(pair.row.left("server", family), CLOSED_PORT);
             match pair.row["client"].try_connect(address) {
                 Ok(mut client) => assert!(is_reset(&mut client), "{mode}, far: {:?}", pair.kind),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{mode}, far: {:?}", pair.kind),
@@ -97,8 +98,8 @@ fn failure_without_hold_is_a_reset() {
             let closed = pair.closed(address);
             assert_eq!(closed.last().expect("a relay")["end"], "refused", "{closed:?}");
             let (mut client, mut server) = pair.connect(family);
-            talk(&mut client, &mut server);
-            assert!(is_cut(&server));
+            exchange_messages(&mut client, &mut server);
+            assert!(is_relayed(&server));
         });
     }
 }
@@ -106,15 +107,15 @@ fn failure_without_hold_is_a_reset() {
 /// Ports of the box without a listener, and a listener of the box.
 #[test]
 fn connections_to_the_box_are_not_intercepted() {
-    let Some(pair) = Pair::new(Far::Transparent, Told::default()) else { return };
+    let Some(pair) = Pair::new(Far::Transparent, PairOptions::default()) else { return };
     for family in BOTH {
         for ip in [pair.row.left("near", family), pair.row.right("near", family), pair.row.left("far", family)] {
-            assert_eq!(pair.fails(SocketAddr::new(ip, 9)).kind(), ErrorKind::ConnectionRefused, "{ip}");
+            assert_eq!(pair.connect_error(SocketAddr::new(ip, 9)).kind(), ErrorKind::ConnectionRefused, "{ip}");
         }
         let listener = pair.row["near"].inside(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))).unwrap();
         let address = SocketAddr::new(pair.row.left("near", family), listener.local_addr().unwrap().port());
         let (mut client, mut server) = pair.connect_to(&listener, address);
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         assert!(pair.near.relay.sessions().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use super::boxes::*;
 use super::harness::*;
 use super::network::*;
-use super::programs::{client, missing, succeeds};
+use super::programs::{client, is_any_missing, run_successfully};
 use super::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
@@ -24,17 +24,17 @@ fn listener(kind: &str, more: &str) -> String {
 #[test]
 fn socks_listener_keeps_client_addresses() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &listener("socks", ""));
+    let mut near = RunningRelay::start(&row["near"], &listener("socks", ""));
     let (listener, address) = row.server(Family::V4);
     let door = SocketAddr::new(row.left("near", Family::V4), 1080);
     let client = row["client"].inside(|| socks5(door, address)).unwrap();
     let mut server = accept(&listener);
-    assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-    assert!(is_cut(&server));
+    assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+    assert!(is_relayed(&server));
     let mut same = client.try_clone().unwrap();
-    talk(&mut same, &mut server);
+    exchange_messages(&mut same, &mut server);
     drop(same);
-    exchange(client, server, 2_000_000, 2_000_000);
+    transfer_both_ways(client, server, 2_000_000, 2_000_000);
     assert_eq!(near.relay.closed()["end"], "finished");
 }
 
@@ -43,11 +43,11 @@ fn tcp_listener_keeps_client_addresses() {
     for family in BOTH {
         let Some(row) = Row::new(NAMES) else { return };
         let (server, address) = row.server(family);
-        let mut near = Station::start(&row["near"], &listener("tcp", &format!("target = \"{address}\"")));
+        let mut near = RunningRelay::start(&row["near"], &listener("tcp", &format!("target = \"{address}\"")));
         let client = row["client"].connect(SocketAddr::new(row.left("near", family), 1080));
         let server = accept(&server);
-        assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-        exchange(client, server, 2_000_000, 2_000_000);
+        assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "finished");
     }
 }
@@ -55,11 +55,11 @@ fn tcp_listener_keeps_client_addresses() {
 /// Connections to servers are kept for later requests, but not for those of other clients.
 #[test]
 fn http_listener_keeps_client_addresses() {
-    if missing(&["curl", "python3"]) {
+    if is_any_missing(&["curl", "python3"]) {
         return;
     }
     let Some(row) = Row::new(NAMES) else { return };
-    let near = Station::start(&row["near"], &listener("http", ""));
+    let near = RunningRelay::start(&row["near"], &listener("http", ""));
     let (listener, address) = row.server(Family::V4);
     // A second client on the same host.
     row["client"].ip("address add 10.0.0.9/24 dev right\n");
@@ -68,7 +68,7 @@ fn http_listener_keeps_client_addresses() {
             let mut stream = accept(&listener);
             read_head(&mut stream);
             std::io::Write::write_all(&mut stream, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-            (plain(stream.peer_addr().unwrap()).ip(), stream)
+            (canonical(stream.peer_addr().unwrap()).ip(), stream)
         })
     });
     let proxy = format!("http://{}:1080", row.left("near", Family::V4));
@@ -77,7 +77,7 @@ fn http_listener_keeps_client_addresses() {
         let folder = Folder::new();
         let mut curl = client("curl", &folder);
         curl.args(["-sSf", "--interface", ip, "-x", &proxy]).arg(format!("http://{address}/"));
-        assert_eq!(row["client"].inside(|| succeeds(&mut curl)), b"ok");
+        assert_eq!(row["client"].inside(|| run_successfully(&mut curl)), b"ok");
     }
     let seen = join(server).map(|(ip, _)| ip.to_string());
     assert_eq!(seen, own);
@@ -118,8 +118,8 @@ fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAd
 
 #[test]
 fn client_port_can_be_reused_at_once() {
-    for (kind, timestamps) in [(Far::Nobody, "1"), (Far::Nobody, "0"), (Far::Transparent, "1"), (Far::Section, "1")] {
-        let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
+    for (kind, timestamps) in [(Far::Router, "1"), (Far::Router, "0"), (Far::Transparent, "1"), (Far::Section, "1")] {
+        let Some(mut pair) = Pair::new(kind, PairOptions::default()) else { return };
         // The client keeps no connections in TIME-WAIT.
         pair.row["client"].set("ipv4/tcp_max_tw_buckets", "0");
         pair.row["near"].set("ipv4/tcp_timestamps", timestamps);
@@ -129,9 +129,9 @@ fn client_port_can_be_reused_at_once() {
                 let own = SocketAddr::new(pair.row.right("client", family), port);
                 for _ in 0..4 {
                     let (mut client, mut server) = connect_from(&pair.row, own, &listener, to);
-                    talk(&mut client, &mut server);
-                    assert!(is_cut(&server));
-                    let seen = plain(server.peer_addr().unwrap());
+                    exchange_messages(&mut client, &mut server);
+                    assert!(is_relayed(&server));
+                    let seen = canonical(server.peer_addr().unwrap());
                     // Without timestamps a port in TIME-WAIT cannot be reused (RFC 6191).
                     assert!(seen == own || timestamps == "0" && seen.ip() == own.ip(), "{seen}");
                     ending(client, server);

@@ -15,21 +15,21 @@ use super::streams::*;
 fn kill_of_a_relay_resets_its_sessions() {
     for kind in Far::ALL {
         for victim in ["near", "far"] {
-            let Some(pair) = Pair::new(kind, Told::default()) else { return };
+            let Some(pair) = Pair::new(kind, PairOptions::default()) else { return };
             if victim == "far" && pair.far.is_none() {
                 continue;
             }
             let mut silent = BOTH.map(|family| pair.connect(family));
             for (client, server) in &mut silent {
-                talk(client, server);
+                exchange_messages(client, server);
             }
             let (mut client, server) = pair.connect(Family::V4);
-            let writer = pour(&server);
+            let writer = flood(&server);
             read_exactly(&mut client, 1 << 20);
             let Pair { near, far, row: _row, .. } = pair;
             let (dead, _other) = if victim == "near" { (Some(near), far) } else { (far, Some(near)) };
-            drop(dead.map(Station::kill));
-            assert_eq!(hear_out(&mut client).1, Ending::Reset, "{kind:?}, {victim}");
+            drop(dead.map(RunningRelay::kill));
+            assert_eq!(read_remaining(&mut client).1, Ending::Reset, "{kind:?}, {victim}");
             join(writer);
             for (client, server) in &mut silent {
                 assert!(is_reset(client) && is_reset(server), "{kind:?}, {victim}");
@@ -42,18 +42,18 @@ fn kill_of_a_relay_resets_its_sessions() {
 #[test]
 fn connections_work_while_the_far_relay_is_down() {
     for kind in [Far::Transparent, Far::Section, Far::Encrypted] {
-        let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
+        let Some(mut pair) = Pair::new(kind, PairOptions::default()) else { return };
         let site = pair.far.take().expect("a relay").kill();
         for family in BOTH.into_iter().chain(BOTH) {
             let (mut client, mut server) = pair.connect(family);
-            talk(&mut client, &mut server);
-            assert_eq!(is_cut(&server), kind == Far::Transparent, "{kind:?}");
+            exchange_messages(&mut client, &mut server);
+            assert_eq!(is_relayed(&server), kind == Far::Transparent, "{kind:?}");
         }
         pair.far = Some(site.start(&pair.row["far"]));
         for family in BOTH {
             let family = eventually("the far relay to be used", || {
                 let (mut client, mut server) = pair.connect(family);
-                talk(&mut client, &mut server);
+                exchange_messages(&mut client, &mut server);
                 let far = pair.far.as_ref().expect("a relay");
                 (!far.relay.sessions().is_empty()).then_some(family)
             });
@@ -62,8 +62,8 @@ fn connections_work_while_the_far_relay_is_down() {
         let near = &mut pair.near.relay;
         near.signal("TERM");
         let count = |name: &str, events: &[Value]| events.iter().filter(|event| event["event"] == name).count();
-        let events = near.rest();
-        let times = if kind.is_called() { 1 } else { 0 };
+        let events = near.remaining_events();
+        let times = if kind.is_dialled() { 1 } else { 0 };
         assert_eq!(["bypass_began", "bypass_ended"].map(|name| count(name, &events)), [times, times], "{events:?}");
     }
 }
@@ -71,22 +71,22 @@ fn connections_work_while_the_far_relay_is_down() {
 #[test]
 fn connections_work_while_the_near_relay_is_down() {
     for kind in Far::ALL {
-        let Some(pair) = Pair::new(kind, Told::default()) else { return };
+        let Some(pair) = Pair::new(kind, PairOptions::default()) else { return };
         let Pair { kind, row, near, far } = pair;
         let site = near.kill();
         let (listener, address) = row.server(Family::V4);
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert_eq!(is_cut(&server), kind == Far::Transparent);
+        exchange_messages(&mut client, &mut server);
+        assert_eq!(is_relayed(&server), kind == Far::Transparent);
         let near = site.start(&row["near"]);
         let pair = Pair { kind, row, near, far };
         // A connection that began without the relay continues without it.
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         for family in BOTH {
             let (mut client, mut server) = pair.connect(family);
-            talk(&mut client, &mut server);
-            assert!(is_cut(&server));
+            exchange_messages(&mut client, &mut server);
+            assert!(is_relayed(&server));
             assert_eq!(pair.near.relay.sessions().len(), 1);
             drop((client, server));
             eventually("its end", || pair.near.relay.sessions().is_empty().then_some(()));
@@ -98,38 +98,39 @@ const ALIVE: &str = "target_profile = \"alive\"\n[profile.alive]\nkeepalive = \"
     keepalive_count = 2\n";
 
 /// Packets without a byte of data: probes, and answers to them.
-const PROBES: &str = "table inet probes { counter probes { }; chain input { type filter hook input priority 0; \
+const COUNT_PROBES: &str = "table inet probes { counter probes { }; chain input { type filter hook input priority 0; \
     tcp flags == ack meta length < 80 counter name probes; }; }";
 
 /// A session that has been idle for several probes of either section.
 fn idle_session(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)> {
-    let pair = Pair::new(far, Told { settings: ALIVE, listener: "profile = \"alive\"", ..Told::default() })?;
+    let pair =
+        Pair::new(far, PairOptions { settings: ALIVE, listener: "profile = \"alive\"", ..PairOptions::default() })?;
     let (mut client, mut server) = pair.connect(family);
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     let ends = ["client", "server"].map(|name| &pair.row[name]);
-    ends.iter().for_each(|end| end.nft(PROBES));
+    ends.iter().for_each(|end| end.nft(COUNT_PROBES));
     for end in ends {
         eventually("probes", || (end.counter("probes", "probes") >= 3).then_some(()));
     }
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     Some((pair, client, server))
 }
 
-const CUT: &str = "table inet cut { chain forward { type filter hook forward priority 0; drop; }; \
+const DROP_ALL: &str = "table inet cut { chain forward { type filter hook forward priority 0; drop; }; \
     chain input { type filter hook input priority 0; drop; }; }";
 
 #[test]
 fn lost_server_is_detected_by_keepalive() {
-    let Some((mut pair, mut client, server)) = idle_session(Far::Nobody, Family::V4) else { return };
-    pair.row["server"].nft(CUT);
+    let Some((mut pair, mut client, server)) = idle_session(Far::Router, Family::V4) else { return };
+    pair.row["server"].nft(DROP_ALL);
     assert!(is_reset(&mut client));
-    pair.all_closed(plain(server.local_addr().unwrap()), "server_lost");
+    pair.all_closed(canonical(server.local_addr().unwrap()), "server_lost");
 }
 
 #[test]
 fn lost_client_is_detected_by_keepalive() {
     let Some((mut pair, client, mut server)) = idle_session(Far::Section, Family::V6) else { return };
-    pair.row["client"].nft(CUT);
+    pair.row["client"].nft(DROP_ALL);
     assert!(is_reset(&mut server));
     let closed = pair.closed(client.peer_addr().unwrap());
     assert_eq!((&closed[0]["end"], &closed[1]["end"]), (&"client_lost".into(), &"reset_by_client".into()));

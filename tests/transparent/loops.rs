@@ -10,7 +10,7 @@ use crate::streams::*;
 /// The box's own listener, at each of its addresses.
 #[test]
 fn direct_connection_to_the_tproxy_listener_is_rejected() {
-    let Some(mut pair) = Pair::new(Far::Nobody, Told::default()) else { return };
+    let Some(mut pair) = Pair::new(Far::Router, PairOptions::default()) else { return };
     for family in BOTH {
         for ip in [pair.row.left("near", family), pair.row.right("near", family)] {
             let address = SocketAddr::new(ip, 7001);
@@ -32,7 +32,7 @@ fn check_rejected(pair: &Pair, address: SocketAddr) {
 /// The listener of the other box: for the near relay it is a server like any other.
 #[test]
 fn connection_to_the_far_tproxy_listener_is_rejected_there() {
-    let Some(mut pair) = Pair::new(Far::Transparent, Told::default()) else { return };
+    let Some(mut pair) = Pair::new(Far::Transparent, PairOptions::default()) else { return };
     for family in BOTH {
         let address = SocketAddr::new(pair.row.left("far", family), 7001);
         check_rejected(&pair, address);
@@ -47,8 +47,8 @@ fn connection_to_the_far_tproxy_listener_is_rejected_there() {
 #[test]
 fn mutually_intercepting_boxes_relay_without_a_loop() {
     let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };
-    let text = catching("").replace("[\"left\"]", "[\"left\", \"right\"]");
-    let mut stations = ["near", "far"].map(|host| Station::start(&row[host], &text));
+    let text = intercepting_listener("").replace("[\"left\"]", "[\"left\", \"right\"]");
+    let mut relays = ["near", "far"].map(|host| RunningRelay::start(&row[host], &text));
     for family in BOTH {
         for (from, to, ip) in
             [("client", "server", row.left("server", family)), ("server", "client", row.right("client", family))]
@@ -57,14 +57,14 @@ fn mutually_intercepting_boxes_relay_without_a_loop() {
             let address = SocketAddr::new(ip, port);
             let mut client = row[from].connect(address);
             let mut server = accept(&listener);
-            talk(&mut client, &mut server);
-            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-            for station in &stations {
-                assert_eq!(station.relay.sessions().len(), 1, "{from} to {to}");
+            exchange_messages(&mut client, &mut server);
+            assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            for running in &relays {
+                assert_eq!(running.relay.sessions().len(), 1, "{from} to {to}");
             }
             drop((client, server));
-            for station in &mut stations {
-                assert_eq!(station.relay.closed()["target"], address.to_string());
+            for running in &mut relays {
+                assert_eq!(running.relay.closed()["target"], address.to_string());
             }
         }
     }

@@ -8,18 +8,18 @@ use serde_json::Value;
 use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 
 /// The address of `exit.example`, which is that of the server.
 const ADDRESSES: [(&str, &str); 1] = [("exit.example", "10.0.1.2")];
 
 /// An address that no host has: connections to it reach the near relay.
-const NOWHERE: &str = "203.0.113.9";
+const UNUSED_ADDRESS: &str = "203.0.113.9";
 
 /// A client, a relay that catches its connections, a SOCKS proxy at the same host, and a server.
 struct Scene {
     row: Row,
-    near: Station,
+    near: RunningRelay,
     proxy: Relay,
     server: TcpListener,
     /// The address of the server.
@@ -47,14 +47,14 @@ impl Scene {
         let proxy_file = folder.write("proxy.toml", text);
         let proxy = near.inside(|| Relay::run(&["-c", proxy_file.to_str().unwrap()], 1));
         let names = "connect = \"strict\"\nserver_names = true\nkeep_client_address = false\n";
-        let listener = catching(&format!("{names}{more}"));
+        let listener = intercepting_listener(&format!("{names}{more}"));
         let list = folder.write("list", "listed.example\n");
         let route = route.replace("LIST", list.to_str().unwrap());
         let text = format!(
             "{listener}[[relay]]\nname = \"proxy\"\nurl = \"socks5://{}\"\n[[route]]\npath = [\"proxy\"]\n{route}\n",
             proxy.address()
         );
-        let near = Station::start(near, &text);
+        let near = RunningRelay::start(near, &text);
         Some(Self { near, proxy, server, address, folder, row })
     }
 
@@ -125,7 +125,7 @@ fn connection_with_an_incomplete_name_is_routed_by_its_address() {
 
 #[test]
 fn the_name_in_a_client_hello_selects_the_route() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let Some(mut scene) = Scene::new("to = [\"tls.example\"]") else { return };
@@ -146,7 +146,7 @@ fn the_name_in_a_client_hello_selects_the_route() {
 #[test]
 fn resolve_exit_sends_the_name_to_the_proxy() {
     let Some(mut scene) = Scene::new("to = [\"exit.example\"]\nresolve = \"exit\"") else { return };
-    let nowhere = SocketAddr::new(NOWHERE.parse().unwrap(), scene.address.port());
+    let nowhere = SocketAddr::new(UNUSED_ADDRESS.parse().unwrap(), scene.address.port());
     let client = scene.row["client"].connect(nowhere);
     let closed = scene.closed_after(client, &request("exit.example"));
     assert_eq!((&closed["path"], &closed["target"]), (&"proxy".into(), &nowhere.to_string().into()), "{closed}");

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use crate::harness::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 
 /// The IP version that carries TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Family {
 
 impl Family {
     /// The length of a link's network.
-    fn length(self) -> u8 {
+    fn prefix_length(self) -> u8 {
         match self {
             Self::V4 => 24,
             Self::V6 => 64,
@@ -32,28 +32,28 @@ pub static BOTH: [Family; 2] = [Family::V4, Family::V6];
 
 /// The MSS that the first host of a row announces. Every other host announces more, so that a server can tell which
 /// host made its connection.
-pub const CLIENTS_SEGMENT: u16 = 1200;
+pub const CLIENT_MSS: u16 = 1200;
 
 /// Rules of a server that answers no first packet, until its table `inet silence` is deleted.
-pub const NO_FIRST_PACKETS: &str = "table inet silence { counter clients { }; counter others { }; \
+pub const DROP_ALL_SYNS: &str = "table inet silence { counter clients { }; counter others { }; \
     chain input { type filter hook input priority 0; tcp flags & (syn | ack) == syn jump first; }; \
     chain first { tcp option maxseg size <= 1200 counter name clients drop; counter name others drop; }; }";
 
 /// Drops first packets that are not the client's own.
-pub const ONLY_CLIENTS: &str = "table inet silence { chain input { type filter hook input priority 0; \
+pub const DROP_RELAY_SYNS: &str = "table inet silence { chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size > 1200 drop; }; }";
 
 /// Counts the first packets of clients that reach a server.
-pub const COUNTED: &str = "table inet first { counter clients { }; chain input { type filter hook input priority 0; \
+pub const COUNT_CLIENT_SYNS: &str = "table inet first { counter clients { }; chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size <= 1200 counter name clients; }; }";
 
 /// Rules of a client that drop the retransmissions of first packets.
-pub const ONCE: &str = "table inet once { set seen { type inet_service . inet_service; size 1000; flags dynamic; }; \
+pub const DROP_RETRANSMISSIONS: &str = "table inet once { set seen { type inet_service . inet_service; size 1000; flags dynamic; }; \
     chain output { type filter hook output priority 0; tcp flags & (syn | ack) == syn jump first; }; \
     chain first { tcp sport . tcp dport @seen drop; add @seen { tcp sport . tcp dport }; }; }";
 
 /// The number of the link past all hosts.
-const AROUND: usize = 99;
+const SHORTCUT_LINK: usize = 99;
 
 /// A host.
 pub struct Host {
@@ -173,7 +173,7 @@ impl Row {
 
     /// Like `new`, with addresses of these families only.
     pub fn of(names: &'static [&'static str], families: &'static [Family]) -> Option<Self> {
-        if missing(&["ip", "nft"]) {
+        if is_any_missing(&["ip", "nft"]) {
             return None;
         }
         let make = |_| ekiden_sys::netns::new_network_namespace().map(|namespace| Host { namespace });
@@ -203,7 +203,7 @@ impl Row {
     /// Addresses and routes of a host.
     fn address_commands(&self, place: usize, family: Family) -> String {
         let (last, mut text) = (self.hosts.len() - 1, String::new());
-        let length = family.length();
+        let length = family.prefix_length();
         let sides = [("left", place.checked_sub(1), 2), ("right", (place < last).then_some(place), 1)];
         for (side, link, end) in sides {
             let Some(link) = link else { continue };
@@ -214,7 +214,7 @@ impl Row {
             writeln!(text, "route add default via {via}").unwrap();
         } else {
             let via = address(family, 0, 2);
-            writeln!(text, "route add default via {via} advmss {CLIENTS_SEGMENT}").unwrap();
+            writeln!(text, "route add default via {via} advmss {CLIENT_MSS}").unwrap();
         }
         let beyond = place + 1..if place == 0 { 0 } else { last };
         for link in beyond {
@@ -241,15 +241,15 @@ impl Row {
                 eventually("interfaces that are up", || host.interfaces_are_up().then_some(()));
             }
         }
-        let length = family.length();
+        let length = family.prefix_length();
         for (host, end) in [(here, 1), (there, 2)] {
-            host.ip(&format!("address add {}/{length} dev around\n", address(family, AROUND, end)));
+            host.ip(&format!("address add {}/{length} dev around\n", address(family, SHORTCUT_LINK, end)));
             host.wait_resolvable();
         }
         // Connections keep the source address that the other host answers through the row.
-        let (via, place) = (address(family, AROUND, 2), self.place(from));
+        let (via, place) = (address(family, SHORTCUT_LINK, 2), self.place(from));
         let own = if place == 0 { address(family, 0, 1) } else { address(family, place - 1, 2) };
-        here.ip(&format!("route add {target} via {via} src {own} advmss {CLIENTS_SEGMENT}\n"));
+        here.ip(&format!("route add {target} via {via} src {own} advmss {CLIENT_MSS}\n"));
     }
 
     /// The address of a host on its link toward the first.
@@ -272,7 +272,7 @@ impl Row {
 
 /// A port without a listener at any time. A port that a listener has just closed may still be open: a program that
 /// another test starts at that moment has a copy of it until it runs (fork(2)).
-pub const NOBODY: u16 = 9;
+pub const CLOSED_PORT: u16 = 9;
 
 /// Enables forwarding, and disables address checks that take time, before there are interfaces.
 fn set_sysctls(host: &Host) {
@@ -298,11 +298,11 @@ fn address(family: Family, link: usize, end: u16) -> IpAddr {
 }
 
 /// Whether the accepted connection was made by another host than the client.
-pub fn is_cut(accepted: &TcpStream) -> bool {
-    socket2::SockRef::from(accepted).tcp_mss().unwrap() > u32::from(CLIENTS_SEGMENT)
+pub fn is_relayed(accepted: &TcpStream) -> bool {
+    socket2::SockRef::from(accepted).tcp_mss().unwrap() > u32::from(CLIENT_MSS)
 }
 
 /// A dual-stack socket shows IPv4 addresses in IPv6.
-pub fn plain(address: SocketAddr) -> SocketAddr {
+pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use super::boxes::*;
 use super::harness::*;
 use super::network::*;
-use super::programs::{said, succeeds};
+use super::programs::{run_successfully, run_to_end};
 use super::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
@@ -14,30 +14,30 @@ const NAMES: &[&str] = &["client", "near", "server"];
 /// Connections from the client to one server.
 struct Scene {
     row: Row,
-    near: Station,
+    near: RunningRelay,
 }
 
 impl Scene {
     fn new(settings: &str) -> Option<Self> {
         let row = Row::new(NAMES)?;
-        let near = Station::start(&row["near"], &format!("{settings}\n{}", catching("")));
+        let near = RunningRelay::start(&row["near"], &format!("{settings}\n{}", intercepting_listener("")));
         Some(Self { row, near })
     }
 }
 
-/// Opens a connection, and checks that it works: through a relay if `cut`, else directly.
-fn check_connection(row: &Row, family: Family, cut: bool) -> (std::net::TcpStream, std::net::TcpStream) {
+/// Opens a connection, and checks that it works: through a relay if `relayed`, else directly.
+fn check_connection(row: &Row, family: Family, relayed: bool) -> (std::net::TcpStream, std::net::TcpStream) {
     let (listener, address) = row.server(family);
     let mut client = row["client"].connect(address);
     let mut server = accept(&listener);
-    talk(&mut client, &mut server);
-    assert_eq!(is_cut(&server), cut, "{family:?}");
+    exchange_messages(&mut client, &mut server);
+    assert_eq!(is_relayed(&server), relayed, "{family:?}");
     (client, server)
 }
 
 /// The rules of ekiden in the kernel.
 fn rules(host: &Host) -> Vec<String> {
-    let ours = |line: &str| line.to_lowercase().contains("ekiden") || line.contains("lookup 573");
+    let is_ours = |line: &str| line.to_lowercase().contains("ekiden") || line.contains("lookup 573");
     let asked = [
         host.run("nft", &["list", "ruleset"], ""),
         host.run("ip", &["-4", "rule"], ""),
@@ -47,7 +47,7 @@ fn rules(host: &Host) -> Vec<String> {
         host.run("ip", &["-4", "route", "show", "table", "all"], "").replace("table 573", "lookup 573"),
         host.run("ip", &["-6", "route", "show", "table", "all"], "").replace("table 573", "lookup 573"),
     ];
-    asked.iter().flat_map(|text| text.lines()).filter(|line| ours(line)).map(str::to_owned).collect()
+    asked.iter().flat_map(|text| text.lines()).filter(|line| is_ours(line)).map(str::to_owned).collect()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn connections_bypass_at_the_session_limit() {
     let line = "ekiden_connections_passed_total{listener=\"caught\",reason=\"session_limit\"} 2";
     assert!(metrics.contains(line), "{metrics}");
     for (client, server) in &mut running {
-        talk(client, server);
+        exchange_messages(client, server);
     }
     let [(client, server), _rest] = running;
     drop((client, server));
@@ -89,8 +89,8 @@ fn connections_bypass_at_the_client_limit() {
 #[test]
 fn client_limit_set_by_a_reload_counts_running_sessions() {
     let Some(Scene { row, mut near }) = Scene::new("") else { return };
-    let reload = |near: &mut Station, limits: &str| {
-        near.reload(&format!("{limits}\n{}", catching("")));
+    let reload = |near: &mut RunningRelay, limits: &str| {
+        near.reload(&format!("{limits}\n{}", intercepting_listener("")));
         // The gate answers this after the command to switch to the new configuration.
         near.relay.sessions();
     };
@@ -110,12 +110,12 @@ fn client_limit_set_by_a_reload_counts_running_sessions() {
 }
 
 /// Checks that new connections bypass the relay and running ones finish, and that the relay then exits.
-fn check_drain(row: &Row, near: &mut Station, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
+fn check_drain(row: &Row, near: &mut RunningRelay, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
     for family in BOTH {
         check_connection(row, family, false);
     }
     for (client, server) in running {
-        exchange(client, server, 2_000_000, 2_000_000);
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "finished");
     }
     assert_eq!(near.relay.exit_code(), Some(0));
@@ -147,10 +147,10 @@ fn connections_bypass_a_killed_relay() {
         assert!(is_reset(&mut client) && is_reset(&mut server));
     }
     assert_ne!(rules(&row["near"]), Vec::<String>::new(), "the killed relay has left no rules");
-    let report = row["near"].inside(|| said(ekiden().arg("doctor")));
+    let report = row["near"].inside(|| run_to_end(ekiden().arg("doctor")));
     let report = String::from_utf8(report.out).expect("text");
     assert!(report.contains("ekiden rules remove"), "{report}");
-    row["near"].inside(|| succeeds(ekiden().args(["rules", "remove"])));
+    row["near"].inside(|| run_successfully(ekiden().args(["rules", "remove"])));
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
     for family in BOTH {
         check_connection(&row, family, false);
@@ -161,7 +161,7 @@ fn connections_bypass_a_killed_relay() {
 fn restart_takes_over_the_rules_of_a_killed_relay() {
     let Some(Scene { row, near }) = Scene::new("") else { return };
     near.kill();
-    let mut near = Station::start(&row["near"], &catching(""));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     for family in BOTH {
         check_connection(&row, family, true);
     }
@@ -174,8 +174,11 @@ fn restart_takes_over_the_rules_of_a_killed_relay() {
 #[test]
 fn connections_bypass_a_draining_relay_with_manual_rules() {
     let Some(row) = Row::new(NAMES) else { return };
-    let site = site(&format!("[transparent]\nrules = \"manual\"\n[timeouts]\ndrain = \"1min\"\n{}", catching("")));
-    row["near"].inside(|| succeeds(ekiden().args(["rules", "apply"]).arg("-c").arg(site.file())));
+    let site = site(&format!(
+        "[transparent]\nrules = \"manual\"\n[timeouts]\ndrain = \"1min\"\n{}",
+        intercepting_listener("")
+    ));
+    row["near"].inside(|| run_successfully(ekiden().args(["rules", "apply"]).arg("-c").arg(site.file())));
     let mut near = site.start(&row["near"]);
     let running = BOTH.map(|family| check_connection(&row, family, true));
     near.relay.signal("TERM");
@@ -185,7 +188,7 @@ fn connections_bypass_a_draining_relay_with_manual_rules() {
     for family in BOTH {
         check_connection(&row, family, false);
     }
-    row["near"].inside(|| succeeds(ekiden().args(["rules", "remove"])));
+    row["near"].inside(|| run_successfully(ekiden().args(["rules", "remove"])));
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
 }
 
@@ -193,15 +196,15 @@ fn connections_bypass_a_draining_relay_with_manual_rules() {
 #[test]
 fn held_packet_bypasses_a_killed_relay() {
     let Some(Scene { row, near }) = Scene::new("[timeouts]\nhold = \"20s\"") else { return };
-    row["server"].nft(ONLY_CLIENTS);
+    row["server"].nft(DROP_RELAY_SYNS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
     eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
     near.kill();
     let mut client = join(client).unwrap();
     let mut server = accept(&listener);
-    talk(&mut client, &mut server);
-    assert!(!is_cut(&server));
+    exchange_messages(&mut client, &mut server);
+    assert!(!is_relayed(&server));
 }
 
 /// Connections that began without a relay continue without it after it has started.
@@ -209,12 +212,12 @@ fn held_packet_bypasses_a_killed_relay() {
 fn connections_from_before_the_relay_stay_direct() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut before = BOTH.map(|family| check_connection(&row, family, false));
-    let near = Station::start(&row["near"], &catching(""));
+    let near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     for (client, server) in &mut before {
-        talk(client, server);
+        exchange_messages(client, server);
     }
     for (client, server) in before {
-        exchange(client, server, 2_000_000, 2_000_000);
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
     }
     assert!(near.relay.sessions().is_empty());
     check_connection(&row, Family::V4, true);
@@ -245,7 +248,7 @@ fn relaying_works_without_a_packet_queue() {
         return skipped("this kernel's nftables has a queue, so there is always one");
     }
     let programs = without_iptables();
-    let site = site(&format!("[limits]\nsessions = 1\n{}", catching("")));
+    let site = site(&format!("[limits]\nsessions = 1\n{}", intercepting_listener("")));
     let mut command = site.command();
     command.env("PATH", format!("{}:{}", programs.0.display(), std::env::var("PATH").unwrap()));
     let mut near = row["near"].inside(|| Relay::start(&mut command, 1));
@@ -255,13 +258,13 @@ fn relaying_works_without_a_packet_queue() {
         let (listener, address) = row.server(family);
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert!(is_cut(&server));
+        exchange_messages(&mut client, &mut server);
+        assert!(is_relayed(&server));
         // No connection can bypass the relay: the next one waits for a place.
         let mut waiting = row["client"].connect(address);
         near.next(|event| event["event"] == "accept_paused");
         drop((client, server));
-        talk(&mut waiting, &mut accept(&listener));
+        exchange_messages(&mut waiting, &mut accept(&listener));
         drop(waiting);
         close(listener);
         (0..2).for_each(|_| assert_eq!(near.closed()["end"], "finished"));

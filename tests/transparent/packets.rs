@@ -8,24 +8,24 @@ use crate::streams::*;
 const MEBI: usize = 1 << 20;
 
 /// Makes the link to the right of a host narrow.
-fn narrow(row: &Row, host: &str, next: &str, mtu: u32) {
+fn limit_mtu(row: &Row, host: &str, next: &str, mtu: u32) {
     row[host].ip(&format!("link set right mtu {mtu}\n"));
     row[next].ip(&format!("link set left mtu {mtu}\n"));
 }
 
 /// A counter of the kernel on a host, as nstat(8) shows it.
-fn counted(host: &Host, name: &str) -> u64 {
+fn kernel_counter(host: &Host, name: &str) -> u64 {
     let shown = host.run("nstat", &["-asz", name], "");
     let line = shown.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in {shown}"));
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// A large transfer both ways over one box.
-fn check_transfer(row: &Row, near: &mut Station, family: Family) {
+fn check_transfer(row: &Row, near: &mut RunningRelay, family: Family) {
     let (listener, address) = row.server(family);
     let client = row["client"].connect(address);
     let server = accept(&listener);
-    exchange(client, server, 3 * MEBI, 3 * MEBI);
+    transfer_both_ways(client, server, 3 * MEBI, 3 * MEBI);
     let closed = near.relay.closed();
     assert_eq!(closed["end"], "finished", "{closed}");
     assert_eq!(closed["bytes_up"], 3 * MEBI, "{closed}");
@@ -34,22 +34,22 @@ fn check_transfer(row: &Row, near: &mut Station, family: Family) {
 #[test]
 fn fragments_on_the_client_side_are_reassembled() {
     let Some(row) = Row::new(&["client", "first", "second", "near", "server"]) else { return };
-    narrow(&row, "first", "second", 600);
+    limit_mtu(&row, "first", "second", 600);
     // Both senders let routers fragment their packets.
     row["client"].set("ipv4/ip_no_pmtu_disc", "1");
-    let mut near = Station::start(&row["near"], &catching(""));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     check_transfer(&row, &mut near, Family::V4);
-    assert!(counted(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
+    assert!(kernel_counter(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
 }
 
 #[test]
 fn fragments_on_the_server_side_are_reassembled() {
     let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
-    narrow(&row, "first", "second", 600);
+    limit_mtu(&row, "first", "second", 600);
     row["server"].set("ipv4/ip_no_pmtu_disc", "1");
-    let mut near = Station::start(&row["near"], &catching(""));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     check_transfer(&row, &mut near, Family::V4);
-    assert!(counted(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
+    assert!(kernel_counter(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
 }
 
 /// Routers send ICMP to the source address of the packets, which is not the box's. The box handles these messages all the same.
@@ -57,12 +57,12 @@ fn fragments_on_the_server_side_are_reassembled() {
 fn path_mtu_is_discovered_on_either_side() {
     for names in [&["client", "first", "second", "near", "server"], &["client", "near", "first", "second", "server"]] {
         let Some(row) = Row::new(names) else { return };
-        narrow(&row, "first", "second", 1300);
+        limit_mtu(&row, "first", "second", 1300);
         row["near"].set("ipv4/tcp_mtu_probing", "0");
-        let mut near = Station::start(&row["near"], &catching(""));
+        let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
         for (family, counter) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
             check_transfer(&row, &mut near, family);
-            let reported = counted(&row["first"], counter) + counted(&row["second"], counter);
+            let reported = kernel_counter(&row["first"], counter) + kernel_counter(&row["second"], counter);
             assert!(reported > 0, "no router has reported the narrow link");
         }
     }
@@ -72,17 +72,17 @@ fn path_mtu_is_discovered_on_either_side() {
 #[test]
 fn path_mtu_is_discovered_by_bypassing_connections() {
     let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
-    narrow(&row, "first", "second", 1280);
+    limit_mtu(&row, "first", "second", 1280);
     // Segments are larger than the MTU of the link, so that its router reports them.
     row["server"].set("ipv4/tcp_mtu_probing", "0");
-    let near = Station::start(&row["near"], &format!("[limits]\nsessions = 1\n{}", catching("")));
+    let near = RunningRelay::start(&row["near"], &format!("[limits]\nsessions = 1\n{}", intercepting_listener("")));
     let (listener, address) = row.server(Family::V6);
     let _first = (row["client"].connect(address), accept(&listener));
     for (family, counter) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
         let (listener, address) = row.server(family);
         let client = row["client"].connect(address);
-        exchange(client, accept(&listener), 3 * MEBI, 3 * MEBI);
-        assert!(counted(&row["first"], counter) > 0, "no router has reported the narrow link");
+        transfer_both_ways(client, accept(&listener), 3 * MEBI, 3 * MEBI);
+        assert!(kernel_counter(&row["first"], counter) > 0, "no router has reported the narrow link");
         row["client"].run("ping", &["-c", "1", "-W", "5", &address.ip().to_string()], "");
     }
     assert_eq!(near.relay.sessions().len(), 1);
@@ -96,16 +96,16 @@ fn mss_clamping_is_respected_on_either_side() {
     for names in [&["client", "first", "near", "server"], &["client", "near", "first", "server"]] {
         let Some(row) = Row::new(names) else { return };
         row["first"].nft(CLAMP);
-        let mut near = Station::start(&row["near"], &catching(""));
+        let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
         for family in BOTH {
             let (listener, address) = row.server(family);
             let mut client = row["client"].connect(address);
             let mut server = accept(&listener);
-            talk(&mut client, &mut server);
+            exchange_messages(&mut client, &mut server);
             let segment = |stream| socket2::SockRef::from(stream).tcp_mss().unwrap();
             let clamped = if names[1] == "first" { segment(&client) } else { segment(&server) };
             assert!(clamped <= 700, "{names:?}: {clamped}");
-            exchange(client, server, 3 * MEBI, 3 * MEBI);
+            transfer_both_ways(client, server, 3 * MEBI, 3 * MEBI);
             assert_eq!(near.relay.closed()["end"], "finished");
         }
     }
@@ -119,20 +119,20 @@ fn ecn_is_negotiated_separately_by_each_section() {
         ip ecn ect0 ip ecn set ce; ip6 ecn ect0 ip6 ecn set ce; }; }";
     let Some(row) = Row::new(&["client", "first", "near", "server"]) else { return };
     row["first"].nft(MARKS);
-    let mut near = Station::start(&row["near"], &catching(""));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     for family in BOTH {
         for wanted in ["1", "0"] {
             row["client"].set("ipv4/tcp_ecn", wanted);
             let (listener, address) = row.server(family);
             let mut client = row["client"].connect(address);
             let mut server = accept(&listener);
-            talk(&mut client, &mut server);
-            assert!(is_cut(&server), "tcp_ecn = {wanted}");
+            exchange_messages(&mut client, &mut server);
+            assert!(is_relayed(&server), "tcp_ecn = {wanted}");
             let seen = row["client"].run("ss", &["-Htino", "state", "established"], "");
             assert_eq!(seen.contains(" ecn"), wanted != "0", "tcp_ecn = {wanted}: {seen}");
             let seen = row["server"].run("ss", &["-Htino", "state", "established"], "");
             assert!(!seen.contains(" ecn"), "{seen}");
-            exchange(client, server, MEBI, MEBI);
+            transfer_both_ways(client, server, MEBI, MEBI);
             assert_eq!(near.relay.closed()["end"], "finished");
             for host in ["client", "near", "server"] {
                 eventually("all to be over", || no_connections(&row[host]));
@@ -152,7 +152,7 @@ fn relaying_works_with_reverse_path_filtering() {
         let Some(row) = Row::new(&["client", "near", "server"]) else { return };
         row["near"].set("ipv4/conf/all/rp_filter", filter);
         row["near"].set("ipv4/conf/lo/rp_filter", filter);
-        let mut near = Station::start(&row["near"], &catching(""));
+        let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
         check_transfer(&row, &mut near, Family::V4);
     }
 }
@@ -164,13 +164,13 @@ fn relayed_connections_take_no_conntrack_entry() {
     // Makes the kernel track everything.
     row["near"]
         .nft("table inet track { chain forward { type filter hook forward priority 0; ct state invalid drop; }; }");
-    let near = Station::start(&row["near"], &catching(""));
+    let near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     for family in BOTH {
         let (listener, address) = row.server(family);
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert!(is_cut(&server));
+        exchange_messages(&mut client, &mut server);
+        assert!(is_relayed(&server));
         let tracked = row["near"].inside(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
         assert_eq!(tracked.unwrap().trim(), "0", "{family:?}");
     }

@@ -9,7 +9,7 @@ use crate::network::*;
 use crate::streams::*;
 
 /// The client's socket, connected to the server's, which is at UDP port 443.
-fn ends(row: &Row, family: Family) -> (UdpSocket, UdpSocket) {
+fn udp_sockets(row: &Row, family: Family) -> (UdpSocket, UdpSocket) {
     let bind = |host: &str, address| {
         let socket = row[host].inside(|| UdpSocket::bind(address)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -23,7 +23,7 @@ fn ends(row: &Row, family: Family) -> (UdpSocket, UdpSocket) {
 
 fn assert_passes(row: &Row) {
     for family in BOTH {
-        let (client, server) = ends(row, family);
+        let (client, server) = udp_sockets(row, family);
         client.send(b"hello").unwrap();
         let mut bytes = [0; 5];
         let (_, from) = server.recv_from(&mut bytes).expect("the datagram arrives");
@@ -34,7 +34,7 @@ fn assert_passes(row: &Row) {
 /// The read would end with the timeout if the packet were dropped without an answer.
 fn assert_refused(row: &Row) {
     for family in BOTH {
-        let (client, _server) = ends(row, family);
+        let (client, _server) = udp_sockets(row, family);
         let _ = client.send(b"hello");
         assert_eq!(client.recv(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
@@ -43,7 +43,9 @@ fn assert_refused(row: &Row) {
 #[test]
 fn datagrams_pass_by_default_and_with_quic_pass() {
     for listener in ["", "quic = \"pass\""] {
-        let Some(pair) = Pair::new(Far::Transparent, Told { listener, ..Told::default() }) else { return };
+        let Some(pair) = Pair::new(Far::Transparent, PairOptions { listener, ..PairOptions::default() }) else {
+            return;
+        };
         assert_passes(&pair.row);
         for host in ["near", "far"] {
             assert_eq!(pair.row[host].counter("ekiden", "quic-passed_0"), 2, "{host}");
@@ -54,16 +56,18 @@ fn datagrams_pass_by_default_and_with_quic_pass() {
 #[test]
 fn datagrams_are_refused_only_while_the_relay_runs() {
     let listener = "quic = \"refuse\"";
-    let Some(mut pair) = Pair::new(Far::Transparent, Told { listener, ..Told::default() }) else { return };
+    let Some(mut pair) = Pair::new(Far::Transparent, PairOptions { listener, ..PairOptions::default() }) else {
+        return;
+    };
     assert_refused(&pair.row);
     let counted = ["near", "far"].map(|host| pair.row[host].counter("ekiden", "quic-refused_0"));
     assert_eq!(counted, [2, 0]);
     let (mut client, mut server) = pair.connect(Family::V4);
-    talk(&mut client, &mut server);
+    exchange_messages(&mut client, &mut server);
     drop((client, server));
-    for station in [Some(&mut pair.near), pair.far.as_mut()].into_iter().flatten() {
-        station.relay.signal("TERM");
-        station.relay.exit_code();
+    for running in [Some(&mut pair.near), pair.far.as_mut()].into_iter().flatten() {
+        running.relay.signal("TERM");
+        running.relay.exit_code();
     }
     let left = pair.row["near"].run("nft", &["list", "ruleset"], "");
     assert!(!left.contains("ekiden"), "rules stay: {left}");
@@ -74,9 +78,9 @@ fn datagrams_are_refused_only_while_the_relay_runs() {
 #[test]
 fn rules_of_a_killed_relay_are_replaced() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };
-    let mut site = Station::start(&row["near"], &catching("quic = \"refuse\"")).kill();
+    let mut site = RunningRelay::start(&row["near"], &intercepting_listener("quic = \"refuse\"")).kill();
     assert_refused(&row);
-    site.write(&catching(""));
+    site.write(&intercepting_listener(""));
     let _near = site.start(&row["near"]);
     assert_passes(&row);
 }

@@ -10,8 +10,8 @@ use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
 
-fn redirecting(interface: &str, more: &str) -> String {
-    catching(more).replace("tproxy", "redirect").replace("left", interface)
+fn redirect_listener(interface: &str, more: &str) -> String {
+    intercepting_listener(more).replace("tproxy", "redirect").replace("left", interface)
 }
 
 /// A connection from this host to the server.
@@ -24,16 +24,16 @@ fn connect(row: &Row, host: &str, listener: &TcpListener, address: SocketAddr) -
 fn routed_connections_are_redirected() {
     for (more, kept) in [("", false), ("keep_client_address = true", true)] {
         let Some(row) = Row::new(NAMES) else { return };
-        let mut near = Station::start(&row["near"], &redirecting("left", more));
+        let mut near = RunningRelay::start(&row["near"], &redirect_listener("left", more));
         for family in BOTH {
             let (listener, server_address) = row.server(family);
             let (mut client, mut server) = connect(&row, "client", &listener, server_address);
-            talk(&mut client, &mut server);
-            assert!(is_cut(&server));
-            let seen = plain(server.peer_addr().unwrap()).ip();
+            exchange_messages(&mut client, &mut server);
+            assert!(is_relayed(&server));
+            let seen = canonical(server.peer_addr().unwrap()).ip();
             assert_eq!(seen, if kept { row.right("client", family) } else { row.right("near", family) });
             let from = client.local_addr().unwrap();
-            exchange(client, server, 2_000_000, 3_000_000);
+            transfer_both_ways(client, server, 2_000_000, 3_000_000);
             let closed = near.relay.closed();
             assert_eq!(closed["end"], "finished", "{closed}");
             assert_eq!(closed["target"], server_address.to_string(), "{closed}");
@@ -45,30 +45,30 @@ fn routed_connections_are_redirected() {
 #[test]
 fn connections_of_local_programs_are_redirected() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &redirecting("lo", ""));
+    let mut near = RunningRelay::start(&row["near"], &redirect_listener("lo", ""));
     for family in BOTH {
         let (listener, server_address) = row.server(family);
         let (mut client, mut server) = connect(&row, "near", &listener, server_address);
-        talk(&mut client, &mut server);
+        exchange_messages(&mut client, &mut server);
         // The relay's own connections are not redirected again.
         assert_eq!(near.relay.sessions().len(), 1);
-        exchange(client, server, 2_000_000, 3_000_000);
+        transfer_both_ways(client, server, 2_000_000, 3_000_000);
         let closed = near.relay.closed();
         assert_eq!(closed["end"], "finished", "{closed}");
         assert_eq!(closed["target"], server_address.to_string(), "{closed}");
         // Connections of other hosts are not redirected.
         let (mut client, mut server) = connect(&row, "client", &listener, server_address);
-        talk(&mut client, &mut server);
-        assert!(!is_cut(&server));
+        exchange_messages(&mut client, &mut server);
+        assert!(!is_relayed(&server));
     }
 }
 
 #[test]
 fn routed_connection_to_a_closed_port_is_refused() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &redirecting("left", ""));
+    let mut near = RunningRelay::start(&row["near"], &redirect_listener("left", ""));
     for family in BOTH {
-        let address = SocketAddr::new(row.left("server", family), NOBODY);
+        let address = SocketAddr::new(row.left("server", family), CLOSED_PORT);
         let error = row["client"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         assert_eq!(near.relay.closed()["end"], "refused");
@@ -79,9 +79,9 @@ fn routed_connection_to_a_closed_port_is_refused() {
 #[test]
 fn local_connection_to_a_closed_port_is_reset() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &redirecting("lo", ""));
+    let mut near = RunningRelay::start(&row["near"], &redirect_listener("lo", ""));
     for family in BOTH {
-        let address = SocketAddr::new(row.left("server", family), NOBODY);
+        let address = SocketAddr::new(row.left("server", family), CLOSED_PORT);
         assert_rejected(&row, "near", address);
         assert_eq!(near.relay.closed()["end"], "refused");
     }
@@ -99,7 +99,7 @@ fn assert_rejected(row: &Row, host: &str, address: SocketAddr) {
 fn direct_connection_to_the_redirect_listener_is_rejected() {
     for (host, interface) in [("client", "left"), ("near", "lo")] {
         let Some(row) = Row::new(NAMES) else { return };
-        let mut near = Station::start(&row["near"], &redirecting(interface, ""));
+        let mut near = RunningRelay::start(&row["near"], &redirect_listener(interface, ""));
         for family in BOTH {
             let address = SocketAddr::new(row.left("near", family), 7001);
             assert_rejected(&row, host, address);

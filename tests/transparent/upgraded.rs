@@ -11,12 +11,12 @@ use crate::streams::*;
 const NAMES: &[&str] = &["client", "near", "server"];
 
 /// Opens a connection, and checks that the relay intercepts it.
-fn connect_caught(row: &Row, family: Family) -> (TcpStream, TcpStream) {
+fn connect_intercepted(row: &Row, family: Family) -> (TcpStream, TcpStream) {
     let (listener, address) = row.server(family);
     let mut client = row["client"].connect(address);
     let mut server = accept_with_data(&listener, &mut client);
-    talk(&mut client, &mut server);
-    assert!(is_cut(&server), "no relay in the path");
+    exchange_messages(&mut client, &mut server);
+    assert!(is_relayed(&server), "no relay in the path");
     (client, server)
 }
 
@@ -26,7 +26,7 @@ fn accept_with_data(listener: &TcpListener, client: &mut TcpStream) -> TcpStream
     client.write_all(b"?").unwrap();
     listener.set_nonblocking(true).unwrap();
     let mut all = Vec::new();
-    patient(eventually("the client's byte", || {
+    with_timeouts(eventually("the client's byte", || {
         while let Ok((server, _)) = listener.accept() {
             server.set_nonblocking(true).unwrap();
             all.push(server);
@@ -39,34 +39,34 @@ fn accept_with_data(listener: &TcpListener, client: &mut TcpStream) -> TcpStream
 #[test]
 fn rules_stay_during_upgrades_and_end_with_the_last_process() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &catching(""));
-    let mut running = BOTH.map(|family| connect_caught(&row, family));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
+    let mut running = BOTH.map(|family| connect_intercepted(&row, family));
     for _ in 0..2 {
         let upgraded = std::thread::scope(|scope| {
             // Clients connect until the other process serves, and a little longer.
-            let clients = || (0..20).for_each(|number| drop(connect_caught(&row, BOTH[number % 2])));
+            let clients = || (0..20).for_each(|number| drop(connect_intercepted(&row, BOTH[number % 2])));
             let clients: [_; 4] = std::array::from_fn(|_| scope.spawn(clients));
-            let serving = near.serves();
+            let serving = near.serving_process();
             signal(serving, "USR2");
             near.relay.upgraded();
             clients.into_iter().try_for_each(|client| client.join())
         });
         upgraded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for (client, server) in &mut running {
-            talk(client, server);
+            exchange_messages(client, server);
         }
     }
     let before = near.relay.id();
     let [one, other] = running;
-    exchange(one.0, one.1, 2_000_000, 2_000_000);
-    exchange(other.0, other.1, 2_000_000, 2_000_000);
-    ended(before);
+    transfer_both_ways(one.0, one.1, 2_000_000, 2_000_000);
+    transfer_both_ways(other.0, other.1, 2_000_000, 2_000_000);
+    wait_process_end(before);
     for family in BOTH {
-        drop(connect_caught(&row, family));
+        drop(connect_intercepted(&row, family));
     }
-    let serving = near.serves();
+    let serving = near.serving_process();
     signal(serving, "TERM");
-    ended(serving);
+    wait_process_end(serving);
     let left = row["near"].run("nft", &["list", "ruleset"], "");
     assert!(!left.contains("ekiden"), "{left}");
 }
@@ -75,8 +75,9 @@ fn rules_stay_during_upgrades_and_end_with_the_last_process() {
 #[test]
 fn held_first_packet_survives_an_upgrade() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &format!("[timeouts]\nhold = \"20s\"\n{}", catching("")));
-    row["server"].nft(NO_FIRST_PACKETS);
+    let mut near =
+        RunningRelay::start(&row["near"], &format!("[timeouts]\nhold = \"20s\"\n{}", intercepting_listener("")));
+    row["server"].nft(DROP_ALL_SYNS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
     eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
@@ -84,27 +85,27 @@ fn held_first_packet_survives_an_upgrade() {
     near.relay.upgraded();
     row["server"].nft("delete table inet silence");
     let mut client = join(client).unwrap();
-    assert!(is_cut(&accept_with_data(&listener, &mut client)), "no relay in the path");
+    assert!(is_relayed(&accept_with_data(&listener, &mut client)), "no relay in the path");
 }
 
 /// The new process cannot bind a listener: the old process keeps its rules and listeners.
 #[test]
 fn failed_upgrade_keeps_rules_and_listeners() {
     let Some(row) = Row::new(NAMES) else { return };
-    let mut near = Station::start(&row["near"], &catching(""));
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     let _taken = row["near"].inside(|| TcpListener::bind("[::]:7009")).unwrap();
-    let other = catching("").replace("7001", "7009").replace("\"caught\"", "\"more\"");
-    near.configure(&format!("{}{other}", catching("")));
+    let other = intercepting_listener("").replace("7001", "7009").replace("\"caught\"", "\"more\"");
+    near.configure(&format!("{}{other}", intercepting_listener("")));
     near.relay.signal("USR2");
     let failed = near.relay.next(|event| event["event"] == "upgrade_failed");
     assert!(failed["why"].as_str().unwrap().contains("cannot listen"), "{failed}");
     for family in BOTH {
-        drop(connect_caught(&row, family));
+        drop(connect_intercepted(&row, family));
     }
-    near.configure(&catching(""));
+    near.configure(&intercepting_listener(""));
     near.relay.signal("USR2");
     near.relay.upgraded();
     for family in BOTH {
-        drop(connect_caught(&row, family));
+        drop(connect_intercepted(&row, family));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::boxes::*;
 use super::harness::*;
 use super::network::*;
-use super::programs::{Daemon, client, missing, program, succeeds};
+use super::programs::{Daemon, client, is_any_missing, program, run_successfully};
 use super::streams::*;
 
 const MEBI: usize = 1 << 20;
@@ -53,11 +53,11 @@ fn apache(folder: &Folder) -> Command {
 
 #[test]
 fn curl_and_wget_download_from_nginx_and_apache() {
-    if missing(&["curl", "wget", "nginx", "apache2"]) {
+    if is_any_missing(&["curl", "wget", "nginx", "apache2"]) {
         return;
     }
     for (kind, server) in [(Far::Transparent, nginx as fn(&Folder) -> Command), (Far::Section, apache)] {
-        let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
+        let Some(mut pair) = Pair::new(kind, PairOptions::default()) else { return };
         let folder = folder();
         let mut command = server(&folder);
         let address = SocketAddr::from(([127, 0, 0, 1], 80));
@@ -68,7 +68,7 @@ fn curl_and_wget_download_from_nginx_and_apache() {
             for arguments in [&["curl", "-gsSf"][..], &["wget", "-qO-"]] {
                 let mut program = client(arguments[0], &folder);
                 program.args(&arguments[1..]).arg(&url);
-                let got = pair.row["client"].inside(|| succeeds(&mut program));
+                let got = pair.row["client"].inside(|| run_successfully(&mut program));
                 assert!(got == pattern(20 * MEBI), "{kind:?}: {} got {} bytes", arguments[0], got.len());
                 pair.all_closed(address, "finished");
             }
@@ -86,8 +86,8 @@ fn hosts_without_relays_connect_and_see_client_addresses() {
         let (listener, address) = row.server(family);
         let mut client = row["client"].connect(address);
         let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-        assert!(!is_cut(&server), "{family:?}: a relay is in the path");
+        exchange_messages(&mut client, &mut server);
+        assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+        assert!(!is_relayed(&server), "{family:?}: a relay is in the path");
     }
 }

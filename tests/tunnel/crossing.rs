@@ -15,11 +15,15 @@ fn hosts_reach_each_other_by_their_own_addresses() {
     for family in BOTH {
         for (from, to) in [("client", "server"), ("server", "client")] {
             let (mut client, mut server) = sites.connect(from, to, family);
-            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap(), "the client's own address");
+            assert_eq!(
+                canonical(server.peer_addr().unwrap()),
+                client.local_addr().unwrap(),
+                "the client's own address"
+            );
             check_transfer(&mut client, &mut server);
             check_transfer(&mut server, &mut client);
             drop(client);
-            assert_eq!(hear_out(&mut server), (Vec::new(), Ending::Clean));
+            assert_eq!(read_remaining(&mut server), (Vec::new(), Ending::Clean));
             drop(server);
             let [left, right] = sites.closed();
             let (near, far) = if from == "client" { (left, right) } else { (right, left) };
@@ -34,7 +38,7 @@ fn hosts_reach_each_other_by_their_own_addresses() {
 fn closed_ports_and_missing_hosts_are_reported_across_the_tunnel() {
     let Some(sites) = Sites::new("") else { return };
     for family in BOTH {
-        let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
+        let address = SocketAddr::new(sites.row.left("server", family), CLOSED_PORT);
         let error = sites.row["client"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         // The far box reports the missing host after a failed neighbour discovery.
@@ -56,10 +60,10 @@ fn closed_port_without_hold_is_a_reset() {
         for family in BOTH {
             for from in ["client", "left"] {
                 let (mut client, mut server) = sites.connect(from, "server", family);
-                talk(&mut client, &mut server);
-                let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
+                exchange(&mut client, &mut server);
+                let address = SocketAddr::new(sites.row.left("server", family), CLOSED_PORT);
                 match sites.row[from].try_connect(address) {
-                    Ok(mut client) => assert_eq!(hear_out(&mut client).1, Ending::Reset, "{connect}, {from}"),
+                    Ok(mut client) => assert_eq!(read_remaining(&mut client).1, Ending::Reset, "{connect}, {from}"),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{connect}, {from}"),
                 }
             }
@@ -82,12 +86,12 @@ fn tunnel_works_with_strict_rp_filter_and_conntrack() {
              chain hide { type nat hook postrouting priority srcnat; oifname != \"left\" masquerade; }; }",
         );
     }
-    let texts = Texts::new(&row, "");
-    let sites = Sites::start(row, texts);
+    let configs = BoxConfigs::new(&row, "");
+    let sites = Sites::start(row, configs);
     for family in BOTH {
         for from in ["client", "left"] {
             let (mut client, mut server) = sites.connect(from, "server", family);
-            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
             check_transfer(&mut client, &mut server);
             check_transfer(&mut server, &mut client);
         }
@@ -101,10 +105,10 @@ fn fin_and_rst_cross_the_tunnel() {
         let (mut client, mut server) = sites.connect("client", "server", family);
         client.write_all(b"question").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(hear_out(&mut server), (b"question".to_vec(), Ending::Clean));
+        assert_eq!(read_remaining(&mut server), (b"question".to_vec(), Ending::Clean));
         server.write_all(b"answer").unwrap();
         drop(server);
-        assert_eq!(hear_out(&mut client), (b"answer".to_vec(), Ending::Clean));
+        assert_eq!(read_remaining(&mut client), (b"answer".to_vec(), Ending::Clean));
         sites.closed();
 
         for server_resets in [false, true] {
@@ -118,7 +122,7 @@ fn fin_and_rst_cross_the_tunnel() {
                 reset(client);
                 server
             };
-            assert_eq!(hear_out(&mut other), (Vec::new(), Ending::Reset));
+            assert_eq!(read_remaining(&mut other), (Vec::new(), Ending::Reset));
             sites.closed();
         }
     }
@@ -148,14 +152,14 @@ fn stalled_receiver_blocks_only_its_own_connection() {
     assert_eq!(read_exactly(&mut other_server, 11), b"not held up");
     client.set_nonblocking(false).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    let (heard, ending) = hear_out(&mut server);
-    assert_eq!((heard.len(), ending), (sent, Ending::Clean));
+    let (received, ending) = read_remaining(&mut server);
+    assert_eq!((received.len(), ending), (sent, Ending::Clean));
 }
 
 /// A file from a web server at the other site, by the address of the server.
 #[test]
 fn curl_fetches_from_the_other_site() {
-    if missing(&["curl"]) {
+    if is_any_missing(&["curl"]) {
         return;
     }
     let Some(sites) = Sites::new("") else { return };
@@ -165,12 +169,12 @@ fn curl_fetches_from_the_other_site() {
             let mut stream = accept(&listener);
             read_head(&mut stream);
             stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok").unwrap();
-            plain(stream.peer_addr().unwrap()).ip()
+            canonical(stream.peer_addr().unwrap()).ip()
         });
         let folder = Folder::new();
         let mut curl = client("curl", &folder);
         curl.args(["-sSf", &format!("http://{address}/")]);
-        assert_eq!(sites.row["client"].inside(|| succeeds(&mut curl)), b"ok");
+        assert_eq!(sites.row["client"].inside(|| run_successfully(&mut curl)), b"ok");
         assert_eq!(join(server), sites.row.right("client", family));
     }
 }
@@ -181,14 +185,14 @@ fn boxes_reach_hosts_of_the_other_site() {
     for family in BOTH {
         for (from, to) in [("left", "server"), ("right", "client")] {
             let (mut client, mut server) = sites.connect(from, to, family);
-            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
             check_transfer(&mut client, &mut server);
             drop(server);
-            assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Clean));
+            assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Clean));
             drop(client);
             sites.closed();
         }
-        let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
+        let address = SocketAddr::new(sites.row.left("server", family), CLOSED_PORT);
         let error = sites.row["left"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
@@ -198,9 +202,9 @@ fn boxes_reach_hosts_of_the_other_site() {
 #[test]
 fn connections_of_the_box_use_the_configured_source() {
     let Some(row) = hosts(&BOTH) else { return };
-    let mut texts = Texts::new(&row, "");
-    texts.left += "source = \"10.0.0.2\"\n";
-    let sites = Sites::start(row, texts);
+    let mut configs = BoxConfigs::new(&row, "");
+    configs.left += "source = \"10.0.0.2\"\n";
+    let sites = Sites::start(row, configs);
     let (_client, server) = sites.connect("left", "server", Family::V4);
-    assert_eq!(plain(server.peer_addr().unwrap()).ip(), sites.row.left("left", Family::V4));
+    assert_eq!(canonical(server.peer_addr().unwrap()).ip(), sites.row.left("left", Family::V4));
 }

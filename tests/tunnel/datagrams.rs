@@ -7,18 +7,18 @@ use std::process::Command;
 use crate::harness::*;
 use crate::lanes::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::sites::*;
 
 /// Sites whose boxes answer by addresses of their networks.
-fn sites(change: impl FnOnce(&mut Texts)) -> Option<Sites> {
-    if missing(&["ping"]) {
+fn sites(change: impl FnOnce(&mut BoxConfigs)) -> Option<Sites> {
+    if is_any_missing(&["ping"]) {
         return None;
     }
     let row = hosts(&BOTH)?;
-    let mut texts = Texts::new(&row, "");
-    change(&mut texts);
-    Some(Sites::start(row, texts))
+    let mut configs = BoxConfigs::new(&row, "");
+    change(&mut configs);
+    Some(Sites::start(row, configs))
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn pings_cross_in_both_directions() {
         }
     }
     // Every packet that one box has sent was received by the other: none is lost between them.
-    let total = |station, what: &str| lanes(station).iter().map(|lane| lane[what].as_u64().unwrap()).sum::<u64>();
+    let total = |running, what: &str| lanes(running).iter().map(|lane| lane[what].as_u64().unwrap()).sum::<u64>();
     for (from, to) in [(&sites.left, &sites.right), (&sites.right, &sites.left)] {
         let both = || (total(from, "packets_sent"), total(to, "packets_received"));
         eventually("all packets", || Some(both()).filter(|(sent, received)| sent == received && *sent >= 80));
@@ -41,10 +41,10 @@ fn pings_cross_in_both_directions() {
     assert_eq!((&lane["stands"], &lane["waiting"]), (&true.into(), &0.into()), "{lane}");
     assert!(lane["packets_sent"].as_u64() >= Some(60) && lane["packets_received"].as_u64() >= Some(60), "{lane}");
     assert!(lane["bytes_sent"].as_u64() > Some(60_000), "{lane}");
-    let crossed = |station, direction| {
+    let crossed = |running, direction| {
         let line =
             |listener| format!("ekiden_tunnel_packets_total{{listener=\"{listener}\",direction=\"{direction}\"}} ");
-        metric(station, &line("tunnel")) + metric(station, &line("section"))
+        metric(running, &line("tunnel")) + metric(running, &line("section"))
     };
     assert!(crossed(&sites.left, "up") >= 60 && crossed(&sites.right, "up") >= 60);
     let status = Command::new(env!("CARGO_BIN_EXE_ekiden"))
@@ -65,7 +65,7 @@ fn pings_cross_in_both_directions() {
 
 #[test]
 fn one_dialling_box_is_sufficient() {
-    let Some(mut sites) = sites(|texts| disable_dialling(&mut texts.right)) else { return };
+    let Some(mut sites) = sites(|configs| disable_dialling(&mut configs.right)) else { return };
     let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
     assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "a ping without a lane was answered");
     assert!(wait_warning(&mut sites.right, "no lane by long").contains("refused"));
@@ -78,10 +78,10 @@ fn one_dialling_box_is_sufficient() {
 
 #[test]
 fn answer_only_box_uses_the_lane_of_the_other_box() {
-    let only_answers = |texts: &mut Texts| {
-        let (before, rest) = texts.right.split_once("[[route]]").unwrap();
+    let only_answers = |configs: &mut BoxConfigs| {
+        let (before, rest) = configs.right.split_once("[[route]]").unwrap();
         let (_, behind) = rest.split_once("[[listener]]").unwrap();
-        texts.right = format!("{before}[[listener]]{behind}answer_only = true\n");
+        configs.right = format!("{before}[[listener]]{behind}answer_only = true\n");
     };
     let Some(mut sites) = sites(only_answers) else { return };
     let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
@@ -90,7 +90,7 @@ fn answer_only_box_uses_the_lane_of_the_other_box() {
     // The lane carries both directions.
     check_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
     let (mut near, mut far) = sites.connect("client", "server", Family::V4);
-    talk(&mut near, &mut far);
+    exchange(&mut near, &mut far);
     let refused = sites.row["server"].try_connect(SocketAddr::new(client, 9)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::HostUnreachable);
     let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["listener"] == "tunnel");
@@ -113,9 +113,9 @@ fn datagrams_of_all_lengths_cross_unchanged() {
 #[test]
 fn smaller_tunnel_mtu_is_discovered() {
     let Some(row) = hosts(&BOTH) else { return };
-    let mut texts = Texts::new(&row, "mtu = 1300");
-    texts.left += "source = \"10.0.0.2\"\n";
-    let sites = Sites::start(row, texts);
+    let mut configs = BoxConfigs::new(&row, "mtu = 1300");
+    configs.left += "source = \"10.0.0.2\"\n";
+    let sites = Sites::start(row, configs);
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
         check_echoes(&sites.row["client"], &echo, &[100, 1272, 1400, 3000]);
@@ -125,9 +125,9 @@ fn smaller_tunnel_mtu_is_discovered() {
 /// Like traceroute(8), which finds the routers of a path.
 #[test]
 fn ttl_expires_at_each_box() {
-    let Some(sites) = sites(|texts| {
-        texts.left += "source = \"10.0.0.2\"\n";
-        texts.right += "source = \"10.0.2.1\"\n";
+    let Some(sites) = sites(|configs| {
+        configs.left += "source = \"10.0.0.2\"\n";
+        configs.right += "source = \"10.0.2.1\"\n";
     }) else {
         return;
     };
@@ -155,8 +155,8 @@ fn spoofed_source_is_dropped_and_counted() {
 
 #[test]
 fn destinations_denied_by_the_far_side_are_dropped() {
-    let Some(sites) = sites(|texts| {
-        texts.right = texts.right.replace("allow_private = true", "allow_private = true\ndeny = [\"10.0.2.2\"]");
+    let Some(sites) = sites(|configs| {
+        configs.right = configs.right.replace("allow_private = true", "allow_private = true\ndeny = [\"10.0.2.2\"]");
     }) else {
         return;
     };
@@ -168,9 +168,9 @@ fn destinations_denied_by_the_far_side_are_dropped() {
 
 #[test]
 fn missing_tunnel_at_the_far_side_is_reported() {
-    let Some(mut sites) = sites(|texts| {
-        let (before, _) = texts.right.split_once("[[listener]]\nname = \"tunnel\"").unwrap();
-        texts.right = before.to_owned();
+    let Some(mut sites) = sites(|configs| {
+        let (before, _) = configs.right.split_once("[[listener]]\nname = \"tunnel\"").unwrap();
+        configs.right = before.to_owned();
     }) else {
         return;
     };
@@ -187,8 +187,8 @@ fn missing_tunnel_at_the_far_side_is_reported() {
 #[test]
 fn middle_relay_forwards_packets_and_applies_its_rules() {
     let Some(row) = hosts(&BOTH) else { return };
-    let (mut texts, middle, folder) = (Texts::new(&row, ""), Key::new(), Folder::new());
-    let line = |name: &str| texts.left.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    let (mut configs, middle, folder) = (BoxConfigs::new(&row, ""), Key::new(), Folder::new());
+    let line = |name: &str| configs.left.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     let (far, at) = (line("key = "), line("address = "));
     let public = |file: &str| {
         let text = std::fs::read_to_string(file).unwrap();
@@ -205,7 +205,7 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
         )
     };
     // The far side admits the middle relay only.
-    let peers_of_right = texts.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
+    let peers_of_right = configs.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
     std::fs::write(
         peers_of_right.split('"').nth(1).unwrap(),
         format!("{} middle from=10.0.0.0/24,fd00:0:0:0::/64\n", middle.public),
@@ -215,25 +215,25 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
         "[[relay]]\nname = \"middle\"\naddress = \"127.0.0.1:7002\"\nkey = \"{}\"\nencrypt = true\n[[relay]]",
         middle.public
     );
-    texts.left = texts.left.replacen("[[relay]]", &table, 1).replacen("[\"other\"]", "[\"middle\", \"other\"]", 1);
+    configs.left = configs.left.replacen("[[relay]]", &table, 1).replacen("[\"other\"]", "[\"middle\", \"other\"]", 1);
     let rules = "allow = [\"10.0.2.2\", \"fd00:0:0:2::2\"]";
-    let mut station = crate::boxes::Station::start(&row["left"], &text(rules));
-    let sites = Sites::start(row, texts);
+    let mut running = crate::boxes::RunningRelay::start(&row["left"], &text(rules));
+    let sites = Sites::start(row, configs);
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
         check_echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
     }
     // The rules of the middle relay apply to packets, too.
-    let boxes = [&sites.left, &station, &sites.right];
+    let boxes = [&sites.left, &running, &sites.right];
     let denied = Ping { host: &sites.row["client"], address: sites.row.right("right", Family::V4), more: &[] };
-    check_dropped(&boxes, &denied, &station, "section", "denied", 3);
-    assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
+    check_dropped(&boxes, &denied, &running, "section", "denied", 3);
+    assert_eq!(lanes(&running).len(), 2, "{:?}", lanes(&running));
     // So do the networks of its peers.
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
     let forged =
         Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &["-I", "10.9.9.9"] };
-    check_dropped(&boxes, &forged, &station, "section", "wrong_peer", 3);
+    check_dropped(&boxes, &forged, &running, "section", "wrong_peer", 3);
     drop(sites);
-    let closed = station.relay.closed();
+    let closed = running.relay.closed();
     assert!(closed["bytes_up"].as_u64() > Some(10_000) && closed["bytes_down"].as_u64() > Some(10_000), "{closed}");
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::between::{Framed, Way, between, untouched};
+use crate::between::{Direction, Framed, forward_unchanged, start_interceptor};
 use crate::harness::*;
 use crate::lanes::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::sites::*;
 
 fn sites() -> Option<Sites> {
-    if missing(&["ping", "ss"]) { None } else { Sites::new("") }
+    if is_any_missing(&["ping", "ss"]) { None } else { Sites::new("") }
 }
 
 /// A link of 20 Mbit/s, and a sender of many times that rate.
@@ -61,8 +61,8 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
     let back = over.elapsed();
     assert!(back < Duration::from_secs(5), "{back:?} until a ping was answered");
     check_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
-    for station in sites.boxes() {
-        assert!(lanes(station).iter().all(|lane| lane["waiting"] == 0), "{:?}", lanes(station));
+    for running in sites.boxes() {
+        assert!(lanes(running).iter().all(|lane| lane["waiting"] == 0), "{:?}", lanes(running));
     }
     assert!(grown < 16 * 1024, "{grown} KiB more");
     println!("{sent} datagrams sent, {} dropped, {grown} KiB more, a ping after {back:?}", lost(&sites));
@@ -102,34 +102,34 @@ fn lane_recovers_when_the_far_box_restarts() {
     wait_warning(&mut left, "the lane by long is there again");
     check_answered(&[&left, &right], &row["client"], server, 20, &[]);
     left.relay.signal("TERM");
-    let more = left.relay.rest().into_iter().filter(|event| event["event"] == "warning").count();
+    let more = left.relay.remaining_events().into_iter().filter(|event| event["event"] == "warning").count();
     assert_eq!(more, 0, "more than one warning for the loss and one for the recovery");
 }
 
 /// A record that was changed ends the lane, and the log says why; the next packet makes another one.
 #[test]
 fn altered_record_ends_the_lane_and_is_logged() {
-    for way in [Way::Up, Way::Down] {
-        if missing(&["ping"]) {
+    for direction in [Direction::Up, Direction::Down] {
+        if is_any_missing(&["ping"]) {
             return;
         }
         let Some(row) = hosts(&BOTH) else { return };
-        let mut texts = Texts::new(&row, "");
+        let mut configs = BoxConfigs::new(&row, "");
         // The other side dials no lane.
-        disable_dialling(&mut texts.right);
+        disable_dialling(&mut configs.right);
         let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
         let once = Arc::new(AtomicBool::new(true));
         let pending = Arc::clone(&once);
         let middle = row["left"].inside(|| {
-            between(at, Framed::Encrypted, move |mut frame| {
-                if frame.way == way && frame.number == 6 && once.swap(false, Ordering::Relaxed) {
+            start_interceptor(at, Framed::Encrypted, move |mut frame| {
+                if frame.direction == direction && frame.number == 6 && once.swap(false, Ordering::Relaxed) {
                     *frame.bytes.last_mut().unwrap() ^= 1;
                 }
-                untouched(frame)
+                forward_unchanged(frame)
             })
         });
-        texts.left = texts.left.replacen(&format!("{at}"), &format!("{middle}"), 1);
-        let mut sites = Sites::start(row, texts);
+        configs.left = configs.left.replacen(&format!("{at}"), &format!("{middle}"), 1);
+        let mut sites = Sites::start(row, configs);
         let server = sites.address("server", Family::V4);
         wait_reachable(&sites.row["client"], server);
         eventually("that record", || {
@@ -138,11 +138,11 @@ fn altered_record_ends_the_lane_and_is_logged() {
         });
         let log = wait_warning(&mut sites.left, "no lane by long");
         let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["target"].is_null());
-        match way {
-            Way::Up => {
+        match direction {
+            Direction::Up => {
                 assert!(closed["end"] == "altered" && log.contains("its connection is broken"), "{closed}, {log}")
             }
-            Way::Down => assert!(log.contains("a record that does not belong here"), "{log}"),
+            Direction::Down => assert!(log.contains("a record that does not belong here"), "{log}"),
         }
         wait_reachable(&sites.row["client"], server);
         wait_warning(&mut sites.left, "there again");

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use ekiden_proto::addr::Network;
 
-use crate::boxes::Station;
+use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::lanes::*;
 use crate::network::*;
-use crate::programs::missing;
+use crate::programs::is_any_missing;
 use crate::sites::networks;
 
 /// The addresses of the hub in its own network.
@@ -25,9 +25,9 @@ const ATTACKER: u8 = 3;
 
 struct Hub {
     row: Row,
-    hub: Station,
-    one: Station,
-    two: Station,
+    hub: RunningRelay,
+    one: RunningRelay,
+    two: RunningRelay,
     files: Files,
 }
 
@@ -119,7 +119,7 @@ impl Files {
 
 impl Hub {
     fn new(dials: Dials, peers: [&str; 2]) -> Option<Self> {
-        if missing(&["ping"]) {
+        if is_any_missing(&["ping"]) {
             return None;
         }
         let row = Row::of(&["victim", "two", "hub", "one", "attacker"], &BOTH)?;
@@ -137,8 +137,8 @@ impl Hub {
         row["hub"].ip(&format!("address add {}/32 dev lo\naddress add {}/128 dev lo nodad\n", HUB[0], HUB[1]));
         let files = Files::new(&row, dials);
         files.write_peers(peers[0], peers[1]);
-        let hub = Station::start(&row["hub"], &files.text);
-        let site = |name: &str, hub_at| Station::start(&row[name], &files.site(name, hub_at, dials));
+        let hub = RunningRelay::start(&row["hub"], &files.text);
+        let site = |name: &str, hub_at| RunningRelay::start(&row[name], &files.site(name, hub_at, dials));
         let one = site("one", row.right("hub", Family::V4));
         let two = site("two", row.left("hub", Family::V4));
         for (family, length, quick) in [(Family::V4, 32, ""), (Family::V6, 128, "nodad")] {
@@ -152,7 +152,7 @@ impl Hub {
         if host == "victim" { self.row.right(host, family) } else { self.row.left(host, family) }
     }
 
-    fn boxes(&self) -> [&Station; 3] {
+    fn boxes(&self) -> [&RunningRelay; 3] {
         [&self.hub, &self.one, &self.two]
     }
 

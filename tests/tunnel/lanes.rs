@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::boxes::Station;
+use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
 use crate::sites::*;
 
 /// How long a test waits for a packet before it sends another one.
-const SOON: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The output of a program, whether it succeeds or not.
 pub fn stdout_of(host: &Host, program: &str, arguments: &[&str]) -> String {
@@ -42,13 +42,13 @@ pub fn wait_reachable(host: &Host, address: IpAddr) {
 /// Gets so many pings answered, one after the other, each with the timeout of a test. A lane drops packets that have
 /// waited for more than 100 ms, which happens on a busy machine. A ping that one of `boxes` has counted as late is sent
 /// again; any other lost ping fails the test.
-pub fn check_answered(boxes: &[&Station], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
+pub fn check_answered(boxes: &[&RunningRelay], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
     for number in 1..=count {
         let label = &format!("ping {arguments:?}, number {number}");
         retry_if_late(label, boxes, || {
-            let mut ping = Ended::ping(host, &arguments);
+            let mut ping = KillOnDrop::ping(host, &arguments);
             move || {
                 let status = ping.0.try_wait().unwrap()?;
                 assert!(status.success(), "{label}: {status}");
@@ -67,29 +67,36 @@ pub struct Ping<'a> {
 
 /// Sends `count` pings, none of which is answered: each is counted as dropped by this box, listener and reason, or as
 /// late by one of `boxes`.
-pub fn check_dropped(boxes: &[&Station], ping: &Ping<'_>, station: &Station, listener: &str, reason: &str, count: u64) {
+pub fn check_dropped(
+    boxes: &[&RunningRelay],
+    ping: &Ping<'_>,
+    running: &RunningRelay,
+    listener: &str,
+    reason: &str,
+    count: u64,
+) {
     let Ping { host, address, more } = ping;
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &patience], *more, &[address.as_str()]].concat();
-    let first = dropped(station, listener, reason);
+    let first = dropped(running, listener, reason);
     for number in 1..=count {
         let label = &format!("drop number {number} of ping {arguments:?}, {reason}");
         retry_if_late(label, boxes, || {
-            let mut ping = Ended::ping(host, &arguments);
+            let mut ping = KillOnDrop::ping(host, &arguments);
             move || {
                 let ended = ping.0.try_wait().unwrap();
                 assert!(!ended.is_some_and(|status| status.success()), "{label}: the ping is answered");
-                (dropped(station, listener, reason) == first + number).then_some(())
+                (dropped(running, listener, reason) == first + number).then_some(())
             }
         });
     }
-    assert_eq!(dropped(station, listener, reason), first + count, "{reason}");
+    assert_eq!(dropped(running, listener, reason), first + count, "{reason}");
 }
 
 /// A program that ends when this is dropped.
-struct Ended(Child);
+struct KillOnDrop(Child);
 
-impl Ended {
+impl KillOnDrop {
     fn ping(host: &Host, arguments: &[&str]) -> Self {
         let mut command = Command::new("ping");
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
@@ -97,7 +104,7 @@ impl Ended {
     }
 }
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // Fails when it has ended by itself.
         let _ = self.0.kill();
@@ -107,8 +114,8 @@ impl Drop for Ended {
 
 /// Sends a packet, and waits for its effect. If one of the boxes has counted a packet as late instead, another packet is
 /// sent.
-pub fn retry_if_late<L: FnMut() -> Option<()>>(label: &str, boxes: &[&Station], mut send: impl FnMut() -> L) {
-    let late = || boxes.iter().map(|station| dropped_for(station, "late")).sum::<u64>();
+pub fn retry_if_late<L: FnMut() -> Option<()>>(label: &str, boxes: &[&RunningRelay], mut send: impl FnMut() -> L) {
+    let late = || boxes.iter().map(|running| dropped_for(running, "late")).sum::<u64>();
     eventually(label, || {
         let before = late();
         let mut look = send();
@@ -130,7 +137,7 @@ impl Sites {
     }
 
     /// The boxes with lanes.
-    pub fn boxes(&self) -> [&Station; 2] {
+    pub fn boxes(&self) -> [&RunningRelay; 2] {
         [&self.left, &self.right]
     }
 }
@@ -173,7 +180,7 @@ pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
     let any: SocketAddr = if echo.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
     let socket = host.inside(|| UdpSocket::bind(any)).expect("a port");
     socket.connect(echo.address).unwrap();
-    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket.set_read_timeout(Some(RETRY_INTERVAL)).unwrap();
     let mut got = vec![0; 65_536];
     for &length in lengths {
         let sent = pattern(length);
@@ -188,34 +195,34 @@ pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
 }
 
 /// How many packets a box has dropped for this reason.
-pub fn dropped(station: &Station, listener: &str, reason: &str) -> u64 {
+pub fn dropped(running: &RunningRelay, listener: &str, reason: &str) -> u64 {
     let line = format!("ekiden_tunnel_packets_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}} ");
-    metric(station, &line)
+    metric(running, &line)
 }
 
 /// How many packets of all lanes a box has dropped for this reason.
-pub fn dropped_for(station: &Station, reason: &str) -> u64 {
-    let text = station.relay.ask("/metrics");
+pub fn dropped_for(running: &RunningRelay, reason: &str) -> u64 {
+    let text = running.relay.ask("/metrics");
     let counts = |line: &str| line.starts_with("ekiden_tunnel_packets_dropped_total{");
     let of_reason = text.lines().filter(|line| counts(line) && line.contains(&format!("reason=\"{reason}\"")));
     of_reason.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// The number after the prefix `line` of a line.
-pub fn metric(station: &Station, line: &str) -> u64 {
-    let text = station.relay.ask("/metrics");
+pub fn metric(running: &RunningRelay, line: &str) -> u64 {
+    let text = running.relay.ask("/metrics");
     let found = text.lines().find_map(|found| found.strip_prefix(line));
     found.map_or(0, |number| number.parse().unwrap_or_else(|_| panic!("{line}{number}")))
 }
 
 /// The lanes of a box, as `/api/sessions` shows them.
-pub fn lanes(station: &Station) -> Vec<Value> {
-    let answer: Value = serde_json::from_str(&station.relay.ask("/api/sessions")).expect("JSON");
+pub fn lanes(running: &RunningRelay) -> Vec<Value> {
+    let answer: Value = serde_json::from_str(&running.relay.ask("/api/sessions")).expect("JSON");
     answer["lanes"].as_array().expect("a list").clone()
 }
 
 /// Waits for a warning that contains `text`.
-pub fn wait_warning(station: &mut Station, text: &str) -> String {
+pub fn wait_warning(running: &mut RunningRelay, text: &str) -> String {
     let is_wanted = |event: &Value| event["event"] == "warning" && event["message"].as_str().unwrap().contains(text);
-    station.relay.next(is_wanted)["message"].as_str().unwrap().to_owned()
+    running.relay.next(is_wanted)["message"].as_str().unwrap().to_owned()
 }

@@ -4,14 +4,14 @@ use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::boxes::Station;
+use super::boxes::RunningRelay;
 use super::harness::*;
 use super::lanes::*;
 use super::network::*;
 use super::sites::*;
 
 /// Drops incoming resets, as if they were lost on the path.
-const DEAF: &str =
+const DROP_RESETS: &str =
     "table inet deaf { chain input { type filter hook input priority 0; tcp flags & rst == rst drop; }; }";
 
 #[test]
@@ -19,23 +19,23 @@ fn a_killed_daemon_leaves_no_device_and_no_route() {
     let Some(row) = hosts(&BOTH) else { return };
     // An operator's route that discards packets while the tunnel is down.
     row["left"].ip("route add unreachable 10.0.2.0/24 metric 9999\n");
-    let texts = Texts::new(&row, "");
-    let sites = Sites::start(row, texts);
+    let configs = BoxConfigs::new(&row, "");
+    let sites = Sites::start(row, configs);
     let mut flows = BOTH.map(|family| sites.connect("client", "server", family));
     for (client, server) in &mut flows {
-        talk(client, server);
+        exchange(client, server);
     }
     assert_eq!(tunnel_devices(&sites.row["left"]), [DEVICE; 3]);
     let site = sites.left.kill();
     assert_eq!(tunnel_devices(&sites.row["left"]), Vec::<String>::new());
     for (client, server) in &mut flows {
-        assert_eq!((hear_out(client).1, hear_out(server).1), (Ending::Reset, Ending::Reset));
+        assert_eq!((read_remaining(client).1, read_remaining(server).1), (Ending::Reset, Ending::Reset));
     }
     let left = site.start(&sites.row["left"]);
     let sites = Sites { left, ..sites };
     for family in BOTH {
         let (mut client, mut server) = sites.connect("client", "server", family);
-        talk(&mut client, &mut server);
+        exchange(&mut client, &mut server);
     }
 }
 
@@ -46,21 +46,21 @@ fn flow_from_before_a_restart_is_reset_at_its_next_packet() {
         let Some(sites) = Sites::new("") else { return };
         let mut flows = BOTH.map(|family| sites.connect(from, "server", family));
         for (client, server) in &mut flows {
-            talk(client, server);
+            exchange(client, server);
         }
-        sites.row[from].nft(DEAF);
+        sites.row[from].nft(DROP_RESETS);
         let left = sites.left.kill().start(&sites.row["left"]);
         sites.row[from].nft("delete table inet deaf");
         for (client, _) in &mut flows {
             client.write_all(b"anybody there?").unwrap();
-            assert_eq!(hear_out(client), (Vec::new(), Ending::Reset), "{from}");
+            assert_eq!(read_remaining(client), (Vec::new(), Ending::Reset), "{from}");
         }
         let ended = sites.row["left"].counter("ekiden", "ended");
         assert!((2..10).contains(&ended), "{ended} resets by the rules, expected 2 to 9");
         let sites = Sites { left, ..sites };
         for family in BOTH {
             let (mut client, mut server) = sites.connect(from, "server", family);
-            talk(&mut client, &mut server);
+            exchange(&mut client, &mut server);
         }
     }
 }
@@ -70,11 +70,11 @@ fn far_end_restart_resets_flows_and_accepts_new_flows() {
     let Some(sites) = Sites::new("") else { return };
     let mut flows = BOTH.map(|family| sites.connect("client", "server", family));
     for (client, server) in &mut flows {
-        talk(client, server);
+        exchange(client, server);
     }
     let site = sites.right.kill();
     for (client, server) in &mut flows {
-        assert_eq!((hear_out(client).1, hear_out(server).1), (Ending::Reset, Ending::Reset));
+        assert_eq!((read_remaining(client).1, read_remaining(server).1), (Ending::Reset, Ending::Reset));
     }
     let (listener, address) = sites.row.server(Family::V4);
     for from in ["client", "left"] {
@@ -84,14 +84,14 @@ fn far_end_restart_resets_flows_and_accepts_new_flows() {
     let right = site.start(&sites.row["right"]);
     let client = eventually("the other end to be found again", || sites.row["client"].try_connect(address).ok());
     let (mut client, mut server) = (client, accept(&listener));
-    talk(&mut client, &mut server);
+    exchange(&mut client, &mut server);
     drop(right);
 }
 
 /// Sets the flag when this thread has finished or failed.
-struct Done<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Done<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ fn transfers_survive_mtu_changes() {
             }
             check_transfer(&mut client, &mut server);
         });
-        let _done = Done(&done);
+        let _done = SetOnDrop(&done);
         for mtu in ["600", "9000", "576", "65535", "1280", "1500"] {
             let before = sent_into(&sites.row["left"]);
             sites.row["left"].ip(&format!("link set {DEVICE} mtu {mtu}\n"));
@@ -134,17 +134,17 @@ fn sent_into(host: &Host) -> u64 {
 #[test]
 fn reload_changes_the_networks_of_a_device_and_keeps_flows() {
     let Some(sites) = Sites::new("") else { return };
-    let Sites { row, mut left, right, texts } = sites;
+    let Sites { row, mut left, right, configs } = sites;
     let (mut client, mut server) = {
         let (listener, address) = row.server(Family::V4);
         (row["left"].connect(address), accept(&listener))
     };
-    talk(&mut client, &mut server);
+    exchange(&mut client, &mut server);
     let shown = || row["left"].run("ip", &["route", "show", "dev", DEVICE], "");
-    let wider = texts.left.replace("\"10.0.2.0/24\"", "\"10.0.2.0/24\", \"198.51.100.0/24\"");
+    let wider = configs.left.replace("\"10.0.2.0/24\"", "\"10.0.2.0/24\", \"198.51.100.0/24\"");
     left.reload(&wider);
     assert!(shown().contains("10.0.2.0/24") && shown().contains("198.51.100.0/24"), "{}", shown());
-    talk(&mut client, &mut server);
+    exchange(&mut client, &mut server);
 
     // A local network, and a second device whose name is in use: the reload has no effect.
     let here = wider.replace("198.51.100.0/24", "10.0.0.0/25");
@@ -157,44 +157,44 @@ fn reload_changes_the_networks_of_a_device_and_keeps_flows() {
         assert!(rejected["mistakes"][0].as_str().unwrap().contains(text), "{rejected}");
         assert!(shown().contains("10.0.2.0/24") && shown().contains("198.51.100.0/24"), "{}", shown());
         assert!(!shown().contains("203.0.113.0/24"), "{}", shown());
-        talk(&mut client, &mut server);
+        exchange(&mut client, &mut server);
     }
 
-    left.reload(&texts.left);
+    left.reload(&configs.left);
     assert!(shown().contains("10.0.2.0/24") && !shown().contains("198.51.100.0/24"), "{}", shown());
-    talk(&mut client, &mut server);
+    exchange(&mut client, &mut server);
     drop(right);
 }
 
 #[test]
 fn reload_removes_and_creates_tunnels() {
     let Some(sites) = Sites::new("") else { return };
-    let Sites { row, mut left, right: _right, texts } = sites;
-    left.reload(&texts.left.replace(DEVICE, "other0"));
+    let Sites { row, mut left, right: _right, configs } = sites;
+    left.reload(&configs.left.replace(DEVICE, "other0"));
     assert_eq!(tunnel_devices(&row["left"]), ["other0"; 3]);
     let (listener, address) = row.server(Family::V4);
     let mut client = row["left"].connect(address);
-    talk(&mut client, &mut accept(&listener));
+    exchange(&mut client, &mut accept(&listener));
     left.reload("[[listener]]\nbind = \":0\"\n");
     assert_eq!(tunnel_devices(&row["left"]), Vec::<String>::new());
-    left.reload(&texts.left);
+    left.reload(&configs.left);
     assert_eq!(tunnel_devices(&row["left"]), [DEVICE; 3]);
     let mut client = row["left"].connect(address);
-    talk(&mut client, &mut accept(&listener));
+    exchange(&mut client, &mut accept(&listener));
 }
 
 /// The device is deleted: that is logged, and a reload creates it again.
 #[test]
 fn reload_recreates_a_deleted_device() {
     let Some(sites) = Sites::new("") else { return };
-    let Sites { row, mut left, right: _right, texts } = sites;
+    let Sites { row, mut left, right: _right, configs } = sites;
     row["left"].ip(&format!("link del {DEVICE}\n"));
     let warning = left.relay.next(|event| event["event"] == "warning");
     assert!(warning["message"].as_str().unwrap().contains("a reload (SIGHUP) creates the device again"), "{warning}");
-    left.reload(&texts.left);
+    left.reload(&configs.left);
     let (listener, address) = row.server(Family::V4);
     let mut client = row["client"].connect(address);
-    talk(&mut client, &mut accept(&listener));
+    exchange(&mut client, &mut accept(&listener));
 }
 
 /// SIGTERM: running flows continue, new ones are refused at once, and then the device and its routes are gone.
@@ -202,14 +202,14 @@ fn reload_recreates_a_deleted_device() {
 fn draining_relay_keeps_flows_and_rejects_new_flows() {
     let Some(sites) = Sites::new("") else { return };
     let Sites { row, left, right: _right, .. } = sites;
-    let Station { mut relay, .. } = left;
+    let RunningRelay { mut relay, .. } = left;
     let (listener, address) = row.server(Family::V4);
     let mut client = row["left"].connect(address);
     let mut server = accept(&listener);
-    talk(&mut client, &mut server);
+    exchange(&mut client, &mut server);
     relay.signal("TERM");
     relay.next(|event| event["event"] == "draining");
-    talk(&mut client, &mut server);
+    exchange(&mut client, &mut server);
     let error = row["client"].try_connect(address).expect_err("the relay drains");
     assert_eq!(error.kind(), ErrorKind::HostUnreachable);
     // A retransmitted first packet is counted again.
@@ -224,7 +224,7 @@ fn upgrade_keeps_the_device_its_routes_and_flows() {
     let Some(mut sites) = Sites::new("") else { return };
     let mut flows = BOTH.map(|family| sites.connect("client", "server", family));
     for (client, server) in &mut flows {
-        talk(client, server);
+        exchange(client, server);
     }
     for family in BOTH {
         wait_reachable(&sites.row["client"], sites.address("server", family));
@@ -236,26 +236,26 @@ fn upgrade_keeps_the_device_its_routes_and_flows() {
     };
     for host in ["left", "right"] {
         let before = (index(&sites, host), tunnel_devices(&sites.row[host]));
-        let station = if host == "left" { &mut sites.left } else { &mut sites.right };
-        station.relay.signal("USR2");
-        station.relay.upgraded();
+        let running = if host == "left" { &mut sites.left } else { &mut sites.right };
+        running.relay.signal("USR2");
+        running.relay.upgraded();
         assert_eq!((index(&sites, host), tunnel_devices(&sites.row[host])), before, "{host}");
         for (client, server) in &mut flows {
-            talk(client, server);
+            exchange(client, server);
             check_transfer(client, server);
         }
         for family in BOTH {
             wait_reachable(&sites.row["client"], sites.address("server", family));
             let (mut client, mut server) = sites.connect("client", "server", family);
-            talk(&mut client, &mut server);
+            exchange(&mut client, &mut server);
         }
     }
     drop(flows);
-    let (first, serving) = (sites.left.relay.id(), sites.left.serves());
+    let (first, serving) = (sites.left.relay.id(), sites.left.serving_process());
     signal(first, "TERM");
-    ended(first);
+    wait_process_end(first);
     assert!(!tunnel_devices(&sites.row["left"]).is_empty(), "the device has ended with the first process");
     signal(serving, "TERM");
-    ended(serving);
+    wait_process_end(serving);
     assert_eq!(tunnel_devices(&sites.row["left"]), Vec::<String>::new());
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::boxes::Station;
+use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
 use crate::sites::*;
@@ -10,7 +10,7 @@ use crate::sites::*;
 const MANUAL: &str = include_str!("../../docs/tunnel.md");
 
 /// The file of a box, with the networks, addresses, paths and keys of the test.
-fn filled(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
+fn fill_in(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
     let (_, block) = MANUAL.split_once("```toml\n").expect("a file");
     let (text, rest) = block.split_once("```").expect("its end");
     assert!(!rest.contains("```toml"), "the manual has a file without a test");
@@ -35,14 +35,14 @@ fn tunnel_of_the_manual_works() {
     let start = |host: &str, (own, other): (&Key, &Key), site: u8| {
         let folder = Folder::new();
         folder.write("peers", format!("{} other\n", other.public));
-        let text = filled(own, other, &folder.0, site);
-        (Station::start(&row[host], &text), folder)
+        let text = fill_in(own, other, &folder.0, site);
+        (RunningRelay::start(&row[host], &text), folder)
     };
     let _left = start("left", (&one, &two), 1);
     let _right = start("right", (&two, &one), 2);
     let (listener, address) = row.server(Family::V4);
     let mut client = row["client"].connect(address);
     let mut server = accept(&listener);
-    assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-    talk(&mut client, &mut server);
+    assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+    exchange(&mut client, &mut server);
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::boxes::Station;
+use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
 
@@ -17,20 +17,20 @@ pub const DEVICE: &str = "ekiden0";
 /// The two boxes, and the hosts behind them.
 pub struct Sites {
     pub row: Row,
-    pub left: Station,
-    pub right: Station,
-    pub texts: Texts,
+    pub left: RunningRelay,
+    pub right: RunningRelay,
+    pub configs: BoxConfigs,
 }
 
 /// The configurations of the boxes.
-pub struct Texts {
+pub struct BoxConfigs {
     pub left: String,
     pub right: String,
     _files: (Key, Key, Folder),
 }
 
 /// A question and its answer.
-pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
+pub fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"question").unwrap();
     assert_eq!(read_exactly(server, 8), b"question");
     server.write_all(b"answer").unwrap();
@@ -81,7 +81,7 @@ pub fn hosts(families: &'static [Family]) -> Option<Row> {
     Some(row)
 }
 
-impl Texts {
+impl BoxConfigs {
     /// For boxes that dial each other over the first family; `tun` are further lines of the tunnels' listeners.
     pub fn new(row: &Row, tun: &str) -> Self {
         let (left, right, folder) = (Key::new(), Key::new(), Folder::new());
@@ -113,14 +113,15 @@ impl Sites {
     /// Starts the boxes where namespaces are permitted.
     pub fn new(tun: &str) -> Option<Self> {
         let row = hosts(&BOTH)?;
-        let texts = Texts::new(&row, tun);
-        Some(Self::start(row, texts))
+        let configs = BoxConfigs::new(&row, tun);
+        Some(Self::start(row, configs))
     }
 
     /// Like `new`, with these texts.
-    pub fn start(row: Row, texts: Texts) -> Self {
-        let (left, right) = (Station::start(&row["left"], &texts.left), Station::start(&row["right"], &texts.right));
-        Self { row, left, right, texts }
+    pub fn start(row: Row, configs: BoxConfigs) -> Self {
+        let (left, right) =
+            (RunningRelay::start(&row["left"], &configs.left), RunningRelay::start(&row["right"], &configs.right));
+        Self { row, left, right, configs }
     }
 
     /// A listener on a host, and where the other site reaches it.

@@ -19,9 +19,9 @@ fn run_failing(host: &Host, command: &mut Command) -> String {
 }
 
 /// The relay of the left box.
-fn left_site(row: &Row) -> (crate::boxes::Site, Texts) {
-    let texts = Texts::new(row, "");
-    (site(&texts.left), texts)
+fn left_site(row: &Row) -> (crate::boxes::Site, BoxConfigs) {
+    let configs = BoxConfigs::new(row, "");
+    (site(&configs.left), configs)
 }
 
 #[test]
@@ -55,15 +55,15 @@ fn conflicting_devices_and_routes_are_reported_and_kept() {
 #[test]
 fn source_address_of_another_host_is_reported() {
     let Some(row) = hosts(&BOTH) else { return };
-    let texts = Texts::new(&row, "source = \"10.0.9.9\"");
-    let text = run_failing(&row["left"], &mut site(&texts.left).command());
+    let configs = BoxConfigs::new(&row, "source = \"10.0.9.9\"");
+    let text = run_failing(&row["left"], &mut site(&configs.left).command());
     assert!(text.contains("no route to 10.0.2.0/24") && text.contains("is source an address of this host?"), "{text}");
     assert_eq!(tunnel_devices(&row["left"]), Vec::<String>::new());
 }
 
 #[test]
 fn missing_tun_or_privilege_is_reported_with_a_remedy() {
-    if missing(&["unshare", "setpriv"]) {
+    if is_any_missing(&["unshare", "setpriv"]) {
         return;
     }
     let Some(row) = hosts(&BOTH) else { return };
@@ -83,7 +83,7 @@ fn missing_tun_or_privilege_is_reported_with_a_remedy() {
 
 #[test]
 fn doctor_reports_support_for_tunnels() {
-    if missing(&["unshare"]) {
+    if is_any_missing(&["unshare"]) {
         return;
     }
     let Some(sites) = Sites::new("") else { return };
@@ -111,12 +111,12 @@ fn doctor_reports_support_for_tunnels() {
 fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
     let Some(row) = hosts(&BOTH) else { return };
     let (listener, address) = row.server(Family::V4);
-    let mut texts = Texts::new(&row, "");
-    texts.left += "[[listener]]\nname = \"door\"\nkind = \"socks\"\nbind = \"10.0.0.2:1080\"\nallow_open = true\nallow_private = true\n";
-    let sites = Sites::start(row, texts);
+    let mut configs = BoxConfigs::new(&row, "");
+    configs.left += "[[listener]]\nname = \"door\"\nkind = \"socks\"\nbind = \"10.0.0.2:1080\"\nallow_open = true\nallow_private = true\n";
+    let sites = Sites::start(row, configs);
     let mut by_route =
         sites.row["left"].inside(|| socks5("10.0.0.2:1080".parse().unwrap(), address)).expect("by its route");
-    talk(&mut by_route, &mut accept(&listener));
+    exchange(&mut by_route, &mut accept(&listener));
     // The mark of sockets of the relay.
     let socket =
         sites.row["left"].inside(|| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)).unwrap();
@@ -130,12 +130,12 @@ fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
 #[test]
 fn direct_path_is_skipped_for_tunnel_sessions() {
     let Some(row) = hosts(&BOTH) else { return };
-    let mut texts = Texts::new(&row, "");
-    texts.left = texts.left.replace("path = [\"long\"]", "path = [\"direct\", \"long\"]");
-    let mut sites = Sites::start(row, texts);
+    let mut configs = BoxConfigs::new(&row, "");
+    configs.left = configs.left.replace("path = [\"long\"]", "path = [\"direct\", \"long\"]");
+    let mut sites = Sites::start(row, configs);
     for from in ["client", "left"] {
         let (mut client, mut server) = sites.connect(from, "server", Family::V4);
-        talk(&mut client, &mut server);
+        exchange(&mut client, &mut server);
         drop((client, server));
         assert_eq!(sites.closed()[0]["path"], "long");
     }

@@ -13,7 +13,7 @@ use crate::harness::*;
 pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A server that answers each datagram with `re:` and the datagram, until the end of the test process.
-pub fn echo_server(ip: &str) -> SocketAddr {
+pub fn udp_echo_server(ip: &str) -> SocketAddr {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -33,7 +33,7 @@ pub struct Client {
 }
 
 /// Sends a UDP ASSOCIATE request with an address. Returns the connection, the code of the reply, and the address in it.
-pub fn ask(relay: SocketAddr, address: &[u8]) -> (TcpStream, u8, Option<SocketAddr>) {
+pub fn request_association(relay: SocketAddr, address: &[u8]) -> (TcpStream, u8, Option<SocketAddr>) {
     let mut tcp = connect(relay);
     tcp.write_all(&[&[5, 1, 0, 5, 3, 0], address].concat()).unwrap();
     assert_eq!(read_exactly(&mut tcp, 2), [5, 0]);
@@ -46,11 +46,11 @@ pub fn ask(relay: SocketAddr, address: &[u8]) -> (TcpStream, u8, Option<SocketAd
     (tcp, head[1], Some(SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]]))).filter(|_| head[1] == 0))
 }
 
-pub const ZEROS: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+pub const ANY_ADDRESS: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
 impl Client {
     pub fn new(relay: SocketAddr) -> Self {
-        let (tcp, reply, bound) = ask(relay, &ZEROS);
+        let (tcp, reply, bound) = request_association(relay, &ANY_ADDRESS);
         assert_eq!(reply, 0);
         let bound = bound.unwrap();
         assert_eq!(bound.ip(), relay.ip(), "the address that the client connected to");

@@ -13,7 +13,7 @@ use crate::relays::metric_sum;
 /// Both families at both sides of the relay, and several targets in one association.
 #[test]
 fn datagrams_and_answers_are_relayed_for_both_families() {
-    let (v4, v6) = (echo_server("127.0.0.1"), echo_server("::1"));
+    let (v4, v6) = (udp_echo_server("127.0.0.1"), udp_echo_server("::1"));
     for listener in ["auto://127.0.0.1:0", "socks://[::1]:0"] {
         let mut relay = Relay::listen(&[listener]);
         let client = Client::new(relay.address());
@@ -30,7 +30,7 @@ fn datagrams_and_answers_are_relayed_for_both_families() {
 
 #[test]
 fn the_relay_resolves_names() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let client = Client::new(relay.address());
     client.send(&name_header("a.localhost", server.port()), b"query");
@@ -41,7 +41,7 @@ fn the_relay_resolves_names() {
 
 #[test]
 fn fragments_and_malformed_datagrams_are_dropped() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let client = Client::new(relay.address());
     let mut fragment = header(server);
@@ -57,7 +57,7 @@ fn fragments_and_malformed_datagrams_are_dropped() {
 
 #[test]
 fn access_rules_apply_to_datagrams() {
-    let (denied, allowed) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let (denied, allowed) = (udp_echo_server("127.0.0.1"), udp_echo_server("127.0.0.1"));
     let deny = format!("auto://127.0.0.1:0?deny=*:{}&deny=denied.localhost", denied.port());
     let mut relay = Relay::listen(&[&deny]);
     let client = Client::new(relay.address());
@@ -81,7 +81,7 @@ fn access_rules_apply_to_datagrams() {
 /// Connections take `direct` while the relay before it is unreachable. Datagrams would always take it.
 #[test]
 fn route_with_direct_only_as_fallback_drops_datagrams() {
-    let (routed, server) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let (routed, server) = (udp_echo_server("127.0.0.1"), udp_echo_server("127.0.0.1"));
     let folder = Folder::new();
     let text = format!(
         "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[relay]]\nname = \"far\"\nurl = \"socks5://127.0.0.1:9\"\n\
@@ -100,7 +100,7 @@ fn route_with_direct_only_as_fallback_drops_datagrams() {
 /// Hosts other than the client, and hosts to which the client has not sent, are not part of an association.
 #[test]
 fn datagrams_of_other_hosts_and_ports_are_dropped() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let client = Client::new(relay.address());
     let stranger = socket("127.0.0.2".parse().unwrap());
@@ -135,10 +135,10 @@ fn only_hosts_that_the_client_has_sent_to_may_answer() {
 /// The client announces its port in the request, and datagrams of other ports of its host are dropped from the start.
 #[test]
 fn only_the_announced_client_port_is_served() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let udp = socket("127.0.0.1".parse().unwrap());
-    let (tcp, _, bound) = ask(relay.address(), &header(udp.local_addr().unwrap())[3..]);
+    let (tcp, _, bound) = request_association(relay.address(), &header(udp.local_addr().unwrap())[3..]);
     let client = Client { tcp, udp, relay: bound.unwrap() };
     let other = socket("127.0.0.1".parse().unwrap());
     other.send_to(&[&*header(server), b"mine"].concat(), client.relay).unwrap();
@@ -178,7 +178,7 @@ fn refused_association_gets_a_reply_and_a_logged_reason() {
     ] {
         let mut relay = Relay::run(&arguments, 1);
         let at = SocketAddr::new("127.0.0.1".parse().unwrap(), relay.address().port());
-        let (mut tcp, reply, _) = ask(at, &ZEROS);
+        let (mut tcp, reply, _) = request_association(at, &ANY_ADDRESS);
         assert_eq!(reply, 7, "command not supported: {arguments:?}");
         assert!(is_closed(&mut tcp));
         let closed = relay.closed();
@@ -189,10 +189,10 @@ fn refused_association_gets_a_reply_and_a_logged_reason() {
 /// PySocks, the library of python3-socks.
 #[test]
 fn pysocks_sends_and_receives_datagrams() {
-    if programs::missing(&[PYTHON]) {
+    if programs::is_any_missing(&[PYTHON]) {
         return;
     }
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let program = format!(
         "import socket, sys\ntry:\n import socks\nexcept ImportError:\n sys.exit(77)\n\

@@ -14,7 +14,7 @@ const ENVIRONMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tools/aio
 
 #[test]
 fn http3_downloads_through_two_relays() {
-    if programs::missing(&["python3", "openssl"]) {
+    if programs::is_any_missing(&["python3", "openssl"]) {
         return;
     }
     // Debian 12 has no package of aioquic, so `scripts/setup test` makes an environment with it.
@@ -36,7 +36,7 @@ fn http3_downloads_through_two_relays() {
     let mut server = Running(server.spawn().unwrap());
     let mut port = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
-    let mut chain = Chain::of(2);
+    let mut chain = Chain::start(2);
     let relay = chain.home.address().port().to_string();
     let client = Command::new(python).args([SCRIPT, "client", &relay, port.trim()]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&client.stdout), "whole\n", "{}", String::from_utf8_lossy(&client.stderr));

@@ -55,8 +55,8 @@ fn serve_older(site: &Site) -> std::net::SocketAddr {
 fn version_2_relay_is_refused_with_a_reason() {
     let (old, home) = (Site::new(), Site::new());
     let table = old.table_at(serve_older(&old), "old", "");
-    let mut relay = home.home(&(table + &everything_by("way", &["old".to_owned()])), AUTO);
-    let (mut tcp, reply, _) = ask(relay.address(), &ZEROS);
+    let mut relay = home.home(&(table + &route_all_through("way", &["old".to_owned()])), AUTO);
+    let (mut tcp, reply, _) = request_association(relay.address(), &ANY_ADDRESS);
     assert_eq!(reply, 1, "general failure");
     assert!(is_closed(&mut tcp));
     let closed = relay.closed();
@@ -70,9 +70,9 @@ fn version_2_relay_behind_a_relay_is_refused_with_a_reason() {
     let address = serve_older(&old);
     let table = old.table_at(address, "old", "");
     let mut between = middle.relay(&table, "allow_open = true\n");
-    let way = everything_by("way", &["middle".to_owned(), "old".to_owned()]);
+    let way = route_all_through("way", &["middle".to_owned(), "old".to_owned()]);
     let mut relay = home.home(&(middle.table("middle", "") + &table + &way), AUTO);
-    let (_tcp, reply, _) = ask(relay.address(), &ZEROS);
+    let (_tcp, reply, _) = request_association(relay.address(), &ANY_ADDRESS);
     assert_eq!(reply, 1, "general failure");
     let closed = relay.closed();
     let detail = closed["detail"].as_str().unwrap();
@@ -99,7 +99,7 @@ fn datagrams_for_a_stalled_relay_are_dropped() {
         let _ = wait.lock().unwrap().recv();
     });
     let table = site.table_at(address, "deaf", "");
-    let mut relay = home.home(&(table + &everything_by("way", &["deaf".to_owned()])), AUTO);
+    let mut relay = home.home(&(table + &route_all_through("way", &["deaf".to_owned()])), AUTO);
     let client = Client::new(relay.address());
     let target = header("192.0.2.1:9".parse().unwrap());
     let counted = |reason| metric_sum(&relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""));

@@ -20,10 +20,10 @@ fn association_closed(relay: &mut Relay, path: &str) -> Value {
 
 #[test]
 fn datagrams_cross_chains_of_one_to_three_relays_and_back() {
-    let (v4, v6) = (echo_server("127.0.0.1"), echo_server("::1"));
-    for by in [By::Path, By::Forward] {
+    let (v4, v6) = (udp_echo_server("127.0.0.1"), udp_echo_server("::1"));
+    for routing in [Routing::Path, Routing::Forward] {
         for relays in 1..=3 {
-            let mut chain = Layout { relays, by, ..Layout::default() }.start();
+            let mut chain = Layout { relays, routing, ..Layout::default() }.start();
             let client = Client::new(chain.home.address());
             client.assert_echo(v4, b"one");
             client.assert_echo(v6, b"");
@@ -45,7 +45,7 @@ fn datagrams_cross_chains_of_one_to_three_relays_and_back() {
                     "{at}: {closed}"
                 );
                 let is_last = at + 1 == relays;
-                assert_eq!(closed["path"] == "udp", is_last, "{relays} relays by {by:?}: {closed}");
+                assert_eq!(closed["path"] == "udp", is_last, "{relays} relays by {routing:?}: {closed}");
             }
         }
     }
@@ -54,13 +54,13 @@ fn datagrams_cross_chains_of_one_to_three_relays_and_back() {
 /// The relay of each position forbids one server.
 #[test]
 fn rules_of_every_relay_apply() {
-    let servers: Vec<SocketAddr> = (0..4).map(|_| echo_server("127.0.0.1")).collect();
+    let servers: Vec<SocketAddr> = (0..4).map(|_| udp_echo_server("127.0.0.1")).collect();
     let denies = |at: usize| format!("deny = [\"*:{}\"]\n", servers[at].port());
     let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
     let far = sites[2].relay("", &format!("allow_open = true\n{}", denies(2)));
     let middle = sites[1].relay(&sites[2].table("far", ""), &format!("allow_open = true\n{}", denies(1)));
     let tables = sites[1].table("middle", "") + &sites[2].table("far", "");
-    let way = everything_by("way", &["middle".to_owned(), "far".to_owned()]);
+    let way = route_all_through("way", &["middle".to_owned(), "far".to_owned()]);
     let mut home = sites[0].home(&(tables + &way), &(AUTO.to_owned() + &denies(0)));
     let client = Client::new(home.address());
     for denied in &servers[..3] {
@@ -77,7 +77,7 @@ fn rules_of_every_relay_apply() {
 /// Only addresses that the client has sent to may answer at the last relay, too.
 #[test]
 fn unsolicited_datagrams_are_dropped_by_the_last_relay() {
-    let chain = Chain::of(2);
+    let chain = Chain::start(2);
     let server = socket("127.0.0.1".parse().unwrap());
     let client = Client::new(chain.home.address());
     client.send(&header(server.local_addr().unwrap()), b"hello");
@@ -92,14 +92,14 @@ fn unsolicited_datagrams_are_dropped_by_the_last_relay() {
 /// Routes decide about each target: one is direct, the other one behind a relay.
 #[test]
 fn one_association_uses_several_routes() {
-    let (near, far) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let (near, far) = (udp_echo_server("127.0.0.1"), udp_echo_server("127.0.0.1"));
     let (site, at_home) = (Site::new(), Site::new());
     let mut relay = site.relay("", "allow_open = true\n");
     let routes = format!(
         "{}[[route]]\nto = [\"*:{}\"]\npath = [\"direct\"]\n{}",
         site.table("far", ""),
         near.port(),
-        everything_by("way", &["far".to_owned()])
+        route_all_through("way", &["far".to_owned()])
     );
     let home = at_home.home(&routes, AUTO);
     let client = Client::new(home.address());
@@ -113,13 +113,13 @@ fn one_association_uses_several_routes() {
 /// Limits of a relay in the chain are refusals with their cause.
 #[test]
 fn refusal_by_the_last_relay_is_reported_with_its_cause() {
-    for (entrance, cause, detail) in
+    for (listener_keys, cause, detail) in
         [("udp = false\n", "denied", "said by relay-2"), ("sessions = 1\n", "session_limit", "said by relay-2")]
     {
-        let mut chain = Layout { relays: 2, far_entrance: entrance.to_owned(), ..Layout::default() }.start();
+        let mut chain = Layout { relays: 2, far_listener_keys: listener_keys.to_owned(), ..Layout::default() }.start();
         let _first = (cause == "session_limit").then(|| Client::new(chain.home.address()));
-        let (mut tcp, reply, _) = ask(chain.home.address(), &ZEROS);
-        assert_eq!(reply, 2, "not allowed by the rules: {entrance}");
+        let (mut tcp, reply, _) = request_association(chain.home.address(), &ANY_ADDRESS);
+        assert_eq!(reply, 2, "not allowed by the rules: {listener_keys}");
         assert!(is_closed(&mut tcp));
         let closed = association_closed(&mut chain.home, "way");
         assert_eq!(closed["end"], cause, "{closed}");
@@ -130,8 +130,8 @@ fn refusal_by_the_last_relay_is_reported_with_its_cause() {
 /// The place of an association is free again when the client has left.
 #[test]
 fn closed_association_releases_its_place() {
-    let server = echo_server("127.0.0.1");
-    let chain = Layout { far_entrance: "sessions = 1\n".to_owned(), ..Layout::default() }.start();
+    let server = udp_echo_server("127.0.0.1");
+    let chain = Layout { far_listener_keys: "sessions = 1\n".to_owned(), ..Layout::default() }.start();
     for _ in 0..3 {
         let client = Client::new(chain.home.address());
         client.assert_echo(server, b"mine");
@@ -143,8 +143,8 @@ fn closed_association_releases_its_place() {
 /// A datagram above the rate is dropped by the relay that has the rate.
 #[test]
 fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
-    let server = echo_server("127.0.0.1");
-    let chain = Layout { far_entrance: "rate = \"8kbit/s\"\n".to_owned(), ..Layout::default() }.start();
+    let server = udp_echo_server("127.0.0.1");
+    let chain = Layout { far_listener_keys: "rate = \"8kbit/s\"\n".to_owned(), ..Layout::default() }.start();
     let client = Client::new(chain.home.address());
     client.assert_echo(server, &pattern(1400));
     client.send(&header(server), &pattern(1400));
@@ -155,10 +155,10 @@ fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
 /// The lane breaks with its relay. The association stays, and a later datagram opens another lane.
 #[test]
 fn an_association_survives_a_restart_of_the_relay() {
-    let server = echo_server("127.0.0.1");
+    let server = udp_echo_server("127.0.0.1");
     let (site, at_home) = (Site::new(), Site::new());
     let mut relay = site.relay("", "allow_open = true\n");
-    let mut home = at_home.home(&(site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO);
+    let mut home = at_home.home(&(site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO);
     let client = Client::new(home.address());
     client.assert_echo(server, b"before");
     relay.signal("KILL");
@@ -175,5 +175,5 @@ fn an_idle_association_ends_on_the_last_relay() {
     let client = Client::new(chain.home.address());
     let closed = chain.relays[1].closed();
     assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"udp".into()), "{closed}");
-    client.wait_echo(echo_server("127.0.0.1"));
+    client.wait_echo(udp_echo_server("127.0.0.1"));
 }

@@ -38,11 +38,11 @@ fn name_server() -> (Running, SocketAddr) {
 
 #[test]
 fn dig_gets_its_answer_through_two_relays() {
-    if programs::missing(&["dig", "dnsmasq", PYTHON]) {
+    if programs::is_any_missing(&["dig", "dnsmasq", PYTHON]) {
         return;
     }
     let (_server, address) = name_server();
-    let mut chain = Chain::of(2);
+    let mut chain = Chain::start(2);
     let mut forwarder = Command::new(PYTHON);
     forwarder.args([
         "-c",

@@ -7,19 +7,19 @@ use crate::scene::*;
 fn check_failure_and_recovery(service: &mut Service, words: &[&str], repair: impl FnOnce(&Service)) {
     let address = service.relay.address();
     let mut running = connect_greeted(address);
-    let crowd = Crowd::at(address);
+    let load = ClientLoad::at(address);
     for _ in 0..2 {
-        let (_, why) = service.upgrade_failing();
+        let (_, why) = service.upgrade_expecting_failure();
         assert!(words.iter().all(|word| why.contains(word)), "{why}");
         check_echo(&mut running);
-        assert_eq!(service.answering(), service.serving);
+        assert_eq!(service.serving_process(), service.serving);
     }
     repair(service);
     let before = service.upgrade();
     check_echo(&mut running);
     drop(running);
-    crowd.end();
-    ended(before);
+    load.end();
+    wait_process_end(before);
 }
 
 #[test]
@@ -41,11 +41,11 @@ fn upgrade_times_out_if_the_new_program_hangs() {
     let mut service = Service::start(&config_for(greeter(), "[timeouts]\nupgrade = \"1500ms\""));
     let proof = service.relay.admin.with_extension("pid");
     service.replace_program(&format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", proof.display()));
-    let (_, why) = service.upgrade_failing();
+    let (_, why) = service.upgrade_expecting_failure();
     assert!(why.contains("1.5s") && why.contains("timeouts.upgrade"), "{why}");
     let hung = std::fs::read_to_string(&proof).unwrap();
     std::fs::remove_file(&proof).unwrap();
-    ended(hung.trim().parse().unwrap());
+    wait_process_end(hung.trim().parse().unwrap());
     service.restore_program();
     service.configure(&config_for(greeter(), "[timeouts]\nupgrade = \"20s\""));
     signal(service.serving, "HUP");
@@ -80,7 +80,7 @@ fn upgrade_fails_if_descriptors_do_not_suffice() {
     let mut service = Service::start(&config_for(greeter(), ""));
     let real = env!("CARGO_BIN_EXE_ekiden");
     service.replace_program(&format!("#!/bin/sh\nulimit -n 9\nexec {real} \"$@\"\n"));
-    let (_, why) = service.upgrade_failing();
+    let (_, why) = service.upgrade_expecting_failure();
     assert!(!why.is_empty());
     connect_greeted(service.relay.address());
     service.restore_program();

@@ -12,7 +12,7 @@ fn downloads_continue_unchanged_during_an_upgrade() {
     let later: Vec<_> = (0..4).map(|_| Download::begin(address)).collect();
     assert_ne!(service.serving, first);
     running.into_iter().chain(later).for_each(Download::finish);
-    ended(first);
+    wait_process_end(first);
     let stopped = service.relay.next(|event| event["event"] == "stopped");
     assert_eq!(stopped["aborted"], 0);
 }
@@ -22,7 +22,7 @@ fn downloads_continue_unchanged_during_an_upgrade() {
 fn upgrades_and_reloads_refuse_and_reset_no_client() {
     let target = greeter();
     let mut service = Service::start(&config_for(target, ""));
-    let crowd = Crowd::at(service.relay.address());
+    let load = ClientLoad::at(service.relay.address());
     let mut kept = connect_greeted(service.relay.address());
     for _ in 0..3 {
         service.upgrade();
@@ -30,8 +30,8 @@ fn upgrades_and_reloads_refuse_and_reset_no_client() {
         service.relay.next(|event| event["event"] == "reloaded");
     }
     check_echo(&mut kept);
-    assert!(crowd.end() > 20, "too few clients during the upgrades");
-    assert_eq!(service.answering(), service.serving);
+    assert!(load.end() > 20, "too few clients during the upgrades");
+    assert_eq!(service.serving_process(), service.serving);
 }
 
 /// Each process has sessions, and lets them finish.
@@ -47,13 +47,13 @@ fn upgrades_repeat_while_earlier_processes_drain() {
     }
     assert!(before.iter().all(|process| ekiden_sys::process::start_time(*process).is_some()), "a process has ended");
     running.into_iter().for_each(Download::finish);
-    before.into_iter().for_each(ended);
+    before.into_iter().for_each(wait_process_end);
     check_serving(&service);
 }
 
 fn check_serving(service: &Service) {
     Download::begin(service.relay.address());
-    assert_eq!(service.answering(), service.serving);
+    assert_eq!(service.serving_process(), service.serving);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn upgrade_command_prints_the_serving_process() {
     let now = service.relay.upgraded();
     assert!(stdout.starts_with(&format!("process {now} serves, ekiden ")), "{stdout}");
     assert!(stdout.contains(&format!("process {} finish", service.serving)), "{stdout}");
-    assert_eq!(service.answering(), now);
+    assert_eq!(service.serving_process(), now);
     connect_greeted(service.relay.address());
 }
 
@@ -88,24 +88,24 @@ fn service_manager_is_notified_of_the_main_process() {
     let mut service = Service::start_with(&config_for(greeter(), ""), |command| {
         command.env("NOTIFY_SOCKET", folder.0.join("notify"));
     });
-    assert_eq!(manager.told(), "READY=1");
+    assert_eq!(manager.next_notification(), "READY=1");
     let running = connect_greeted(service.relay.address());
     let before = service.upgrade();
-    assert_eq!(manager.told(), format!("MAINPID={}", service.serving));
-    assert_eq!(manager.told(), "READY=1");
+    assert_eq!(manager.next_notification(), format!("MAINPID={}", service.serving));
+    assert_eq!(manager.next_notification(), "READY=1");
     // The old process sends no more messages: the manager would attribute them to the service.
     drop(running);
-    ended(before);
+    wait_process_end(before);
     signal(service.serving, "HUP");
-    assert!(manager.told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(manager.told(), "READY=1");
+    assert!(manager.next_notification().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(manager.next_notification(), "READY=1");
     service.replace_program("#!/bin/sh\nexit 3\n");
-    service.upgrade_failing();
-    let status = manager.told();
+    service.upgrade_expecting_failure();
+    let status = manager.next_notification();
     assert!(status.starts_with("STATUS=upgrade failed") && status.contains("exit status: 3"), "{status}");
     signal(service.serving, "TERM");
-    assert_eq!(manager.told(), "STOPPING=1");
-    ended(service.serving);
+    assert_eq!(manager.next_notification(), "STOPPING=1");
+    wait_process_end(service.serving);
 }
 
 /// The manager watches the first process (`WATCHDOG_PID`), and is then notified of another process.
@@ -119,12 +119,12 @@ fn watchdog_messages_continue_after_an_upgrade() {
         std::os::unix::process::CommandExt::process_group(command, 0);
         command.env("NOTIFY_SOCKET", folder.0.join("notify")).env("WATCHDOG_USEC", "100000");
     });
-    let wait_alive = || eventually("a sign of life", || (manager.heard() == "WATCHDOG=1").then_some(()));
+    let wait_alive = || eventually("a sign of life", || (manager.next_message() == "WATCHDOG=1").then_some(()));
     wait_alive();
     let running = connect_greeted(service.relay.address());
     service.upgrade();
-    assert_eq!(manager.told(), format!("MAINPID={}", service.serving));
-    assert_eq!(manager.told(), "READY=1");
+    assert_eq!(manager.next_notification(), format!("MAINPID={}", service.serving));
+    assert_eq!(manager.next_notification(), "READY=1");
     wait_alive();
     wait_alive();
     drop(running);

@@ -18,7 +18,7 @@ fn sigterm_to_the_old_process_ends_only_that_process() {
     });
     check_echo(&mut running);
     signal(before, "TERM");
-    ended(before);
+    wait_process_end(before);
     assert!(running.read(&mut [0]).is_err(), "a session that was cut off must not look finished");
     check_echo(&mut later);
     assert!(service.relay.next(|event| event["event"] == "stopped")["aborted"].as_u64().unwrap() >= 1);
@@ -33,7 +33,7 @@ fn sessions_of_the_old_process_end_at_the_drain_deadline() {
         let before = service.upgrade();
         let draining = service.relay.next(|event| event["event"] == "draining");
         assert_eq!(draining["deadline"].to_string(), text);
-        ended(before);
+        wait_process_end(before);
         assert!(running.read(&mut [0]).is_err());
         connect_greeted(service.relay.address());
     }
@@ -70,7 +70,7 @@ fn idle_http_client_is_served_once_more_and_closed() {
     service.relay.next(|event| event["event"] == "draining");
     assert!(ask().contains("connection: close"));
     assert_eq!(read_all(&mut client), b"");
-    ended(before);
+    wait_process_end(before);
 }
 
 /// One session fills the limit, so that all other clients wait in the kernel's queue.
@@ -103,7 +103,7 @@ fn queued_connections_are_served_with_any_thread_count() {
         drop((first, waiting));
         eventually("their ends", || service.relay.sessions().is_empty().then_some(()));
     }
-    ended(before.unwrap());
+    wait_process_end(before.unwrap());
 }
 
 /// A listener that was removed from the configuration is closed, and a new listener is bound.
@@ -122,6 +122,6 @@ fn new_process_closes_and_binds_configured_listeners() {
     let door = service.relay.next(|event| event["event"] == "listening" && event["listener"] == "door");
     assert_eq!(door["address"], service.relay.address().to_string());
     connect_greeted(service.relay.address());
-    ended(before);
+    wait_process_end(before);
     assert!(TcpStream::connect(removed).is_err());
 }

@@ -74,7 +74,7 @@ impl Service {
     }
 
     /// Like `upgrade`, where it must fail: the messages of the command and of the relay.
-    pub fn upgrade_failing(&mut self) -> (String, String) {
+    pub fn upgrade_expecting_failure(&mut self) -> (String, String) {
         let output = self.command();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// The process that answers at the admin socket.
-    pub fn answering(&self) -> u32 {
+    pub fn serving_process(&self) -> u32 {
         let view: Value = serde_json::from_str(&self.relay.ask("/api/upgrade")).unwrap();
         u32::try_from(view["pid"].as_u64().unwrap()).unwrap()
     }
@@ -128,7 +128,7 @@ impl Download {
 
     /// Reads the rest, and checks that the download is complete and unchanged.
     pub fn finish(mut self) {
-        let (rest, ending) = hear_out(&mut self.stream);
+        let (rest, ending) = read_remaining(&mut self.stream);
         self.begun.extend(rest);
         assert_eq!((self.begun.len(), ending), (LENGTH, Ending::Clean));
         assert!(self.begun == *BYTES, "bytes have changed");
@@ -162,12 +162,12 @@ pub fn check_echo(stream: &mut TcpStream) {
 }
 
 /// Four threads that connect clients one after the other, `MOST` each at most.
-pub struct Crowd {
+pub struct ClientLoad {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(usize, Vec<String>)>>,
 }
 
-impl Crowd {
+impl ClientLoad {
     pub fn at(address: SocketAddr) -> Self {
         const MOST: usize = 100_000;
         let stop = Arc::new(AtomicBool::new(false));

@@ -40,7 +40,7 @@ struct Process(Child);
 
 impl Process {
     /// A process that SIGUSR2 ends.
-    fn victim(mut command: Command) -> Self {
+    fn start(mut command: Command) -> Self {
         Self(command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep runs"))
     }
 
@@ -114,13 +114,13 @@ fn socket_of_another_user_is_not_trusted() {
         return;
     }
     let (own, other, folder) = (user(0), user(1), shared_folder());
-    let mut victim = Process::victim(as_user(&own, "sleep"));
+    let mut other_process = Process::start(as_user(&own, "sleep"));
     eventually("the user of the process", || {
-        let status = std::fs::read_to_string(format!("/proc/{}/comm", victim.0.id())).ok()?;
+        let status = std::fs::read_to_string(format!("/proc/{}/comm", other_process.0.id())).ok()?;
         (status.trim() == "sleep").then_some(())
     });
     let mut impostor = as_user(&other, "python3");
-    impostor.args(["-c", IMPOSTOR, &victim.answer()]);
+    impostor.args(["-c", IMPOSTOR, &other_process.answer()]);
     impostor.arg(folder.0.join(format!("ekiden-{own}.sock")));
     impostor.arg(folder.0.join(format!("ekiden-{own}/ekiden.sock")));
     let mut impostor = Process(impostor.stdout(Stdio::piped()).spawn().expect("python3 runs"));
@@ -130,7 +130,7 @@ fn socket_of_another_user_is_not_trusted() {
     for command in ["upgrade", "status"] {
         let output = as_user(&own, folder.0.join("ekiden")).arg(command).env("TMPDIR", &folder.0).output().unwrap();
         let text = text_of(&output);
-        assert!(victim.is_alive(), "ekiden {command} has signalled the reported process");
+        assert!(other_process.is_alive(), "ekiden {command} has signalled the reported process");
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(&format!("belongs to user {other}")), "{text}");
     }
@@ -141,33 +141,34 @@ fn socket_of_another_user_is_not_trusted() {
 fn reported_process_that_does_not_listen_is_not_signalled() {
     let folder = Folder::new();
     let socket = folder.0.join("ekiden.sock");
-    let mut victim = Process::victim(Command::new("sleep"));
-    let (listener, answer) = (UnixListener::bind(&socket).unwrap(), victim.answer());
+    let mut other_process = Process::start(Command::new("sleep"));
+    let (listener, answer) = (UnixListener::bind(&socket).unwrap(), other_process.answer());
     std::thread::spawn(move || {
         listener.incoming().map_while(Result::ok).for_each(|mut stream| answer_once(&mut stream, &answer));
     });
     let output = ekiden().args(["upgrade", "--admin", &format!("unix:{}", socket.display())]).output().unwrap();
     let text = text_of(&output);
-    assert!(victim.is_alive(), "the reported process got the signal: {text}");
+    assert!(other_process.is_alive(), "the reported process got the signal: {text}");
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let (reported, listening) = (format!("process {}", victim.0.id()), format!("process {}", std::process::id()));
+    let (reported, listening) =
+        (format!("process {}", other_process.0.id()), format!("process {}", std::process::id()));
     assert!(text.contains(&reported) && text.contains(&listening), "{text}");
 }
 
 /// The same over TCP, where the kernel does not say which process is at the other end.
 #[test]
 fn a_process_without_the_listening_socket_gets_no_signal() {
-    let mut victim = Process::victim(Command::new("sleep"));
+    let mut other_process = Process::start(Command::new("sleep"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, answer) = (listener.local_addr().unwrap(), victim.answer());
+    let (address, answer) = (listener.local_addr().unwrap(), other_process.answer());
     std::thread::spawn(move || {
         listener.incoming().map_while(Result::ok).for_each(|mut stream| answer_once(&mut stream, &answer));
     });
     let output = ekiden().args(["upgrade", "--admin", &address.to_string()]).output().unwrap();
     let text = text_of(&output);
-    assert!(victim.is_alive(), "the reported process got the signal: {text}");
+    assert!(other_process.is_alive(), "the reported process got the signal: {text}");
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("process {} does not listen", victim.0.id())), "{text}");
+    assert!(text.contains(&format!("process {} does not listen", other_process.0.id())), "{text}");
 }
 
 /// Each upgrade hands the socket to another process, and the kernel has to name the process that has it.
@@ -180,7 +181,7 @@ fn each_upgrade_signals_the_serving_process() {
         let before = std::mem::replace(&mut service.serving, 0);
         service.serving = service.relay.upgraded();
         assert_ne!(service.serving, before);
-        assert_eq!(service.answering(), service.serving);
+        assert_eq!(service.serving_process(), service.serving);
         connect_greeted(service.relay.address());
     }
 }
@@ -196,7 +197,7 @@ fn upgrade_over_a_tcp_admin_address_works() {
     symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
     let mut command = ekiden_at(&program);
     command.args(["run", "-c"]).arg(&file);
-    let mut relay = Relay::begin(&mut command, 2, folder.0.join("none"));
+    let mut relay = Relay::start_with_admin(&mut command, 2, folder.0.join("none"));
     for _ in 0..2 {
         let output = ekiden().args(["upgrade", "-c"]).arg(&file).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
@@ -217,7 +218,7 @@ fn default_socket_is_in_a_private_folder_of_the_user() {
         command
     };
     let private = folder.0.join(format!("ekiden-{own}"));
-    let relay = Relay::begin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock"));
+    let relay = Relay::start_with_admin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock"));
     let status = || {
         let mut command = as_user(&own, folder.0.join("ekiden"));
         let output = command.arg("status").env("TMPDIR", &folder.0).output().unwrap();
@@ -228,12 +229,12 @@ fn default_socket_is_in_a_private_folder_of_the_user() {
     assert_eq!(mode & 0o7777, 0o700);
     drop(relay);
     // A relay that was killed leaves its socket there, and the next one replaces it.
-    drop(Relay::begin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock")));
+    drop(Relay::start_with_admin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock")));
 
-    for spoil in [opened, linked, of_another_user] {
+    for spoil in [create_writable, create_link, create_owned_by_root] {
         std::fs::remove_dir_all(&private).unwrap();
         spoil(&private);
-        let mut relay = Relay::begin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock"));
+        let mut relay = Relay::start_with_admin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock"));
         let warning = relay.next(|event| event["event"] == "warning")["message"].as_str().unwrap().to_owned();
         assert!(warning.contains("no admin listener") && warning.contains("XDG_RUNTIME_DIR"), "{warning}");
         assert!(warning.contains(private.to_str().unwrap()), "{warning}");
@@ -251,19 +252,19 @@ fn give_to_user(folder: &Path) {
 }
 
 /// Other users may put another file there.
-fn opened(folder: &Path) {
+fn create_writable(folder: &Path) {
     std::fs::create_dir(folder).unwrap();
     give_to_user(folder);
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o770)).unwrap();
 }
 
 /// Another user chooses the target of a link.
-fn linked(folder: &Path) {
+fn create_link(folder: &Path) {
     symlink("/tmp", folder).unwrap();
     give_to_user(folder);
 }
 
-fn of_another_user(folder: &Path) {
+fn create_owned_by_root(folder: &Path) {
     std::fs::create_dir(folder).unwrap();
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
 }

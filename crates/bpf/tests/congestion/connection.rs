@@ -61,7 +61,7 @@ pub fn listener_with(name: &str) -> TcpListener {
 
 /// Runs the test of this name again, in a child process with a private BPF file system in /sys/fs/bpf. False in the child.
 pub fn run_with_bpf_mount(test: &str) -> bool {
-    const INSIDE: &str = "EKIDEN_TEST_ROOM";
+    const INSIDE: &str = "EKIDEN_TEST_MOUNT_NAMESPACE";
     if std::env::var_os(INSIDE).is_some() {
         return false;
     }

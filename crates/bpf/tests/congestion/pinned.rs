@@ -37,27 +37,27 @@ fn update_applies_to_new_connections_only() {
     if run_with_bpf_mount("pinned::update_applies_to_new_connections_only") {
         return;
     }
-    let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    let algorithm = find(turn.name).unwrap();
+    let Some(lock) = RegistrationLock::acquire_linked() else { return };
+    let algorithm = find(lock.name).unwrap();
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Loaded);
-    let (link, first) = link_and_map_ids(turn.name);
-    let mut old = LoopbackConnection::connect_with(turn.name);
+    let (link, first) = link_and_map_ids(lock.name);
+    let mut old = LoopbackConnection::connect_with(lock.name);
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Updated);
-    let (same, second) = link_and_map_ids(turn.name);
+    let (same, second) = link_and_map_ids(lock.name);
     assert_eq!(link, same, "the name was never free");
     assert_ne!(first, second);
-    let mut new = LoopbackConnection::connect_with(turn.name);
+    let mut new = LoopbackConnection::connect_with(lock.name);
     old.transfer(1 << 20);
     new.transfer(1 << 20);
-    assert!(operations(turn.name).contains(&first), "the old connection keeps the old version");
+    assert!(operations(lock.name).contains(&first), "the old connection keeps the old version");
     // Both connections share one storage, so its readers are independent of the update.
-    let sections = TelemetryMap::pinned(turn.name).unwrap();
+    let sections = TelemetryMap::pinned(lock.name).unwrap();
     for connection in [&old, &new] {
         sections.request_gamma(connection.near.as_fd(), 9, false).unwrap();
         assert_eq!(sections.read(connection.near.as_fd()).unwrap().gamma, 9);
     }
-    assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
-    wait_absent(turn.name);
+    assert_eq!(unload(lock.name).unwrap(), UnloadOutcome::Gone);
+    wait_absent(lock.name);
     assert!(!Path::new(PIN_ROOT).exists(), "no pins are left");
     old.transfer(1 << 20);
     new.transfer(1 << 20);
@@ -69,15 +69,15 @@ fn map_registration_is_pinned_updated_and_unloaded() {
     if run_with_bpf_mount("pinned::map_registration_is_pinned_updated_and_unloaded") {
         return;
     }
-    let Some(turn) = RegistrationLock::acquire() else { return };
-    let algorithm = find(turn.name).unwrap();
+    let Some(lock) = RegistrationLock::acquire() else { return };
+    let algorithm = find(lock.name).unwrap();
     assert_eq!(pin(algorithm, Some(RegistrationMethod::Map)).unwrap(), PinOutcome::Loaded);
-    let mut old = LoopbackConnection::connect_with(turn.name);
+    let mut old = LoopbackConnection::connect_with(lock.name);
     assert_eq!(pin(algorithm, Some(RegistrationMethod::Map)).unwrap(), PinOutcome::Updated);
-    assert_eq!(lookup(turn.name).loaded_by, LoadedBy::Pinned);
+    assert_eq!(lookup(lock.name).loaded_by, LoadedBy::Pinned);
     old.transfer(1 << 20);
-    assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
-    wait_absent(turn.name);
+    assert_eq!(unload(lock.name).unwrap(), UnloadOutcome::Gone);
+    wait_absent(lock.name);
     old.transfer(1 << 20);
 }
 
@@ -87,20 +87,20 @@ fn careful_resume_requests_use_the_pinned_map() {
     if run_with_bpf_mount("pinned::careful_resume_requests_use_the_pinned_map") {
         return;
     }
-    let Some(turn) = RegistrationLock::acquire_named("cubicresume") else { return };
-    let algorithm = find(turn.name).unwrap();
+    let Some(lock) = RegistrationLock::acquire_named("cubicresume") else { return };
+    let algorithm = find(lock.name).unwrap();
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Loaded);
-    let connection = LoopbackConnection::connect_with(turn.name);
+    let connection = LoopbackConnection::connect_with(lock.name);
     let socket = connection.near.as_fd();
     let (jump_bytes, saved_rtt, lifetime) = (100_000, Duration::from_millis(9), Duration::from_secs(60));
     let request = ResumeRequest { jump_bytes, saved_rtt, lifetime };
-    acquire(turn.name, None).unwrap().resumes.as_ref().unwrap().request(socket, &request).unwrap();
+    acquire(lock.name, None).unwrap().resumes.as_ref().unwrap().request(socket, &request).unwrap();
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Updated);
-    let state = ResumeMap::pinned(turn.name).unwrap().state(socket);
+    let state = ResumeMap::pinned(lock.name).unwrap().state(socket);
     assert_eq!(state.unwrap().phase, ResumePhase::Waiting);
-    assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
-    assert!(ResumeMap::pinned(turn.name).is_none() && !Path::new(PIN_ROOT).exists(), "no pins are left");
-    wait_absent(turn.name);
+    assert_eq!(unload(lock.name).unwrap(), UnloadOutcome::Gone);
+    assert!(ResumeMap::pinned(lock.name).is_none() && !Path::new(PIN_ROOT).exists(), "no pins are left");
+    wait_absent(lock.name);
 }
 
 /// A relay must not lose the control that it uses while it runs.
@@ -109,13 +109,13 @@ fn unpinned_control_lasts_until_its_holder_releases_it() {
     if run_with_bpf_mount("pinned::unpinned_control_lasts_until_its_holder_releases_it") {
         return;
     }
-    let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    pin(find(turn.name).unwrap(), None).unwrap();
-    let held = acquire(turn.name, None).unwrap();
-    assert_eq!(held.loaded_by, LoadedBy::Pinned);
-    assert!(held.sections.is_some());
-    std::fs::remove_file(link_of(turn.name)).unwrap();
-    assert_eq!(lookup(turn.name).loaded_by, LoadedBy::Held(Vec::new()));
-    drop(held);
-    wait_absent(turn.name);
+    let Some(lock) = RegistrationLock::acquire_linked() else { return };
+    pin(find(lock.name).unwrap(), None).unwrap();
+    let registration = acquire(lock.name, None).unwrap();
+    assert_eq!(registration.loaded_by, LoadedBy::Pinned);
+    assert!(registration.sections.is_some());
+    std::fs::remove_file(link_of(lock.name)).unwrap();
+    assert_eq!(lookup(lock.name).loaded_by, LoadedBy::Held(Vec::new()));
+    drop(registration);
+    wait_absent(lock.name);
 }

@@ -29,17 +29,17 @@ const JUMP: u32 = 625_000;
 
 /// The congestion control in the kernel, and a path.
 struct Bench {
-    held: RegistrationGuard,
+    registration: RegistrationGuard,
     path: LongPath,
-    _turn: RegistrationLock,
+    _lock: RegistrationLock,
 }
 
 impl Bench {
     /// `None`, with a printed reason, where the kernel accepts no programs of this process.
     fn new(line: Line) -> Option<Self> {
-        let turn = RegistrationLock::acquire_named(NAME)?;
-        let held = acquire(NAME, None).unwrap();
-        Some(Self { held, path: LongPath::new(line), _turn: turn })
+        let lock = RegistrationLock::acquire_named(NAME)?;
+        let registration = acquire(NAME, None).unwrap();
+        Some(Self { registration, path: LongPath::new(line), _lock: lock })
     }
 
     /// A connection that has transferred a message in each direction, like a ready connection of a relay.
@@ -48,7 +48,7 @@ impl Bench {
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || serve(listener.accept().unwrap().0));
         let stream = self.path.client.inside(|| connect(address));
-        let session = Session { held: &self.held, stream, server: Some(server) };
+        let session = Session { registration: &self.registration, stream, server: Some(server) };
         session.send(40);
         session
     }
@@ -78,7 +78,7 @@ fn serve(mut stream: TcpStream) {
 }
 
 struct Session<'a> {
-    held: &'a RegistrationGuard,
+    registration: &'a RegistrationGuard,
     stream: TcpStream,
     server: Option<thread::JoinHandle<()>>,
 }
@@ -90,11 +90,11 @@ impl Session<'_> {
     }
 
     fn request(&self, request: &ResumeRequest) {
-        self.held.resumes.as_ref().unwrap().request(self.stream.as_fd(), request).unwrap();
+        self.registration.resumes.as_ref().unwrap().request(self.stream.as_fd(), request).unwrap();
     }
 
     fn state(&self) -> Option<ResumeState> {
-        self.held.resumes.as_ref().unwrap().state(self.stream.as_fd())
+        self.registration.resumes.as_ref().unwrap().state(self.stream.as_fd())
     }
 
     fn phase(&self) -> Option<ResumePhase> {
@@ -132,7 +132,7 @@ impl Session<'_> {
 
     /// A round trip ends with the acknowledgement of data that was sent after the start of the round trip.
     fn rounds(&self) -> u32 {
-        self.held.sections.as_ref().unwrap().read(self.stream.as_fd()).map_or(0, |section| section.rounds)
+        self.registration.sections.as_ref().unwrap().read(self.stream.as_fd()).map_or(0, |section| section.rounds)
     }
 }
 
@@ -183,7 +183,7 @@ fn jump_reduces_the_round_trips_of_a_megabyte() {
 }
 
 /// `park_timeout` may return early.
-fn be_idle(time: Duration) {
+fn wait_idle(time: Duration) {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         thread::park_timeout(left);
@@ -196,7 +196,7 @@ fn idle_connection_regains_its_window_by_a_jump() {
     let Some(bench) = Bench::new(FAST) else { return };
     let session = bench.connect();
     session.send(MIB);
-    be_idle(Duration::from_secs(2));
+    wait_idle(Duration::from_secs(2));
     session.request_jump(JUMP);
     let rounds = session.send(MIB);
     let state = session.state().unwrap();
@@ -274,7 +274,7 @@ fn unfinished_jump_refuses_another_request() {
     session.request_jump(JUMP);
     // The server confirms the message after a round trip.
     session.write(100_000);
-    let refused = session.held.resumes.as_ref().unwrap().request(session.stream.as_fd(), &jump(JUMP));
+    let refused = session.registration.resumes.as_ref().unwrap().request(session.stream.as_fd(), &jump(JUMP));
     assert!(matches!(refused, Err(ResumeError::Unfinished(ResumePhase::Unvalidated))), "{refused:?}");
     session.wait();
 }
@@ -290,7 +290,7 @@ fn pacing_rate_of_the_jump_holds_while_the_server_sends() {
         session.request_jump(JUMP);
         session.write(2000);
         let first = session.paces();
-        be_idle(RTT / 2);
+        wait_idle(RTT / 2);
         thread::scope(|scope| {
             let rest = scope.spawn(|| session.write(MIB));
             session.wait();

@@ -34,12 +34,12 @@ impl RegistrationLock {
 
     /// Like `acquire`; `None` with a printed reason also where registrations have no links.
     pub fn acquire_linked() -> Option<Self> {
-        let turn = Self::acquire()?;
+        let lock = Self::acquire()?;
         if RegistrationMethod::best_for(&KernelTypes::running()?) == RegistrationMethod::Map {
             skipped("before Linux 6.4 registrations have no links, and outlive their process");
             return None;
         }
-        Some(turn)
+        Some(lock)
     }
 
     fn acquire_matching(fits: impl Fn(&str) -> bool) -> Option<Self> {

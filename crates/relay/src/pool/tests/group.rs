@@ -10,12 +10,12 @@ use crate::config::RelayGroup;
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Pools of a group at these addresses.
-fn serving(members: Vec<Arc<Hop>>) -> (Arc<Hop>, TestPools) {
+fn start_group(members: Vec<Arc<Hop>>) -> (Arc<Hop>, TestPools) {
     let Hop { kind, address, profile, .. } = &*members[0];
     let (name, kind, address, profile) = ("osaka".into(), kind.clone(), address.clone(), Arc::clone(profile));
     let group = Some(RelayGroup { balance: Balance::Least, members });
     let group = Arc::new(Hop { name, kind, address, profile, group });
-    let test = TestPools::serving(&config(&[&group]));
+    let test = TestPools::start(&config(&[&group]));
     wait_until("all pools", || test.pools.views().iter().all(|view| view.ready == 2 || !view.up));
     (group, test)
 }
@@ -28,7 +28,7 @@ fn wait_until_none_is_slow(test: &TestPools) {
 #[test]
 fn a_session_tries_the_member_with_fewer_sessions_first() {
     let relays = [TestRelay::start(), TestRelay::start()];
-    let (group, test) = serving(relays.iter().map(hop_to).collect());
+    let (group, test) = start_group(relays.iter().map(hop_to).collect());
     let [first, second] = group.members() else { panic!("{group:?}") };
     wait_until_none_is_slow(&test);
     let _session = test.pools.start_session(first).unwrap();
@@ -41,7 +41,7 @@ fn a_session_tries_the_member_with_fewer_sessions_first() {
 fn a_session_tries_a_member_that_is_down_last() {
     let relay = TestRelay::start();
     let unreachable = section("nobody", SocketAddr::from(([127, 0, 0, 1], 1)), own_key().public_key(), &own_key());
-    let (group, test) = serving(vec![unreachable, hop_to(&relay)]);
+    let (group, test) = start_group(vec![unreachable, hop_to(&relay)]);
     let [unreachable, first] = group.members() else { panic!("{group:?}") };
     let _session = test.pools.start_session(first).unwrap();
     assert_eq!(test.pools.order(&group, CLIENT), [Arc::clone(first), Arc::clone(unreachable)]);
@@ -51,7 +51,7 @@ fn a_session_tries_a_member_that_is_down_last() {
 #[test]
 fn member_that_refused_a_session_is_tried_last() {
     let relays = [TestRelay::start(), TestRelay::start()];
-    let (group, test) = serving(relays.iter().map(hop_to).collect());
+    let (group, test) = start_group(relays.iter().map(hop_to).collect());
     let [first, second] = group.members() else { panic!("{group:?}") };
     wait_until_none_is_slow(&test);
     let _session = test.pools.start_session(first).unwrap();
@@ -66,7 +66,7 @@ fn member_that_refused_a_session_is_tried_last() {
 #[test]
 fn member_with_an_unanswered_session_is_probed() {
     let relays = [TestRelay::start(), TestRelay::start()];
-    let (group, test) = serving(relays.iter().map(hop_to).collect());
+    let (group, test) = start_group(relays.iter().map(hop_to).collect());
     let session = test.pools.start_session(&group.members()[1]).unwrap();
     assert_eq!(test.pools.views()[1].sessions, 1);
     // On a busy machine the first answer may be late.

@@ -31,7 +31,7 @@ struct TestPools {
 }
 
 impl TestPools {
-    fn counting(counts: PoolMetrics) -> Self {
+    fn with_metrics(counts: PoolMetrics) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&events);
         let pools = Pools::new(counts, move |event| {
@@ -44,8 +44,8 @@ impl TestPools {
         Self { pools, events }
     }
 
-    fn serving(config: &Arc<Config>) -> Self {
-        let test = Self::counting(counts());
+    fn start(config: &Arc<Config>) -> Self {
+        let test = Self::with_metrics(pool_metrics());
         test.pools.serve(config, MOST).unwrap();
         test
     }
@@ -69,7 +69,7 @@ impl Drop for TestPools {
     }
 }
 
-fn counts() -> PoolMetrics {
+fn pool_metrics() -> PoolMetrics {
     PoolMetrics::new(|| Histogram::new([1.0]))
 }
 
@@ -103,7 +103,7 @@ fn config(relays: &[&Arc<Hop>]) -> Arc<Config> {
 }
 
 /// Sends a record on a ready connection, and checks that the relay decrypts the record.
-fn assert_works(waiting: &mut IdleConnection, relay: &TestRelay) {
+fn assert_decrypted(waiting: &mut IdleConnection, relay: &TestRelay) {
     let record = waiting.link.cipher.seal_all(b"OPEN");
     std::io::Write::write_all(&mut waiting.stream, &record).unwrap();
     let client = waiting.stream.local_addr().unwrap();
@@ -114,12 +114,12 @@ fn assert_works(waiting: &mut IdleConnection, relay: &TestRelay) {
 fn pool_fills_and_replaces_taken_connections() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let test = TestPools::serving(&config(&[&hop]));
+    let test = TestPools::start(&config(&[&hop]));
     test.wait_for_ready(2);
     for round in 1..=5 {
         let mut waiting = test.pools.take(&hop, false).expect("a ready connection");
         assert_eq!(waiting.server.0, relay.address);
-        assert_works(&mut waiting, &relay);
+        assert_decrypted(&mut waiting, &relay);
         wait_until("a full pool", || test.view().ready >= test.view().wanted);
         assert_eq!((test.view().hits, test.view().misses), (round, 0));
     }
@@ -130,7 +130,7 @@ fn pool_fills_and_replaces_taken_connections() {
 fn ready_connections_never_exceed_the_limit() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let test = TestPools::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
+    let test = TestPools::start(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
     wait_until("the first", || test.view().ready > 0);
     let taken: Vec<_> = (0..200).filter_map(|_| test.pools.take(&hop, false)).collect();
     assert!(test.view().wanted == 5 && test.view().misses > 0, "{:?}", test.view());
@@ -149,12 +149,12 @@ fn ready_connections_never_exceed_the_limit() {
 fn connections_closed_by_the_relay_are_replaced_before_use() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let test = TestPools::serving(&config(&[&hop]));
+    let test = TestPools::start(&config(&[&hop]));
     test.wait_for_ready(2);
     wait_until("both handshakes", || relay.handshakes() == 2);
     relay.close_all();
     wait_until("new ones", || relay.handshakes() == 2 && test.view().ready == 2);
-    assert_works(&mut test.pools.take(&hop, false).unwrap(), &relay);
+    assert_decrypted(&mut test.pools.take(&hop, false).unwrap(), &relay);
     assert_eq!(test.view().stale, 0);
 }
 
@@ -162,8 +162,7 @@ fn connections_closed_by_the_relay_are_replaced_before_use() {
 fn old_connections_are_replaced_without_demand() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let test =
-        TestPools::serving(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
+    let test = TestPools::start(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
     wait_until("a second generation", || relay.handshakes() >= 4);
     wait_until("the end of the first", || relay.open_count() <= 2);
     assert_eq!((test.view().hits, test.view().wanted), (0, 2));
@@ -173,7 +172,7 @@ fn old_connections_are_replaced_without_demand() {
 fn discard_replaces_all_connections() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let test = TestPools::serving(&config(&[&hop]));
+    let test = TestPools::start(&config(&[&hop]));
     test.wait_for_ready(2);
     test.pools.discard(&hop);
     wait_until("others", || relay.handshakes() == 4 && relay.open_count() == 2 && test.view().ready == 2);
@@ -186,7 +185,7 @@ fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let own = own_key();
     let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public_key(), &own);
     let (before, removed) = (hop("stays", &kept_relay), hop("goes", &removed_relay));
-    let test = TestPools::serving(&config(&[&before, &removed, &before]));
+    let test = TestPools::start(&config(&[&before, &removed, &before]));
     wait_until("both pools", || test.pools.views().iter().all(|view| view.ready == 2));
     let after = hop("stays", &kept_relay);
     test.pools.serve(&config(&[&after]), MOST).unwrap();
@@ -196,8 +195,8 @@ fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     wait_until("what was ready", || kept_relay.open_count() == 2);
     assert_eq!(test.view().ready, 2);
     // A session that began under the old configuration finds these connections, too.
-    assert_works(&mut test.pools.take(&before, false).unwrap(), &kept_relay);
-    assert_works(&mut test.pools.take(&after, false).unwrap(), &kept_relay);
+    assert_decrypted(&mut test.pools.take(&before, false).unwrap(), &kept_relay);
+    assert_decrypted(&mut test.pools.take(&after, false).unwrap(), &kept_relay);
     assert_eq!(test.view().hits, 2);
 }
 
@@ -206,7 +205,7 @@ fn pool_metrics_have_the_documented_names() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
     let metrics = Metrics::new();
-    let test = TestPools::counting(metrics.pools.clone());
+    let test = TestPools::with_metrics(metrics.pools.clone());
     test.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 1), MOST).unwrap();
     test.wait_for_ready(1);
     let hits = std::iter::from_fn(|| test.pools.take(&hop, false)).count();
@@ -230,7 +229,7 @@ fn pool_metrics_have_the_documented_names() {
 fn close_ends_all_connections_and_the_keeper() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let test = TestPools::serving(&config(&[&hop]));
+    let test = TestPools::start(&config(&[&hop]));
     test.wait_for_ready(2);
     test.pools.close();
     wait_until("the end of all connections", || relay.open_count() == 0);
@@ -243,7 +242,7 @@ fn close_ends_all_connections_and_the_keeper() {
 fn proxy_hops_have_no_pool_but_their_state_is_tracked() {
     let closed_port = SocketAddr::from(([127, 0, 0, 1], 1));
     let hop = hop("corp", closed_port, HopKind::Socks5(None));
-    let test = TestPools::serving(&config(&[&hop]));
+    let test = TestPools::start(&config(&[&hop]));
     assert!(test.pools.keeper.lock().unwrap().is_none() && test.pools.views().is_empty());
     assert!(!test.pools.is_down(&hop));
     test.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Exhausted, &hop)));

@@ -12,7 +12,7 @@ const AGE: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(600);
 
 fn queue_of(kind: HopKind, most: usize) -> Arc<HopPool> {
-    let queue = HopPool::new(&hop("osaka", SocketAddr::from(([127, 0, 0, 1], 1)), kind), &counts());
+    let queue = HopPool::new(&hop("osaka", SocketAddr::from(([127, 0, 0, 1], 1)), kind), &pool_metrics());
     queue.set_bounds(PoolBounds { most, age: AGE, idle: IDLE });
     Arc::new(queue)
 }

@@ -11,14 +11,14 @@ fn unreachable_relay_is_reported_once_and_its_pool_is_refilled() {
     let (address, key) = (relay.address, Arc::clone(&relay.key));
     let hop = hop_to(&relay);
     drop(relay);
-    let test = TestPools::serving(&config(&[&hop]));
+    let test = TestPools::start(&config(&[&hop]));
     wait_until("the first failures", || test.pools.is_down(&hop));
     assert!(test.pools.take(&hop, false).is_none());
     test.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
     let relay = TestRelay::at(address, key);
     wait_until("it is back", || !test.pools.is_down(&hop));
     wait_until("a full pool", || test.view().ready >= test.view().wanted);
-    assert_works(&mut test.pools.take(&hop, false).unwrap(), &relay);
+    assert_decrypted(&mut test.pools.take(&hop, false).unwrap(), &relay);
     drop(relay);
     wait_until("it is away again", || test.events().len() == 3);
     let events = test.events();
@@ -35,7 +35,7 @@ fn last_event_matches_the_final_state() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let (up_sender, up_receiver) = mpsc::channel();
     let list = Arc::clone(&events);
-    let pools = Pools::new(counts(), move |event| {
+    let pools = Pools::new(pool_metrics(), move |event| {
         let is_up = matches!(event, Event::RelayReachable { .. });
         if is_up {
             up_sender.send(()).unwrap();
@@ -64,7 +64,7 @@ fn last_event_matches_the_final_state() {
 fn successful_session_ends_the_retry_delay() {
     let relay = TestRelay::start();
     let wrong_key = section("osaka", relay.address, own_key().public_key(), &own_key());
-    let test = TestPools::serving(&config(&[&wrong_key]));
+    let test = TestPools::start(&config(&[&wrong_key]));
     let down = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
     wait_until("the refusal", || test.events() == [down]);
     test.pools.record_attempt(&wrong_key, None);

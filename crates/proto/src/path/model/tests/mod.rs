@@ -22,12 +22,12 @@ fn section(milliseconds: f64) -> SectionModel {
 }
 
 /// Relay costs of zero, without a rate limit.
-fn free() -> RelayCosts {
+fn free_relays() -> RelayCosts {
     RelayCosts { hop_delay: Duration::ZERO, relay_rate: f64::MAX, share: 0.0, waits_for_connect: false }
 }
 
 #[track_caller]
-fn near(found: f64, wanted: f64, share: f64) {
+fn assert_near(found: f64, wanted: f64, share: f64) {
     assert!((found - wanted).abs() <= wanted * share, "{found}, not {wanted}");
 }
 
@@ -49,15 +49,15 @@ fn congestion_control_names_match_the_kernel() {
 #[test]
 fn window_limited_rate_is_window_over_round_trip() {
     for congestion in [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp] {
-        near(SectionModel { window: Some(64 << 10), congestion, ..section(50.0) }.rate(), 65536.0 / 0.05, 1e-9);
+        assert_near(SectionModel { window: Some(64 << 10), congestion, ..section(50.0) }.rate(), 65536.0 / 0.05, 1e-9);
     }
 }
 
 #[test]
 fn line_limited_rate_excludes_the_headers() {
-    near(payload_rate(12.5e6, 1448), 12.5e6 * 1448.0 / 1500.0, 1e-9);
+    assert_near(payload_rate(12.5e6, 1448), 12.5e6 * 1448.0 / 1500.0, 1e-9);
     let section = SectionModel { line_rate: Some(payload_rate(12.5e6, 1448)), ..section(10.0) };
-    near(section.rate(), 12.5e6 * 1448.0 / 1500.0, 1e-9);
+    assert_near(section.rate(), 12.5e6 * 1448.0 / 1500.0, 1e-9);
 }
 
 /// The rates are within a fifth of the published response functions: less for recovery, more for random losses.
@@ -67,14 +67,14 @@ fn loss_response_matches_the_published_functions() {
         packets_in_flight(&SectionModel { congestion, loss, window: Some(u64::MAX), ..section(rtt) }) / (1.0 - loss)
     };
     for loss in [1e-5_f64, 1e-4, 1e-3, 1e-2] {
-        near(at(CongestionControl::Reno, loss, 40.0), 1.22 / loss.sqrt(), 0.12);
-        near(at(CongestionControl::Cubic, loss, 5.0), 1.22 / loss.sqrt(), 0.15);
-        near(at(CongestionControl::Cubic, loss / 10.0, 1000.0), 1.054 * (10.0 / loss).powf(0.75), 0.14);
+        assert_near(at(CongestionControl::Reno, loss, 40.0), 1.22 / loss.sqrt(), 0.12);
+        assert_near(at(CongestionControl::Cubic, loss, 5.0), 1.22 / loss.sqrt(), 0.15);
+        assert_near(at(CongestionControl::Cubic, loss / 10.0, 1000.0), 1.054 * (10.0 / loss).powf(0.75), 0.14);
     }
     for loss in [1e-6_f64, 1e-5, 1e-4] {
-        near(at(CongestionControl::Ctcp, loss, 40.0), 0.255 / loss.powf(0.8), 0.05);
+        assert_near(at(CongestionControl::Ctcp, loss, 40.0), 0.255 / loss.powf(0.8), 0.05);
     }
-    near(at(CongestionControl::Ctcp, 0.01, 40.0), at(CongestionControl::Reno, 0.01, 40.0), 0.05);
+    assert_near(at(CongestionControl::Ctcp, 0.01, 40.0), at(CongestionControl::Reno, 0.01, 40.0), 0.05);
 }
 
 #[test]
@@ -83,21 +83,21 @@ fn bbr_keeps_the_bandwidth_until_a_fifth_is_lost() {
         let bbr = SectionModel { congestion: CongestionControl::Bbr, loss, line_rate: Some(1e7), ..section(40.0) };
         bbr.rate() / SectionModel { loss: 0.0, ..bbr }.rate()
     };
-    near(share(0.01), 0.99, 1e-3);
-    near(share(0.1), 0.9, 1e-3);
+    assert_near(share(0.01), 0.99, 1e-3);
+    assert_near(share(0.1), 0.9, 1e-3);
     assert!(share(0.25) < 0.05, "{}", share(0.25));
 }
 
 #[test]
 fn time_to_first_byte_is_handshakes_and_request() {
-    assert_eq!(time_to_first_byte(&[section(100.0)], &free()), Duration::from_millis(200));
+    assert_eq!(time_to_first_byte(&[section(100.0)], &free_relays()), Duration::from_millis(200));
     let relayed = [SectionModel { connection: Connection::Ready, ..section(60.0) }, section(40.0)];
-    assert_eq!(time_to_first_byte(&relayed, &free()), Duration::from_millis(140));
+    assert_eq!(time_to_first_byte(&relayed, &free_relays()), Duration::from_millis(140));
     assert_eq!(
-        time_to_first_byte(&relayed, &RelayCosts { waits_for_connect: true, ..free() }),
+        time_to_first_byte(&relayed, &RelayCosts { waits_for_connect: true, ..free_relays() }),
         Duration::from_millis(200)
     );
-    let hop = RelayCosts { hop_delay: Duration::from_millis(3), ..free() };
+    let hop = RelayCosts { hop_delay: Duration::from_millis(3), ..free_relays() };
     assert_eq!(time_to_first_byte(&relayed, &hop), Duration::from_millis(143), "one relay");
 }
 
@@ -105,7 +105,7 @@ fn time_to_first_byte_is_handshakes_and_request() {
 #[test]
 fn slow_start_takes_a_round_trip_for_each_doubling() {
     let rounds = |packets: u64| {
-        let time = completion(&[section(100.0)], packets * 1448, &free()).as_secs_f64() - 0.2;
+        let time = completion(&[section(100.0)], packets * 1448, &free_relays()).as_secs_f64() - 0.2;
         (time / 0.1).round() as u64
     };
     assert_eq!([1, 10, 11, 30, 31, 70, 71, 151].map(rounds), [0, 0, 1, 1, 2, 2, 3, 4]);
@@ -114,20 +114,23 @@ fn slow_start_takes_a_round_trip_for_each_doubling() {
 #[test]
 fn slow_starts_of_sections_overlap() {
     let half = SectionModel { line_rate: Some(1e7), ..section(50.0) };
-    let one = completion(&[half], 1 << 20, &free()) - time_to_first_byte(&[half], &free());
-    let two = completion(&[half, half], 1 << 20, &free()) - time_to_first_byte(&[half, half], &free());
+    let one = completion(&[half], 1 << 20, &free_relays()) - time_to_first_byte(&[half], &free_relays());
+    let two = completion(&[half, half], 1 << 20, &free_relays()) - time_to_first_byte(&[half, half], &free_relays());
     assert_eq!(one, two);
     let longer = SectionModel { rtt: Duration::from_millis(80), ..half };
-    let slowest = completion(&[longer], 1 << 20, &free()) - time_to_first_byte(&[longer], &free());
-    assert_eq!(completion(&[half, longer], 1 << 20, &free()) - time_to_first_byte(&[half, longer], &free()), slowest);
+    let slowest = completion(&[longer], 1 << 20, &free_relays()) - time_to_first_byte(&[longer], &free_relays());
+    assert_eq!(
+        completion(&[half, longer], 1 << 20, &free_relays()) - time_to_first_byte(&[half, longer], &free_relays()),
+        slowest
+    );
 }
 
 #[test]
 fn relay_rate_limits_only_paths_through_relays() {
     let fast = SectionModel { line_rate: Some(1e9), window: Some(1 << 30), ..section(1.0) };
-    let slow_relay = RelayCosts { relay_rate: 1e6, ..free() };
-    near(path_rate(&[fast, fast], &slow_relay), 1e6, 1e-9);
-    near(path_rate(&[fast], &slow_relay), 1e9, 1e-9);
+    let slow_relay = RelayCosts { relay_rate: 1e6, ..free_relays() };
+    assert_near(path_rate(&[fast, fast], &slow_relay), 1e6, 1e-9);
+    assert_near(path_rate(&[fast], &slow_relay), 1e9, 1e-9);
     assert!(completion(&[fast, fast], 10_000_000, &slow_relay) >= Duration::from_secs(10));
     assert!(completion(&[fast], 10_000_000, &slow_relay) < Duration::from_secs(1));
 }
@@ -205,7 +208,7 @@ fn worse_section_is_never_faster() {
             let there = at(there);
             assert!(there.rate() <= here.rate() * 1.000_001, "{there:?} {} > {here:?} {}", there.rate(), here.rate());
             for size in SIZES {
-                let [worse, better] = [there, here].map(|one| completion(&[one], size, &free()).as_secs_f64());
+                let [worse, better] = [there, here].map(|one| completion(&[one], size, &free_relays()).as_secs_f64());
                 assert!(worse >= better * tolerance, "{size} bytes, {worse} by {there:?}, {better} by {here:?}");
             }
         }
@@ -216,7 +219,7 @@ fn worse_section_is_never_faster() {
 fn time_grows_with_size_and_the_line_rate_is_never_exceeded() {
     sweep(|at, place| {
         let section = at(place);
-        let times = SIZES.map(|size| completion(&[section], size, &free()).as_secs_f64());
+        let times = SIZES.map(|size| completion(&[section], size, &free_relays()).as_secs_f64());
         assert!(times.is_sorted(), "{times:?} by {section:?}");
         let line = section.line_rate.unwrap_or(f64::MAX);
         assert!(SIZES.iter().zip(times).all(|(size, time)| *size as f64 / time <= line), "{times:?} by {section:?}");

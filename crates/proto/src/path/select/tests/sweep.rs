@@ -4,17 +4,17 @@ use super::*;
 use crate::aqm;
 
 /// Figures from zero to far beyond possible values.
-fn odd(bits: u64) -> f64 {
+fn arbitrary_value(bits: u64) -> f64 {
     let figures = [0.0, -1.0, 1e-300, 1e-9, 0.001, 0.5, 1.0, 1e3, 1e9, 1e300, f64::INFINITY];
     figures[(bits % figures.len() as u64) as usize]
 }
 
-fn odd_known(bits: u64) -> MapEntry {
+fn arbitrary_entry(bits: u64) -> MapEntry {
     let section = SectionModel {
-        rtt: Duration::try_from_secs_f64(odd(bits)).unwrap_or(Duration::MAX),
-        loss: odd(bits >> 4),
+        rtt: Duration::try_from_secs_f64(arbitrary_value(bits)).unwrap_or(Duration::MAX),
+        loss: arbitrary_value(bits >> 4),
         window: (bits >> 8 & 1 == 0).then_some(bits >> (bits >> 10 & 63)),
-        line_rate: (bits >> 9 & 1 == 0).then_some(odd(bits >> 16)),
+        line_rate: (bits >> 9 & 1 == 0).then_some(arbitrary_value(bits >> 16)),
         congestion: [
             CongestionControl::Reno,
             CongestionControl::Cubic,
@@ -24,11 +24,11 @@ fn odd_known(bits: u64) -> MapEntry {
         mss: (bits >> 24) as u16,
         connection: Connection::ready_if(bits >> 40 & 1 == 0),
     };
-    MapEntry { section, confidence: odd(bits >> 44), is_own: bits >> 48 & 1 == 0 }
+    MapEntry { section, confidence: arbitrary_value(bits >> 44), is_own: bits >> 48 & 1 == 0 }
 }
 
 /// A map of five relays with arbitrary known sections.
-fn odd_map(seed: u64) -> Arc<NetworkMap> {
+fn arbitrary_map(seed: u64) -> Arc<NetworkMap> {
     let mut map = NetworkMap::new(key(0), "here");
     for number in 1..5 {
         map.add_node(key(number), "there");
@@ -38,9 +38,9 @@ fn odd_map(seed: u64) -> Arc<NetworkMap> {
         let (from, to) = ((bits >> 50) as u32 % 6, (bits >> 55) as u32 % 6);
         let direction = if bits >> 62 & 1 == 0 { Direction::Down } else { Direction::Up };
         if bits >> 63 == 0 {
-            map.set_section(from, to, direction, &odd_known(bits));
+            map.set_section(from, to, direction, &arbitrary_entry(bits));
         } else {
-            map.set_last_section(from, target(), direction, &odd_known(bits));
+            map.set_last_section(from, target(), direction, &arbitrary_entry(bits));
         }
     }
     Arc::new(map)
@@ -65,16 +65,16 @@ fn check(choice: &Choice, context: &dyn std::fmt::Debug) {
 #[test]
 fn odd_maps_and_outcomes_give_valid_choices() {
     for seed in 0..100 {
-        let mut chooser = PathChooser::new(odd_map(seed), RelayCosts::default());
+        let mut chooser = PathChooser::new(arbitrary_map(seed), RelayCosts::default());
         for step in 0..60_u64 {
             let bits = aqm::random_bits(!seed, step);
-            let now = Duration::try_from_secs_f64(odd(bits)).unwrap_or(Duration::MAX);
+            let now = Duration::try_from_secs_f64(arbitrary_value(bits)).unwrap_or(Duration::MAX);
             let size = bits >> (bits >> 58);
             let likely = if bits & 1 == 0 { TransferSize::down(size) } else { TransferSize::up(size) };
             let choice = chooser.choose(target(), likely, now);
             check(&choice, &(seed, step));
             let way = &choice.ranking[(bits >> 8) as usize % choice.ranking.len()].candidate;
-            let took = Duration::try_from_secs_f64(odd(bits >> 12)).unwrap_or(Duration::MAX);
+            let took = Duration::try_from_secs_f64(arbitrary_value(bits >> 12)).unwrap_or(Duration::MAX);
             let (continues, limited_by_path) = (bits >> 18 & 1 == 0, bits >> 17 & 1 == 0);
             let outcome = TransferOutcome {
                 transferred: likely,
@@ -85,8 +85,8 @@ fn odd_maps_and_outcomes_give_valid_choices() {
             };
             match bits >> 20 & 7 {
                 0 => chooser.record_failure(target(), way, now),
-                1 => chooser.set_map(odd_map(seed + step)),
-                2 => chooser.record_outcome(target(), &by(&[9, 9, 9, 9]), &outcome, now),
+                1 => chooser.set_map(arbitrary_map(seed + step)),
+                2 => chooser.record_outcome(target(), &candidate_through(&[9, 9, 9, 9]), &outcome, now),
                 _ => chooser.record_outcome(target(), way, &outcome, now),
             }
         }

@@ -6,7 +6,13 @@ const BYTES: u64 = 100_000;
 
 /// Direct takes longer than a path with open windows, and less time than one without.
 fn long_first_section() -> PathChooser {
-    chooser(Draft::new().to(0, 3, 120.0, 0.0).last(0, 84.0, 0.0).last(3, 4.0, 0.0).map())
+    chooser(
+        MapBuilder::new()
+            .with_section(0, 3, 120.0, 0.0)
+            .with_last_section(0, 84.0, 0.0)
+            .with_last_section(3, 4.0, 0.0)
+            .build(),
+    )
 }
 
 /// Seconds of a session through the relay, by the number of sessions in a row before, and of a direct session.
@@ -65,7 +71,7 @@ fn choice_changes_when_sessions_become_rare() {
 
 #[test]
 fn session_after_a_partially_reported_session_is_a_later_visit() {
-    let (mut chooser, by_relay) = (long_first_section(), by(&[3]));
+    let (mut chooser, by_relay) = (long_first_section(), candidate_through(&[3]));
     let mut record = |end: f64, took: f64, is_continuation: bool| {
         let outcome = TransferOutcome { is_continuation, ..outcome(BYTES, took) };
         chooser.record_outcome(target(), &by_relay, &outcome, seconds(end));

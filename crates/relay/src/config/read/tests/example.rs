@@ -48,7 +48,7 @@ fn example_config_lists_every_key() {
     ] {
         text += &format!("{table}\n{probe}");
     }
-    let unknown: Vec<_> = mistakes(&text).into_iter().filter(|m| m.found == FoundValue::Unknown).collect();
+    let unknown: Vec<_> = errors_of(&text).into_iter().filter(|m| m.found == FoundValue::Unknown).collect();
     assert_eq!(unknown.len(), 17, "{unknown:?}");
     for mistake in unknown {
         let path = mistake.key.trim_end_matches("zzzzzzzz").replace("[1]", "");

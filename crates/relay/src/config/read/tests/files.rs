@@ -137,11 +137,11 @@ fn variables_are_replaced_in_values_at_any_depth() {
     let text = format!(
         "forward = [\"socks5://u:${{{name}}}@192.0.2.1:1\"]\n[traces]\nendpoint = \"http://c/${{{name}}}\"\n[admin]\nbind = \"unix:/run/$${{x}}\""
     );
-    let config = good(&with_listener(&text));
+    let config = valid_config(&with_listener(&text));
     let traces = config.traces.as_ref().unwrap();
     assert_eq!(traces.collector.path, format!("/{value}"));
     assert_eq!(config.admin.bind, AdminBind::Unix("/run/${x}".into()));
-    let hop = &forward(&config)[0];
+    let hop = &default_hops(&config)[0];
     assert!(matches!(&hop.kind, HopKind::Socks5(Some(_))), "{hop}");
 
     let message = from_text(&with_listener("\"${CARGO_PKG_NAME}\" = 1")).unwrap_err().to_string();

@@ -13,7 +13,7 @@ fn listener_urls_set_kind_address_and_name() {
         ("tcp://:2222/server.example:22", ListenerKind::Tcp, "127.0.0.1:2222", "tcp-2222", true),
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{e}"));
-        let listener = only(&config);
+        let listener = only_listener(&config);
         assert_eq!(
             (listener.kind, listener.bind.to_string().as_str(), listener.name.as_str(), listener.access.allow_private),
             (kind, bind, name, private),
@@ -22,8 +22,8 @@ fn listener_urls_set_kind_address_and_name() {
         assert_eq!(listener.target.is_some(), kind == ListenerKind::Tcp);
     }
     let config = load(None, &listen(&["auto://:1?deny=*:25&deny=10.0.0.0%2F8&allow=*&profile=lossy"])).unwrap();
-    assert_eq!((only(&config).access.deny.len(), only(&config).access.allow.len()), (2, 1));
-    assert_eq!(only(&config).profile.name, "lossy");
+    assert_eq!((only_listener(&config).access.deny.len(), only_listener(&config).access.allow.len()), (2, 1));
+    assert_eq!(only_listener(&config).profile.name, "lossy");
     let config = load(None, &listen(&["auto://127.0.0.1:0", "auto://127.0.0.1:0"])).unwrap();
     assert_eq!(config.listeners[1].name, "auto-0-2");
 }
@@ -41,10 +41,10 @@ fn invalid_listener_flags_are_reported() {
         ("auto://:1080/host:1", "-L[1].target = \"host:1\": expected no target"),
         ("tcp://:1080", "-L[1].target is missing: expected a host and port"),
     ] {
-        let shown = flag_mistake(&listen(&[url]));
+        let shown = flag_error(&listen(&[url]));
         assert!(shown.contains(expected), "{url}: {shown}");
     }
-    let shown = flag_mistake(&Flags { log: Some("xml".into()), admin: Some("on".into()), ..listen(&["auto://:1"]) });
+    let shown = flag_error(&Flags { log: Some("xml".into()), admin: Some("on".into()), ..listen(&["auto://:1"]) });
     assert!(shown.contains("--log = \"xml\"") && shown.contains("--admin = \"on\""), "{shown}");
 }
 
@@ -69,14 +69,14 @@ fn users_file_is_loaded_once_and_its_errors_name_lines() {
 
 #[test]
 fn a_tcp_listener_cannot_have_users() {
-    let seen = flag_mistake(&listen(&["tcp://:1/h:1?users=/nonexistent"]));
+    let seen = flag_error(&listen(&["tcp://:1/h:1?users=/nonexistent"]));
     assert!(seen.contains("cannot ask for a user name"), "{seen}");
 }
 
 #[test]
 fn proxy_protocol_accepts_networks_and_addresses() {
     let config = load(None, &listen(&["tcp://:1/h:1?proxy_protocol=10.0.0.0%2F8&proxy_protocol=2001:db8::1"])).unwrap();
-    let is_balancer = |address: &str| only(&config).is_load_balancer(address.parse().unwrap());
+    let is_balancer = |address: &str| only_listener(&config).is_load_balancer(address.parse().unwrap());
     for (address, expected) in [
         ("10.1.2.3", true),
         ("::ffff:10.1.2.3", true),
@@ -107,7 +107,7 @@ fn proxy_protocol_accepts_networks_and_addresses() {
             "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing beside keep_client_address",
         ),
     ] {
-        let shown = flag_mistake(&listen(&[url]));
+        let shown = flag_error(&listen(&[url]));
         assert!(shown.contains(expected), "{url}: {shown}");
     }
 }
@@ -122,9 +122,13 @@ fn bare_address_is_an_auto_listener() {
         ("[::1]:1080?profile=lossy", "[::1]:1080"),
     ] {
         let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
-        assert_eq!((only(&config).kind, only(&config).bind.to_string().as_str()), (ListenerKind::Auto, bind), "{text}");
+        assert_eq!(
+            (only_listener(&config).kind, only_listener(&config).bind.to_string().as_str()),
+            (ListenerKind::Auto, bind),
+            "{text}"
+        );
     }
-    let shown = flag_mistake(&listen(&["0.0.0.0:1080"]));
+    let shown = flag_error(&listen(&["0.0.0.0:1080"]));
     assert!(shown.contains("-L[1].bind = \"0.0.0.0:1080\": expected a loopback address"), "{shown}");
 }
 
@@ -137,18 +141,18 @@ fn proxy_schemes_map_to_listener_kinds() {
         ("socks4a://:1080", ListenerKind::Socks),
     ] {
         let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
-        assert_eq!((only(&config).kind, only(&config).name.as_str()), (kind, "socks-1080"), "{text}");
+        assert_eq!((only_listener(&config).kind, only_listener(&config).name.as_str()), (kind, "socks-1080"), "{text}");
     }
     for (text, expected) in [
         ("https://:1080", "-L[1].kind = \"https\": expected one of \"auto\", \"socks\", \"http\""),
         ("https://:1080", "\"section\": write \"http\""),
         ("sock://:1080", "\"section\": write \"socks\""),
     ] {
-        let shown = flag_mistake(&listen(&[text]));
+        let shown = flag_error(&listen(&[text]));
         assert!(shown.contains(expected), "{text}: {shown}");
     }
-    let config = good("version = 1\n[[listener]]\nbind = \":1\"\nkind = \"socks5\"");
-    assert_eq!(only(&config).kind, ListenerKind::Socks);
+    let config = valid_config("version = 1\n[[listener]]\nbind = \":1\"\nkind = \"socks5\"");
+    assert_eq!(only_listener(&config).kind, ListenerKind::Socks);
 }
 
 /// bind(2) fails with EADDRINUSE for the second listener, and the error at the start blamed another program.

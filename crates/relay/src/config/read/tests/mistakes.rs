@@ -26,7 +26,7 @@ mss = "big"
 [admin]
 bind = "0.0.0.0:9090"
 "#;
-    let seen: Vec<_> = mistakes(text).into_iter().map(|m| (m.line.unwrap_or(0), m.key, m.found)).collect();
+    let seen: Vec<_> = errors_of(text).into_iter().map(|m| (m.line.unwrap_or(0), m.key, m.found)).collect();
     let value = |text: &str| FoundValue::Value(text.to_owned());
     let expected = [
         (1, "version", value("2")),
@@ -118,7 +118,7 @@ fn each_invalid_config_yields_one_error() {
     ] {
         let version = if key == "version" { "" } else { "version = 1\n" };
         let listener = if text.contains("listener") { "" } else { second };
-        let seen = mistakes(&format!("{version}{text}\n{listener}"));
+        let seen = errors_of(&format!("{version}{text}\n{listener}"));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert_eq!(mistake.key, key, "{text}");
         assert!(mistake.expected.contains(expected), "{text}: {mistake}");
@@ -127,7 +127,7 @@ fn each_invalid_config_yields_one_error() {
 
 #[test]
 fn base_cycles_and_unknown_bases_are_reported_per_profile() {
-    let seen = mistakes(&with_listener(
+    let seen = errors_of(&with_listener(
         "[profile.a]\nbase = \"b\"\n[profile.b]\nbase = \"a\"\n[profile.c]\nbase = \"b\"\n[profile.d]\nbase = \"none\"\n[profile.e]\nbase = \"d\"",
     ));
     let keys: Vec<_> = seen.iter().map(|m| m.key.as_str()).collect();
@@ -136,7 +136,7 @@ fn base_cycles_and_unknown_bases_are_reported_per_profile() {
 
 #[test]
 fn missing_listener_error_shows_an_example() {
-    for shown in [from_text("version = 1").unwrap_err().to_string(), flag_mistake(&Flags::default())] {
+    for shown in [from_text("version = 1").unwrap_err().to_string(), flag_error(&Flags::default())] {
         assert!(shown.contains("[[listener]]") && shown.contains("-L auto://127.0.0.1:1080"), "{shown}");
     }
 }
@@ -145,13 +145,13 @@ fn missing_listener_error_shows_an_example() {
 fn toml_syntax_errors_name_lines_without_follow_up_errors() {
     let text =
         "version = 1\nthreads = \n[[listener]]\nbind = \"127.0.0.1:1080\nkind = \"auto\"\n[limits]\nhead = \"1B\"\n";
-    let seen = mistakes(text);
+    let seen = errors_of(text);
     let lines: Vec<_> = seen.iter().map(|m| (m.line, m.found == FoundValue::Syntax)).collect();
     assert_eq!(lines.first(), Some(&(Some(2), true)), "{seen:#?}");
     assert!(lines.contains(&(Some(4), true)), "{seen:#?}");
     assert!(seen.iter().any(|m| m.key == "limits.head" && m.line == Some(7)), "{seen:#?}");
     assert!(!seen.iter().any(|m| m.found == FoundValue::Missing), "{seen:#?}");
-    let twice = mistakes("version = 1\nversion = 1\n[[listener]]\nbind = \":1\"\n");
+    let twice = errors_of("version = 1\nversion = 1\n[[listener]]\nbind = \":1\"\n");
     assert_eq!((twice.len(), twice[0].line), (1, Some(2)), "{twice:#?}");
 }
 
@@ -175,12 +175,12 @@ fn errors_suggest_the_intended_unit() {
         ("[[interface]]\nname = \"lo\"\nrate = \"1G\"", "write \"1Gbit/s\""),
         ("[history]\nfile = \"h.db\"\nkeep = \"90 days\"", "write \"90d\""),
     ] {
-        let seen = mistakes(&with_listener(text));
+        let seen = errors_of(&with_listener(text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert!(mistake.expected.ends_with(expected), "{text}: {mistake}");
     }
     for text in ["[timeouts]\nidle = \"5 parsecs\"", "[timeouts]\nidle = \"m\"", "[timeouts]\nidle = \"30\""] {
-        let seen = mistakes(&with_listener(text));
+        let seen = errors_of(&with_listener(text));
         assert!(!seen[0].expected.contains("write"), "{text}: {seen:#?}");
     }
 }

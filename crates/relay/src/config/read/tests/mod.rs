@@ -32,12 +32,12 @@ fn forwarding(urls: &[&str]) -> Flags {
     Flags { forward: urls.iter().map(|url| (*url).to_owned()).collect(), ..listen(&["auto://:1080"]) }
 }
 
-fn mistakes(text: &str) -> Vec<ConfigError> {
+fn errors_of(text: &str) -> Vec<ConfigError> {
     from_text(text).expect_err(text).0
 }
 
-fn good(text: &str) -> Config {
-    from_text(text).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"))
+fn valid_config(text: &str) -> Config {
+    from_text(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
 /// The public key of a new private key.
@@ -45,7 +45,7 @@ fn random_public_key() -> PublicKey {
     PrivateKey::generate().public_key()
 }
 
-fn flag_mistake(flags: &Flags) -> String {
+fn flag_error(flags: &Flags) -> String {
     load(None, flags).expect_err("the flags were accepted").to_string()
 }
 
@@ -130,7 +130,7 @@ format = "json"
 #[test]
 fn all_settings_of_a_full_config_are_applied() {
     let config = from_text(FULL).unwrap_or_else(|e| panic!("{e}"));
-    let [first, second] = forward(&config) else { panic!("{:?}", config.routes) };
+    let [first, second] = default_hops(&config) else { panic!("{:?}", config.routes) };
     assert_eq!(first.to_string(), "socks5://hop.example:1080");
     assert_eq!(credentials(first), ("u", "p@ss"));
     assert_eq!((second.to_string().as_str(), second.profile.name.as_str()), ("http://[2001:db8::1]:3128", "longhaul"));
@@ -165,7 +165,7 @@ fn all_settings_of_a_full_config_are_applied() {
 }
 
 /// The hops of the last route, which is for targets without a route of their own.
-fn forward(config: &Config) -> &[Arc<Hop>] {
+fn default_hops(config: &Config) -> &[Arc<Hop>] {
     &config.routes.last().unwrap().paths[0].hops
 }
 
@@ -176,7 +176,7 @@ fn credentials(hop: &Hop) -> (&str, &str) {
     }
 }
 
-fn only(config: &Config) -> &Listener {
+fn only_listener(config: &Config) -> &Listener {
     assert_eq!(config.listeners.len(), 1);
     &config.listeners[0]
 }
@@ -191,20 +191,20 @@ fn flags_override_the_file() {
         ..listen(&["http://:3128"])
     };
     let config = load([&*file.0], &flags).unwrap();
-    assert_eq!(only(&config).bind.port(), 3128);
-    assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
+    assert_eq!(only_listener(&config).bind.port(), 3128);
+    assert_eq!(default_hops(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
     assert_eq!((config.log.format, config.admin.bind), (LogFormat::Text, AdminBind::Off));
     let config = load([&*file.0], &Flags::default()).unwrap();
-    assert_eq!((only(&config).bind.port(), config.log.format), (1080, LogFormat::Json));
+    assert_eq!((only_listener(&config).bind.port(), config.log.format), (1080, LogFormat::Json));
 }
 
-fn traces(lines: &str) -> TracesConfig {
-    good(&with_listener(&format!("[traces]\n{lines}"))).traces.expect("there is a collector")
+fn traces_config(lines: &str) -> TracesConfig {
+    valid_config(&with_listener(&format!("[traces]\n{lines}"))).traces.expect("there is a collector")
 }
 
 #[test]
 fn traces_are_off_without_a_collector() {
-    assert!(good(&with_listener("")).traces.is_none());
+    assert!(valid_config(&with_listener("")).traces.is_none());
 }
 
 #[test]
@@ -216,16 +216,16 @@ fn collector_url_defaults_to_the_otlp_port_and_path() {
         ("http://[::1]:4318/v1/traces", "[::1]:4318", ""),
         ("http://collector/a/b/v1/traces", "collector:4318", "/a/b"),
     ] {
-        let traces = traces(&format!("endpoint = \"{url}\""));
+        let traces = traces_config(&format!("endpoint = \"{url}\""));
         assert_eq!((traces.collector.address.to_string().as_str(), traces.collector.path.as_str()), (address, path));
     }
 }
 
 #[test]
 fn traces_default_to_all_sessions_without_client_addresses() {
-    let usual = traces("endpoint = \"http://c\"");
+    let usual = traces_config("endpoint = \"http://c\"");
     assert!((usual.sample_ratio.0 - 1.0).abs() < f64::EPSILON && !usual.client_address && !usual.name.is_empty());
-    let other = traces("endpoint = \"http://c\"\nsample = 0\nclient_address = true\nname = \"tokyo\"");
+    let other = traces_config("endpoint = \"http://c\"\nsample = 0\nclient_address = true\nname = \"tokyo\"");
     assert!(other.sample_ratio.0.abs() < f64::EPSILON && other.client_address);
     assert_eq!(other.name, "tokyo");
 }
@@ -246,7 +246,7 @@ fn invalid_trace_settings_are_reported() {
         ("endpoint = \"http://c\"\nname = \"to kyo\"", "traces.name", "a name"),
         ("endpoint = \"http://c\"\nport = 1", "traces.port", "endpoint"),
     ] {
-        let mistakes = mistakes(&with_listener(&format!("[traces]\n{lines}")));
+        let mistakes = errors_of(&with_listener(&format!("[traces]\n{lines}")));
         assert_eq!(mistakes.len(), 1, "{lines}: {mistakes:?}");
         assert_eq!(mistakes[0].key, key, "{lines}");
         assert!(mistakes[0].expected.contains(word), "{lines}: {}", mistakes[0].expected);

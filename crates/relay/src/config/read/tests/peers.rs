@@ -32,7 +32,7 @@ fn peer_options_limit_targets_and_next_hops() {
         ),
     );
     let config = with_peers(&file).unwrap_or_else(|e| panic!("{e}"));
-    let peers = only(&config).section.as_ref().unwrap().peers.clone().unwrap();
+    let peers = only_listener(&config).section.as_ref().unwrap().peers.clone().unwrap();
     assert_eq!(peers.0.len(), 3);
     let peer = |key| &peers.0[key];
     assert_eq!((&*peer(&alice).name, &peer(&alice).next_hops), ("alice", &None));
@@ -57,7 +57,7 @@ fn from_option_accepts_networks_and_addresses() {
     let file =
         Scratch::new("from", &format!("{alice} alice\n{bob} bob from=192.168.2.0/24,2001:db8::/32,203.0.113.9 to=*\n"));
     let config = with_peers(&file).unwrap_or_else(|e| panic!("{e}"));
-    let peers = only(&config).section.as_ref().unwrap().peers.clone().unwrap();
+    let peers = only_listener(&config).section.as_ref().unwrap().peers.clone().unwrap();
     assert_eq!(peers.0[&alice].from, None);
     let from: Vec<_> = peers.0[&bob].from.iter().flatten().map(ToString::to_string).collect();
     assert_eq!(from, ["192.168.2.0/24", "2001:db8::/32", "203.0.113.9/32"]);
@@ -66,7 +66,7 @@ fn from_option_accepts_networks_and_addresses() {
 #[test]
 fn empty_peers_file_admits_no_relay() {
     let config = with_peers(&Scratch::new("no-peers", "# nobody yet\n")).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(only(&config).section.as_ref().unwrap().peers.as_deref(), Some(&Peers::default()));
+    assert_eq!(only_listener(&config).section.as_ref().unwrap().peers.as_deref(), Some(&Peers::default()));
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn peers_file_errors_name_the_line_and_hide_secrets() {
 fn own_key_is_refused_as_a_peer() {
     let (key, own) = Scratch::key("own-peer");
     let peers = Scratch::new("own-peers", &format!("{own} me\n"));
-    let reported = flag_mistake(&listen(&[&format!("section://:1?key={}&peers={}", key.path(), peers.path())]));
+    let reported = flag_error(&listen(&[&format!("section://:1?key={}&peers={}", key.path(), peers.path())]));
     assert_eq!(reported, format!("{}:1: expected the key of another relay: this is our own", peers.path()));
     let flags = Flags { key: Some(key.path()), ..listen(&[&format!("section://:1?peers={}", peers.path())]) };
-    assert!(flag_mistake(&flags).contains("this is our own"));
+    assert!(flag_error(&flags).contains("this is our own"));
 }
 
 #[test]
@@ -130,6 +130,6 @@ fn errors_in_a_shared_peers_file_are_reported_once() {
     let (key, _) = Scratch::key("two");
     let peers = Scratch::new("peers-of-two", "x\n");
     let urls = [1, 2].map(|port| format!("section://:{port}?key={}&peers={}", key.path(), peers.path()));
-    let reported = flag_mistake(&listen(&[&urls[0], &urls[1]]));
+    let reported = flag_error(&listen(&[&urls[0], &urls[1]]));
     assert_eq!(reported.lines().count(), 1, "{reported}");
 }

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn relays_are_defined_by_key_or_by_url() {
     let [osaka, nara] = [random_public_key(), random_public_key()];
-    let config = good(&with_listener(&format!(
+    let config = valid_config(&with_listener(&format!(
         "forward = [\"nara\", \"http://web.example:3128\", \"corp\"]
          [[relay]]
          name = \"osaka\"
@@ -37,10 +37,10 @@ fn relays_are_defined_by_key_or_by_url() {
     let peerings: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
     assert_eq!(peerings, [(osaka, true), (nara, false)]);
     assert_eq!(credentials(&config.relays[2]), ("u", "hunter2"));
-    let names: Vec<_> = forward(&config).iter().map(ToString::to_string).collect();
+    let names: Vec<_> = default_hops(&config).iter().map(ToString::to_string).collect();
     assert_eq!(names, ["nara", "http://web.example:3128", "corp"]);
     assert_eq!(&*config.routes[0].paths[0].name, "nara,http://web.example:3128,corp");
-    assert!(Arc::ptr_eq(&forward(&config)[0], &config.relays[1]), "the relay exists twice");
+    assert!(Arc::ptr_eq(&default_hops(&config)[0], &config.relays[1]), "the relay exists twice");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn command_line_hops_become_relays() {
     assert_eq!(shown, ["section://[2001:db8::1]:7000", "section://b:7000"]);
     let peerings: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
     assert_eq!(peerings, [(one, false), (two, true)]);
-    assert_eq!(forward(&config), config.relays);
+    assert_eq!(default_hops(&config), config.relays);
 }
 
 #[test]
@@ -61,15 +61,15 @@ fn a_relay_with_several_addresses_is_a_group() {
     let relay = |name: &str, more: &str| {
         with_listener(&format!("forward = [\"{name}\"]\n[[relay]]\nname = \"{name}\"\nkey = \"{key}\"\n{more}"))
     };
-    let config = good(&relay("osaka", "address = [\"a:1\", \"[2001:db8::1]:2\"]\nencrypt = true"));
+    let config = valid_config(&relay("osaka", "address = [\"a:1\", \"[2001:db8::1]:2\"]\nencrypt = true"));
     let [group] = &config.relays[..] else { panic!("{:?}", config.relays) };
     assert_eq!((&*group.name, group.group.as_ref().unwrap().balance), ("osaka", Balance::Least));
     let members: Vec<_> = group.members().iter().map(|hop| (&*hop.name, hop.address.to_string())).collect();
     assert_eq!(members, [("osaka@a:1", "a:1".to_owned()), ("osaka@[2001:db8::1]:2", "[2001:db8::1]:2".to_owned())]);
     assert!(group.members().iter().all(|hop| hop.kind == group.kind && hop.profile == group.profile));
-    let config = good(&relay("osaka", "address = [\"a:1\", \"b:1\"]\nbalance = \"client\""));
+    let config = valid_config(&relay("osaka", "address = [\"a:1\", \"b:1\"]\nbalance = \"client\""));
     assert_eq!(config.relays[0].group.as_ref().unwrap().balance, Balance::Client);
-    let config = good(&relay("osaka", "address = [\"a:1\"]"));
+    let config = valid_config(&relay("osaka", "address = [\"a:1\"]"));
     assert!(config.relays[0].group.is_none() && config.relays[0].members() == [Arc::clone(&config.relays[0])]);
 }
 
@@ -95,7 +95,7 @@ fn invalid_groups_are_reported() {
         ),
         (behind_proxy, "path[1].relays", "a relay with one address behind the proxy corp: a has several"),
     ] {
-        let seen = mistakes(&with_listener(&text));
+        let seen = errors_of(&with_listener(&text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert!(mistake.key == wrong && mistake.expected.contains(expected), "{text}: {mistake}");
     }
@@ -131,7 +131,7 @@ fn invalid_relays_are_reported() {
         ),
         ("[[relay]]\nname = \"a\"\nurl = 5".to_owned(), "relay[1].url", "a hop like"),
     ] {
-        let seen = mistakes(&with_listener(&text));
+        let seen = errors_of(&with_listener(&text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert!(mistake.key == wrong && mistake.expected.contains(expected), "{text}: {mistake}");
     }
@@ -152,12 +152,12 @@ fn section_hop_errors_hide_the_key() {
         (format!("section://h:1?key={key}&password_file=x"), "-F[1].password_file is not a key"),
         (format!("section://localhost:1080?key={key}"), "this is a loop"),
     ] {
-        let shown = flag_mistake(&forwarding(&[&url]));
+        let shown = flag_error(&forwarding(&[&url]));
         assert!(shown.contains(expected) && shown.lines().count() == 1, "{url}: {shown}");
         assert!(!shown.contains(cut) && !shown.contains("hunter2"), "{url}: {shown}");
     }
     let again = format!("section://other:1?key={key}");
-    let shown = flag_mistake(&forwarding(&[&format!("section://h:1?key={key}"), &again]));
+    let shown = flag_error(&forwarding(&[&format!("section://h:1?key={key}"), &again]));
     assert!(shown.contains("-F[2] = \"section://other:1\": expected each relay once: this is a loop"), "{shown}");
 }
 
@@ -168,7 +168,7 @@ fn own_key_is_refused_as_a_next_hop() {
     let flags = Flags { key: Some(mine.path()), ..listen(&[&url]) };
     for key in [own, listener_key] {
         let forward = vec![format!("section://far.example:1?key={key}")];
-        let shown = flag_mistake(&Flags { forward, ..flags.clone() });
+        let shown = flag_error(&Flags { forward, ..flags.clone() });
         assert!(shown.contains("this is our own key"), "{shown}");
         let relay = format!("version = 1\n[[relay]]\nname = \"a\"\naddress = \"far.example:1\"\nkey = \"{key}\"");
         let file = Scratch::new("own-relay.toml", &relay);
@@ -189,7 +189,7 @@ fn forward_refuses_unknown_relay_names() {
         assert!(shown.contains(expected) && shown.contains(name) == is_shown, "{shown}");
     }
     // The relay is known; its mistake is reported once.
-    let seen = mistakes(&with_listener("forward = [\"osaka\"]\n[[relay]]\nname = \"osaka\"\nurl = \"x\""));
+    let seen = errors_of(&with_listener("forward = [\"osaka\"]\n[[relay]]\nname = \"osaka\"\nurl = \"x\""));
     assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
 }
 
@@ -239,8 +239,8 @@ fn hop_errors_hide_secrets() {
         ("socks5://u:hunter2@h:1?profil=lan", "\"profile\", perhaps"),
         ("socks5://u:hunter2@127.0.0.1:1080", "this is a loop"),
     ] {
-        let in_file = mistakes(&with_listener(&format!("forward = [\"{url}\"]")));
-        let shown = flag_mistake(&forwarding(&[url]));
+        let in_file = errors_of(&with_listener(&format!("forward = [\"{url}\"]")));
+        let shown = flag_error(&forwarding(&[url]));
         assert!(shown.contains(expected), "{url}: {shown}");
         assert_eq!((in_file.len(), in_file[0].line), (1, Some(2)), "{url}: {in_file:#?}");
         assert!(!shown.contains(SECRET) && !format!("{in_file:?}").contains(SECRET), "{url}: {shown}");
@@ -252,10 +252,10 @@ fn hop_errors_hide_secrets() {
         "password = \"hunter2\"",
         "[admin]\npassword = \"hunter2\"",
     ] {
-        let shown = format!("{:?}", mistakes(&with_listener(text)));
+        let shown = format!("{:?}", errors_of(&with_listener(text)));
         assert!(!shown.contains(SECRET), "{shown}");
     }
-    let shown = flag_mistake(&listen(&["socks://u:hunter2@:1080"]));
+    let shown = flag_error(&listen(&["socks://u:hunter2@:1080"]));
     assert!(shown.contains("?users=FILE") && !shown.contains(SECRET), "{shown}");
 }
 
@@ -272,8 +272,8 @@ fn hop_passwords_are_read_from_url_file_and_variable() {
         ("http://u@h:1?password_env=CARGO_PKG_NAME".to_owned(), inherited.as_str()),
     ] {
         let config = load(None, &forwarding(&[&url])).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(credentials(&forward(&config)[0]), ("u", password));
-        let shown = format!("{config:?} {}", forward(&config)[0]);
+        assert_eq!(credentials(&default_hops(&config)[0]), ("u", password));
+        let shown = format!("{config:?} {}", default_hops(&config)[0]);
         assert!(shown.contains("Credentials") && !shown.contains("hunter2") && !shown.contains("from file"), "{shown}");
     }
 }
@@ -307,7 +307,7 @@ fn hop_errors_show_the_url_and_the_missing_part() {
         ("socks5://u:12345678", "-F[1] (value not shown): expected a hop like"),
         ("socks5://h?password=hunter2", "-F[1] = \"socks5://h\": expected a port after the host"),
     ] {
-        let shown = flag_mistake(&forwarding(&[url]));
+        let shown = flag_error(&forwarding(&[url]));
         assert!(shown.contains(expected) && !shown.contains(SECRET), "{url}: {shown}");
     }
 }
@@ -315,5 +315,5 @@ fn hop_errors_show_the_url_and_the_missing_part() {
 #[test]
 fn socks_scheme_of_a_hop_means_socks5() {
     let config = load(None, &forwarding(&["socks://hop.example:1080"])).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(forward(&config)[0].to_string(), "socks5://hop.example:1080");
+    assert_eq!(default_hops(&config)[0].to_string(), "socks5://hop.example:1080");
 }

@@ -16,7 +16,7 @@ fn with_relays(text: &str) -> String {
 }
 
 /// Each route as `PATTERNS -> PATHS`, and each path as its name and its hops.
-fn shown(config: &Config) -> Vec<String> {
+fn describe_routes(config: &Config) -> Vec<String> {
     let path = |path: &Arc<crate::config::Path>| {
         let hops: Vec<_> = path.hops.iter().map(ToString::to_string).collect();
         format!("{}({})", path.name, hops.join(" "))
@@ -30,10 +30,13 @@ fn shown(config: &Config) -> Vec<String> {
 
 #[test]
 fn last_route_matches_all_other_targets() {
-    assert_eq!(shown(&good(&with_listener(""))), [" -> direct()"]);
+    assert_eq!(describe_routes(&valid_config(&with_listener(""))), [" -> direct()"]);
     let forward = "forward = [\"http://a:1\", \"socks5://b:2\"]";
     let name = "http://a:1,socks5://b:2";
-    assert_eq!(shown(&good(&with_listener(forward))), [format!(" -> {name}(http://a:1 socks5://b:2)")]);
+    assert_eq!(
+        describe_routes(&valid_config(&with_listener(forward))),
+        [format!(" -> {name}(http://a:1 socks5://b:2)")]
+    );
 }
 
 #[test]
@@ -57,14 +60,14 @@ path = "direct"
 [[route]]
 path = ["short"]
 "#;
-    let config = good(&with_relays(text));
+    let config = valid_config(&with_relays(text));
     let expected = [
         "*.example.jp 203.0.113.0/24 *:25 -> long(osaka kyoto) short(kyoto) direct()",
         "example.com -> direct()",
         " -> short(kyoto)",
         " -> direct()",
     ];
-    assert_eq!(shown(&config), expected);
+    assert_eq!(describe_routes(&config), expected);
     let paths: Vec<_> = config.paths().into_iter().map(|path| &*path.name).collect();
     assert_eq!(paths, ["long", "short", "direct"]);
     assert_eq!(config.relays.len(), 2);
@@ -102,7 +105,7 @@ fn invalid_paths_and_routes_are_reported() {
         ),
     ] {
         let text = with_relays(&text.replace("PATH", path));
-        let seen = mistakes(&text);
+        let seen = errors_of(&text);
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert!(mistake.key == key && mistake.expected.contains(expected), "{text}: {mistake}");
     }
@@ -124,8 +127,8 @@ fn auto_route_has_the_paths_of_its_default() {
         (long, "default = \"direct\"\n", "direct()"),
     ] {
         let text = format!("{}{more}[[route]]\npath = \"auto\"\n{route}", section_relay("nara"));
-        let config = good(&with_relays(&text));
-        assert_eq!(shown(&config)[0], format!(" -> {expected}"), "{text}");
+        let config = valid_config(&with_relays(&text));
+        assert_eq!(describe_routes(&config)[0], format!(" -> {expected}"), "{text}");
         assert!(config.routes[0].auto && !config.routes[1].auto && config.has_auto_route());
         let may_dial = |hop: &&Arc<crate::config::Hop>| config.may_dial(hop);
         assert_eq!(config.relays.iter().filter(may_dial).count(), 1, "only the relay of the auto route may be dialled");
@@ -149,7 +152,7 @@ fn invalid_auto_routes_are_reported() {
         ("NARA[[path]]\nname = \"auto\"\nrelays = [\"nara\"]", "path[2].name", "that the relay chooses"),
     ] {
         let text = with_relays(&text.replace("NARA", &format!("{nara}{path}")));
-        let seen = mistakes(&text);
+        let seen = errors_of(&text);
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert!(mistake.key == key && mistake.expected.contains(expected), "{text}: {mistake}");
     }
@@ -158,13 +161,13 @@ fn invalid_auto_routes_are_reported() {
 #[test]
 fn port_and_network_patterns_are_not_catch_all() {
     let route = "[[route]]\nto = [\"*:25\", \"0.0.0.0/0\"]\npath = \"direct\"\n";
-    assert_eq!(good(&with_relays(&route.repeat(2))).routes.len(), 3);
+    assert_eq!(valid_config(&with_relays(&route.repeat(2))).routes.len(), 3);
 }
 
 #[test]
 fn a_path_may_have_the_name_of_its_only_relay() {
     let text = "[[path]]\nname = \"osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = \"osaka\"\n";
-    assert_eq!(shown(&good(&with_relays(text))), [" -> osaka(osaka)", " -> direct()"]);
+    assert_eq!(describe_routes(&valid_config(&with_relays(text))), [" -> osaka(osaka)", " -> direct()"]);
 }
 
 /// A wrong path keeps its name: references to it are no mistakes.
@@ -180,7 +183,7 @@ relays = ["a"]
 [[route]]
 path = "p"
 "#;
-    let seen = mistakes(&with_listener(text));
+    let seen = errors_of(&with_listener(text));
     assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
 }
 
@@ -188,11 +191,11 @@ path = "p"
 fn route_profile_overrides_the_target_profile() {
     let text = "target_profile = \"longhaul\"\n[[route]]\nto = [\"*:80\"]\npath = \"direct\"\nprofile = \"lossy\"\n\
         [[route]]\nto = [\"*:81\"]\npath = \"direct\"\n";
-    let config = good(&with_listener(text));
+    let config = valid_config(&with_listener(text));
     let names: Vec<_> = config.routes.iter().map(|route| route.profile.name.as_str()).collect();
     assert_eq!(names, ["lossy", "longhaul", "longhaul"]);
     let text = "[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\n[[route]]\npath = \"p\"\nprofile = \"lossy\"\n";
-    let [mistake] = &mistakes(&with_relays(text))[..] else { panic!("it was taken") };
+    let [mistake] = &errors_of(&with_relays(text))[..] else { panic!("it was taken") };
     assert_eq!(mistake.key, "route[1].profile");
     assert!(mistake.expected.contains("no path of this route is direct"), "{mistake}");
 }
@@ -201,9 +204,9 @@ fn route_profile_overrides_the_target_profile() {
 #[test]
 fn relay_name_is_the_path_through_that_relay() {
     let text = "[[route]]\nto = [\"a.example\"]\npath = [\"osaka\", \"direct\"]\n[[route]]\nto = [\"b.example\"]\npath = \"kyoto\"";
-    let seen = shown(&good(&with_relays(text)));
+    let seen = describe_routes(&valid_config(&with_relays(text)));
     assert_eq!(seen[..2], ["a.example -> osaka(osaka) direct()", "b.example -> kyoto(kyoto)"]);
-    let seen = mistakes(&with_relays("[[route]]\npath = [\"osak\"]"));
+    let seen = errors_of(&with_relays("[[route]]\npath = [\"osak\"]"));
     let [mistake] = &seen[..] else { panic!("{seen:#?}") };
     assert_eq!(
         (mistake.key.as_str(), mistake.expected.as_str()),
@@ -215,7 +218,7 @@ fn relay_name_is_the_path_through_that_relay() {
 fn only_direct_routes_send_proxy_headers() {
     let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"r.example:1\"\nkey = \"{}\"\n", PublicKey([1; 32]));
     let text = |route: &str| with_listener(&format!("{relay}[[route]]\n{route}\n"));
-    let config = good(&text("path = [\"direct\"]\nsend_proxy = \"v2\""));
+    let config = valid_config(&text("path = [\"direct\"]\nsend_proxy = \"v2\""));
     assert_eq!(config.routes[0].send_proxy, Some(ProxyVersion::V2));
     assert_eq!(config.routes.last().unwrap().send_proxy, None);
     for (route, expected) in [
@@ -236,27 +239,27 @@ fn target_lists_are_read_from_files() {
     let file = std::env::temp_dir().join(format!("ekiden-targets-{}", std::process::id()));
     let path = file.display().to_string();
     let text = |keys: &str| with_listener(&format!("[[route]]\npath = \"direct\"\n{keys}\n"));
-    let missing = mistakes(&text(&format!("to_files = [{path:?}]")));
+    let missing = errors_of(&text(&format!("to_files = [{path:?}]")));
     assert!(missing[0].key == "route[1].to_files" && missing[0].expected.contains("a readable file"), "{missing:?}");
 
     std::fs::write(&file, "listed.example\n").unwrap();
-    let config = good(&text(&format!("to_files = [{path:?}]\nresolve = \"here\"")));
+    let config = valid_config(&text(&format!("to_files = [{path:?}]\nresolve = \"here\"")));
     let route = &config.routes[0];
     let host = |name: &str| ekiden_proto::addr::Host::parse(name).unwrap();
     assert!(route.matches(&host("listed.example"), None, 1) && !route.matches(&host("other.example"), None, 1));
     assert_eq!((route.resolve, config.routes[1].resolve), (Resolve::Here, Resolve::AsRequested));
 
     std::fs::write(&file, "").unwrap();
-    assert!(mistakes(&text(&format!("to_files = [{path:?}]")))[0].expected.contains("not an empty one"));
+    assert!(errors_of(&text(&format!("to_files = [{path:?}]")))[0].expected.contains("not an empty one"));
     std::fs::write(&file, "listed.example\n\na b\n").unwrap();
-    let seen = mistakes(&text(&format!("to_files = [{path:?}]")));
+    let seen = errors_of(&text(&format!("to_files = [{path:?}]")));
     std::fs::remove_file(&file).unwrap();
     assert_eq!((seen[0].source.as_str(), seen[0].line), (path.as_str(), Some(3)), "{seen:?}");
     for (keys, key, expected) in [
         ("to_files = []", "route[1].to_files", "at least one"),
         ("resolve = \"there\"", "route[1].resolve", "\"here\" or \"exit\""),
     ] {
-        let seen = mistakes(&text(keys));
+        let seen = errors_of(&text(keys));
         assert!(seen[0].key == key && seen[0].expected.contains(expected), "{keys}: {seen:?}");
     }
 }

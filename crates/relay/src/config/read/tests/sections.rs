@@ -11,7 +11,7 @@ fn section(keys: &str) -> String {
 
 /// The public key with which the relay dials its next hops.
 fn dialing_key(config: &Config) -> PublicKey {
-    forward(config)[0].peering().unwrap().own_key.public_key()
+    default_hops(config)[0].peering().unwrap().own_key.public_key()
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn listener_key_overrides_key_flag_and_flag_overrides_the_file() {
         "keys.toml",
         &text("").replacen("version = 1", "", 1).replacen("private", "version = 1\nprivate", 1),
     );
-    let listening_key = |config: &Config| only(config).section.as_ref().unwrap().private_key.public_key();
+    let listening_key = |config: &Config| only_listener(config).section.as_ref().unwrap().private_key.public_key();
     let config = load([&*file.0], &Flags::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((dialing_key(&config), listening_key(&config)), (one, one));
     let flags = Flags { key: Some(second.path()), ..Flags::default() };
@@ -41,7 +41,7 @@ fn generated_key_is_kept_across_reloads() {
     let flags = forwarding(&[&format!("section://osaka.example:7000?key={}", random_public_key())]);
     let [one, two] = [load(None, &flags).unwrap(), load(None, &flags).unwrap()];
     assert_eq!(dialing_key(&one), dialing_key(&two));
-    assert_eq!(forward(&one), forward(&two));
+    assert_eq!(default_hops(&one), default_hops(&two));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn key_file_errors_hide_the_key() {
             from_text(&format!("private_key = {path:?}\n{}", with_listener(""))).unwrap_err().to_string(),
             from_text(&format!("private_key = {path:?}\n{}", section(""))).unwrap_err().to_string(),
             from_text(&section(&format!("key = {path:?}"))).unwrap_err().to_string(),
-            flag_mistake(&Flags { key: Some(path.clone()), ..listen(&["auto://:1"]) }),
-            flag_mistake(&listen(&[&format!("section://:1?key={path}")])),
+            flag_error(&Flags { key: Some(path.clone()), ..listen(&["auto://:1"]) }),
+            flag_error(&listen(&[&format!("section://:1?key={path}")])),
         ] {
             assert!(reported.contains(&expected) && !reported.contains(secret), "{reported}");
             assert_eq!(reported.lines().count(), 1, "{reported}");
@@ -82,7 +82,7 @@ fn key_file_errors_hide_the_key() {
         from_text(&with_listener("").replace("bind", &format!("key = {secret:?}\nbind"))).unwrap_err().to_string(),
         from_text(&format!("{}key = [{secret:?}]", with_listener(""))).unwrap_err().to_string(),
         from_text(&format!("privat_key = {secret:?}\n{}", with_listener(""))).unwrap_err().to_string(),
-        flag_mistake(&listen(&[&format!("auto://:1?key={secret}")])),
+        flag_error(&listen(&[&format!("auto://:1?key={secret}")])),
     ] {
         assert!(reported.contains("key") && !reported.contains(secret), "{reported}");
     }
@@ -100,7 +100,7 @@ fn section_listeners_have_keys_and_peers() {
     ] {
         let url = if closed { format!("{url}&peers={peers}") } else { url };
         let config = load(None, &listen(&[&url])).unwrap_or_else(|e| panic!("{url}: {e}"));
-        let listener = only(&config);
+        let listener = only_listener(&config);
         assert_eq!(
             (listener.kind, listener.name.as_str(), listener.connect),
             (ListenerKind::Section, name, ConnectMode::Strict)
@@ -134,9 +134,9 @@ fn sections_set_nodelay_unless_the_profile_disables_nodelay() {
                 _ => None,
             })
         };
-        assert_eq!(nodelay(&forward(&config)[0].profile), expected, "{scheme}, {settings}");
+        assert_eq!(nodelay(&default_hops(&config)[0].profile), expected, "{scheme}, {settings}");
         let of_listener = Some(settings != "nodelay = false");
-        assert_eq!(nodelay(&only(&config).profile), of_listener, "section listener, {settings}");
+        assert_eq!(nodelay(&only_listener(&config).profile), of_listener, "section listener, {settings}");
     }
 }
 
@@ -161,7 +161,7 @@ fn options_of_other_listener_kinds_are_reported() {
         ("tcp://:1/h:1?encrypt=true".to_owned(), "-L[1].encrypt = \"true\": expected nothing: only kind = \"section\""),
         ("auto://:1?connect=eager".to_owned(), "-L[1].connect = \"eager\": expected \"strict\" or \"early\""),
     ] {
-        let reported = flag_mistake(&listen(&[&url]));
+        let reported = flag_error(&listen(&[&url]));
         assert!(reported.contains(expected), "{url}: {reported}");
     }
 }
@@ -179,7 +179,7 @@ fn connect_mode_follows_listener_kind_and_option() {
         ("redirect://0.0.0.0:1?interfaces=eth0&connect=strict", ConnectMode::Strict),
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
-        assert_eq!(only(&config).connect, connect, "{url}");
+        assert_eq!(only_listener(&config).connect, connect, "{url}");
     }
 }
 
@@ -212,7 +212,7 @@ fn only_possible_private_keys_are_hidden() {
             "-F[1].key = \"osaka.pub\": expected a public".to_owned(),
         ),
     ] {
-        let reported = flag_mistake(&flags);
+        let reported = flag_error(&flags);
         assert!(reported.contains(&expected) && !reported.contains(secret) && !reported.contains(cut), "{reported}");
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 fn interfaces_and_weights_are_read() {
     let hash = bcrypt::hash("hunter2", 4).unwrap();
     let users = Scratch::new("users", &format!("alice:{hash}\nb@b o:{hash}\n"));
-    let config = good(&format!(
+    let config = valid_config(&format!(
         "version = 1\n[[interface]]\nname = \"wan0\"\nrate = \"100Mbit/s\"\n[[interface]]\nname = \"lo\"\nrate = \"64kbit/s\"\n\
          [user.alice]\nweight = 1000\n[user.\"b@b o\"]\n\
          [[listener]]\nbind = \"127.0.0.1:1080\"\nweight = 3\nusers = \"{}\"\n",
@@ -18,7 +18,7 @@ fn interfaces_and_weights_are_read() {
     assert_eq!(config.listeners[0].weight, 3);
     let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.users.weight_of(user));
     assert_eq!(weights, [1000, 1, 1, 1]);
-    assert_eq!(good(&with_listener("")).listeners[0].weight, 1);
+    assert_eq!(valid_config(&with_listener("")).listeners[0].weight, 1);
     let by_url = load(None, &listen(&["auto://:1080?weight=7"])).unwrap();
     assert_eq!(by_url.listeners[0].weight, 7);
 }
@@ -40,16 +40,16 @@ fn absurd_rates_names_and_weights_are_refused() {
         ("[user.mallory]\nweight = 2", "user.mallory", "users"),
         ("[user]\nalice = 2", "user.alice", "[user.NAME]"),
     ] {
-        let found = mistakes(&with_listener(text));
+        let found = errors_of(&with_listener(text));
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert_eq!(found[0].key, key, "{text}");
         assert!(found[0].expected.contains(expected), "{text}: {}", found[0].expected);
     }
     let twice = "[[interface]]\nname = \"wan0\"\nrate = \"1Mbit/s\"\n".repeat(2);
-    assert!(mistakes(&with_listener(&twice))[0].expected.contains("once"));
+    assert!(errors_of(&with_listener(&twice))[0].expected.contains("once"));
     for weight in ["0", "1001", "-1", "1.5", "\"2\"", "true"] {
         let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:1080\"\nweight = {weight}\n");
-        let found = mistakes(&text);
+        let found = errors_of(&text);
         assert_eq!((found.len(), found[0].key.as_str()), (1, "listener[1].weight"), "{weight}: {found:?}");
         assert!(found[0].expected.contains("1 to 1000"), "{weight}");
     }
@@ -59,7 +59,7 @@ fn absurd_rates_names_and_weights_are_refused() {
 fn limits_of_users_and_listeners_are_read() {
     let hash = bcrypt::hash("hunter2", 4).unwrap();
     let users = Scratch::new("users", &format!("alice:{hash}\nbob:{hash}\n"));
-    let config = good(&format!(
+    let config = valid_config(&format!(
         "version = 1\n[limits]\nusage_file = \"/nowhere/usage.db\"\n\
          [user.alice]\nsessions = 2\nrate = \"10Mbit/s\"\nquota = \"10GiB/day\"\n[user.\"*\"]\nquota = \"1GB/month\"\n\
          [[listener]]\nbind = \"127.0.0.1:1080\"\nrate = \"100Mbit/s\"\nusers = \"{}\"\n",
@@ -92,7 +92,7 @@ fn invalid_limits_are_refused() {
         (&format!("{usage}{tproxy}quota = \"1GiB/day\""), "listener[2].quota", "pass without the relay"),
         ("[user.\"*\"]\nsessions = 1", "user.*", "users file"),
     ] {
-        let found = mistakes(&format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:1080\"\n{text}\n"));
+        let found = errors_of(&format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:1080\"\n{text}\n"));
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert_eq!(found[0].key, key, "{text}");
         assert!(found[0].expected.contains(expected), "{text}: {}", found[0].expected);
@@ -107,7 +107,7 @@ fn invalid_users_file_is_one_error() {
         "version = 1\n[user.alice]\nweight = 2\n[[listener]]\nbind = \"127.0.0.1:1080\"\nusers = \"{}\"\n",
         users.path()
     );
-    let found = mistakes(&text);
+    let found = errors_of(&text);
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
@@ -116,7 +116,7 @@ fn invalid_users_file_is_one_error() {
 fn out_of_range_settings_are_reported_beside_a_bad_base() {
     let text =
         "[profile.x]\nbase = \"longhau\"\ndscp = 99\nrto_min = \"1ms\"\nmss = 20\nkeepalive_count = 0\nrcvbuf = \"1B\"";
-    let seen = mistakes(&with_listener(text));
+    let seen = errors_of(&with_listener(text));
     let reported: Vec<_> = seen.iter().map(|m| (m.line, m.key.as_str(), m.expected.as_str())).collect();
     assert_eq!(
         reported,

@@ -8,7 +8,7 @@ use crate::rules::Marks;
 fn transparent_listener_options_are_read() {
     let url = "tproxy://0.0.0.0:7001?interfaces=lan0&interfaces=lan1&clients=10.1.0.0/16&deny=*:25&profile=lossy";
     let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{e}"));
-    let listener = only(&config);
+    let listener = only_listener(&config);
     assert_eq!(
         (listener.kind, listener.name.as_str(), listener.connect),
         (ListenerKind::Tproxy, "tproxy-7001", ConnectMode::Hold)
@@ -23,8 +23,8 @@ fn transparent_listener_options_are_read() {
     let text = "version = 1\n[[listener]]\nkind = \"redirect\"\nbind = \"[::]:7002\"\ninterfaces = \"lo\"\n\
         connect = \"early\"\nserver_names = true\nquic = \"refuse\"\nkeep_client_address = true\n[transparent]\nrules = \"manual\"\ninstance = 3\n\
         [timeouts]\nhold = \"500ms\"\n";
-    let config = good(text);
-    let listener = only(&config);
+    let config = valid_config(text);
+    let listener = only_listener(&config);
     assert_eq!((listener.kind, listener.connect), (ListenerKind::Redirect, ConnectMode::Early));
     assert!(listener.keep_client_address);
     let capture = listener.capture.as_ref().unwrap();
@@ -43,7 +43,7 @@ fn keep_client_address_follows_listener_kind_and_option() {
         ("tcp://:1/h:2?keep_client_address=true", true),
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
-        assert_eq!(only(&config).keep_client_address, kept, "{url}");
+        assert_eq!(only_listener(&config).keep_client_address, kept, "{url}");
         assert_eq!(config.needed_marks().is_some(), url.contains("interfaces") || kept, "{url}");
     }
 }
@@ -75,11 +75,11 @@ fn invalid_transparent_listener_options_are_reported() {
         ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected nothing"),
         ("auto://:1?connect=hold".to_owned(), "only tproxy, redirect and tun see a client's first packet"),
     ] {
-        let reported = flag_mistake(&listen(&[&url]));
+        let reported = flag_error(&listen(&[&url]));
         assert!(reported.contains(expected) && reported.lines().count() == 1, "{url}: {reported}");
     }
     let own = load(None, &listen(&["redirect://127.0.0.1:1?interfaces=lo"])).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(only(&own).bind.port(), 1);
+    assert_eq!(only_listener(&own).bind.port(), 1);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn at_most_sixteen_transparent_listeners_are_accepted() {
     let url = |port: usize| format!("tproxy://0.0.0.0:{port}?interfaces=lan0");
     let urls: Vec<_> = (1..=Marks::MOST_LISTENERS + 1).map(url).collect();
     let mut urls: Vec<_> = urls.iter().map(String::as_str).collect();
-    let reported = flag_mistake(&listen(&urls));
+    let reported = flag_error(&listen(&urls));
     assert!(
         reported.contains("-L[17].kind = \"tproxy\": expected at most 16 that are tproxy, redirect or tun"),
         "{reported}"
@@ -110,7 +110,7 @@ fn load_tunnel(url: &str) -> Config {
 #[test]
 fn tunnel_device_and_networks_are_read() {
     let config = load_tunnel("tun://ekiden0?net=192.168.2.0/24,192.168.3.0/24&mtu=1400&source=192.168.1.1");
-    let listener = only(&config);
+    let listener = only_listener(&config);
     assert_eq!(
         (listener.kind, listener.name.as_str(), listener.connect),
         (ListenerKind::Tun, "ekiden0", ConnectMode::Hold)
@@ -134,7 +134,7 @@ fn tunnel_bind_address_has_the_family_of_its_networks() {
         ("tun://t?net=10.1.0.0/16&bind=:9", "127.0.0.1:9"),
         ("tun://t?net=10.1.0.0/16&bind=[::]:9", "[::]:9"),
     ] {
-        assert_eq!(only(&load_tunnel(url)).bind, bind.parse().unwrap(), "{url}");
+        assert_eq!(only_listener(&load_tunnel(url)).bind, bind.parse().unwrap(), "{url}");
     }
     let two = Flags {
         forward: vec!["socks5://203.0.113.1:1080".to_owned()],
@@ -182,21 +182,21 @@ fn tunnels_with_a_common_network_or_device_are_refused() {
             forward: vec!["socks5://203.0.113.1:1080".to_owned()],
             ..listen(&["tun://a?net=10.1.0.0/16", other])
         };
-        let reported = flag_mistake(&flags);
+        let reported = flag_error(&flags);
         assert!(reported.contains("-L[2]") && reported.contains(expected), "{other}: {reported}");
     }
 }
 
 #[test]
 fn tunnel_networks_need_a_route_through_a_relay() {
-    let reported = flag_mistake(&listen(&["tun://t?net=10.1.0.0/16"]));
+    let reported = flag_error(&listen(&["tun://t?net=10.1.0.0/16"]));
     assert!(
         reported.contains("-L.net = \"10.1.0.0/16\": expected a way for 10.1.0.0/16 by another relay"),
         "{reported}"
     );
     let answer_only =
         load(None, &listen(&["tun://t?net=10.1.0.0/16&answer_only=true"])).unwrap_or_else(|e| panic!("{e}"));
-    assert!(only(&answer_only).tun.as_ref().unwrap().answer_only);
+    assert!(only_listener(&answer_only).tun.as_ref().unwrap().answer_only);
     let reported =
         load_with_hop("tun://t?net=10.1.0.0/16", "socks5://10.1.2.3:1080").expect_err("a hop in its own tunnel");
     assert!(
@@ -225,6 +225,6 @@ fn tunnel_networks_need_a_route_through_a_relay() {
     ] {
         assert_eq!(from_text(&file(&routes)).is_ok(), good, "{routes}");
     }
-    let reported = mistakes(&file(""));
+    let reported = errors_of(&file(""));
     assert_eq!((reported[0].key.as_str(), reported[0].line), ("listener.net", Some(2)));
 }

@@ -10,32 +10,32 @@ use network::{RegretNetwork, all_candidates};
 
 /// The ratios of the chosen path's time to the best path's and to direct's, after `sessions` sessions.
 fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
-    let mut world = RegretNetwork::new(seed);
-    let mut chooser = chooser(world.map());
-    let (mut probed, mut mapped, likely) = (world.now, world.now, TransferSize::down(bytes));
+    let mut network = RegretNetwork::new(seed);
+    let mut chooser = chooser(network.map());
+    let (mut probed, mut mapped, likely) = (network.now, network.now, TransferSize::down(bytes));
     let mut kept: Option<Candidate> = None;
     for _ in 0..sessions {
-        if world.now > probed + 12.0 {
-            world.probe();
-            probed = world.now;
+        if network.now > probed + 12.0 {
+            network.probe();
+            probed = network.now;
         }
-        if world.now > mapped + 2.0 {
-            chooser.set_map(world.map());
-            mapped = world.now;
+        if network.now > mapped + 2.0 {
+            chooser.set_map(network.map());
+            mapped = network.now;
         }
-        let choice = chooser.choose(target(), likely, seconds(world.now));
+        let choice = chooser.choose(target(), likely, seconds(network.now));
         let candidate = first(&choice).clone();
         if !choice.race && !matches!(choice.reason, ChoiceReason::Explores(_)) {
             let stays = kept.as_ref().is_none_or(|kept| *kept == candidate);
             assert!(stays || choice.previous == kept, "network {seed}: unreported change from {kept:?}: {choice:?}");
             kept = Some(candidate.clone());
         }
-        let took = world.session(&candidate, bytes);
-        chooser.record_outcome(target(), &candidate, &outcome(bytes, took), seconds(world.now));
+        let took = network.session(&candidate, bytes);
+        chooser.record_outcome(target(), &candidate, &outcome(bytes, took), seconds(network.now));
     }
-    let mut choices = (0..2).map(|_| chooser.choose(target(), likely, seconds(world.now)));
+    let mut choices = (0..2).map(|_| chooser.choose(target(), likely, seconds(network.now)));
     let choice = choices.find(|choice| !matches!(choice.reason, ChoiceReason::Explores(_))).unwrap();
-    let time = |candidate: &Candidate| world.true_time(candidate, bytes);
+    let time = |candidate: &Candidate| network.true_time(candidate, bytes);
     let best = all_candidates().iter().map(time).fold(f64::MAX, f64::min);
     let chosen = time(first(&choice));
     (chosen / best, chosen / time(&Candidate::direct()))

@@ -60,8 +60,8 @@ const LINES: [f64; 3] = [20.0, 50.0, 100.0];
 
 /// Direct and all simple paths of up to two relays.
 pub(super) fn all_candidates() -> Vec<Candidate> {
-    let pairs = (1..=3).flat_map(|a| (1..=3).filter(move |b| *b != a).map(move |b| by(&[a, b])));
-    std::iter::once(Candidate::direct()).chain((1..=3).map(|a| by(&[a]))).chain(pairs).collect()
+    let pairs = (1..=3).flat_map(|a| (1..=3).filter(move |b| *b != a).map(move |b| candidate_through(&[a, b])));
+    std::iter::once(Candidate::direct()).chain((1..=3).map(|a| candidate_through(&[a]))).chain(pairs).collect()
 }
 
 fn completion(sections: &[SectionModel], bytes: u64) -> f64 {
@@ -77,7 +77,7 @@ fn ends(candidate: &Candidate) -> Vec<Ends> {
 impl RegretNetwork {
     pub(super) fn new(seed: u64) -> Self {
         let (truth, estimates) = (BTreeMap::new(), BTreeMap::new());
-        let mut world =
+        let mut network =
             Self { truth, connections: BTreeMap::new(), estimates, seed, drawn: 0, is_exact: false, now: 1000.0 };
         // Relay 1 is near the client, relay 3 near the target. Ends, and the range of milliseconds one way.
         for (from, to, low, high) in [
@@ -92,17 +92,17 @@ impl RegretNetwork {
             (2, Some(3), 5.0, 50.0),
             (1, Some(3), 15.0, 90.0),
         ] {
-            let section = world.drawn_section(low, high, to.is_some());
-            world.truth.insert((from, to), section);
+            let section = network.drawn_section(low, high, to.is_some());
+            network.truth.insert((from, to), section);
             if let Some(to) = to.filter(|_| from > THIS_RELAY) {
-                world.truth.insert((to, Some(from)), section);
+                network.truth.insert((to, Some(from)), section);
             }
         }
-        for ends in world.truth.keys().copied().collect::<Vec<_>>() {
-            let sample = SectionSample { rtt: Some(world.truth[&ends].rtt), segments: 2, ..SectionSample::default() };
-            world.estimates.entry(ends).or_default().record(&sample, seconds(world.now));
+        for ends in network.truth.keys().copied().collect::<Vec<_>>() {
+            let sample = SectionSample { rtt: Some(network.truth[&ends].rtt), segments: 2, ..SectionSample::default() };
+            network.estimates.entry(ends).or_default().record(&sample, seconds(network.now));
         }
-        world
+        network
     }
 
     fn drawn_section(&mut self, low: f64, high: f64, is_ready: bool) -> SectionModel {
@@ -146,9 +146,9 @@ impl RegretNetwork {
 
     /// The median duration of a session in seconds, if many follow each other on the path.
     pub(super) fn true_time(&self, candidate: &Candidate, bytes: u64) -> f64 {
-        let mut world = Self { is_exact: true, ..self.clone() };
+        let mut network = Self { is_exact: true, ..self.clone() };
         let mut all: Vec<f64> =
-            (0..SESSIONS_BEFORE + SESSIONS_JUDGED).map(|_| world.session(candidate, bytes)).collect();
+            (0..SESSIONS_BEFORE + SESSIONS_JUDGED).map(|_| network.session(candidate, bytes)).collect();
         let judged = &mut all[SESSIONS_BEFORE..];
         *judged.select_nth_unstable_by(SESSIONS_JUDGED / 2, f64::total_cmp).1
     }
@@ -217,7 +217,7 @@ impl RegretNetwork {
     }
 
     pub(super) fn map(&self) -> Arc<NetworkMap> {
-        let mut map = Draft::new().0;
+        let mut map = MapBuilder::new().0;
         for (ends, estimate) in &self.estimates {
             let figures = estimate.snapshot();
             let own = ends.0 == THIS_RELAY;

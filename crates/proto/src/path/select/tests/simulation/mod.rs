@@ -46,12 +46,12 @@ fn steady(from: u32, to: Option<u32>, _: f64) -> (f64, f64) {
     }
 }
 
-const WORLD: Simulation = Simulation { truth: steady, report: steady, noise: 0.1, every: 0.5, lag: 2.0, seconds: 600 };
+const STEADY: Simulation = Simulation { truth: steady, report: steady, noise: 0.1, every: 0.5, lag: 2.0, seconds: 600 };
 
 #[test]
 fn best_path_is_found_and_kept() {
-    let (sessions, _) = WORLD.run(1);
-    assert!(share(&sessions, |session| session.candidate == by(&[1])) > 0.94);
+    let (sessions, _) = STEADY.run(1);
+    assert!(share(&sessions, |session| session.candidate == candidate_through(&[1])) > 0.94);
     assert!(changes(&sessions) == 0, "{}", changes(&sessions));
     assert_explores_within_budget(&sessions);
 }
@@ -65,8 +65,8 @@ fn degrades(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 }
 
 /// New sessions leave within 10 s, do not return during the degradation, and return after it.
-fn assert_leaves_and_returns(world: &Simulation, seed: u64, back_after: f64) {
-    let (sessions, _) = world.run(seed);
+fn assert_leaves_and_returns(simulation: &Simulation, seed: u64, back_after: f64) {
+    let (sessions, _) = simulation.run(seed);
     let is_on_degraded_path = |session: &&Session| session.candidate.relays.first() == Some(&1) && !session.explores();
     let late: Vec<f64> = sessions
         .iter()
@@ -76,15 +76,18 @@ fn assert_leaves_and_returns(world: &Simulation, seed: u64, back_after: f64) {
         .collect();
     assert!(late.is_empty(), "seed {seed}: still on the degraded path at {late:?}");
     let after: Vec<Session> = sessions.into_iter().filter(|session| session.at > 300.0 + back_after).collect();
-    assert!(share(&after, |session| session.candidate == by(&[1])) > 0.9, "seed {seed}: does not return");
+    assert!(
+        share(&after, |session| session.candidate == candidate_through(&[1])) > 0.9,
+        "seed {seed}: does not return"
+    );
     assert!(changes(&after) <= 1, "seed {seed}: {}", changes(&after));
 }
 
 #[test]
 fn reported_degraded_path_is_left_within_ten_seconds() {
     for seed in 0..3 {
-        let world = Simulation { truth: degrades, report: degrades, ..WORLD };
-        assert_leaves_and_returns(&world, seed, 60.0);
+        let simulation = Simulation { truth: degrades, report: degrades, ..STEADY };
+        assert_leaves_and_returns(&simulation, seed, 60.0);
     }
 }
 
@@ -92,8 +95,8 @@ fn reported_degraded_path_is_left_within_ten_seconds() {
 fn unreported_degraded_path_is_left_within_ten_seconds() {
     for seed in 0..3 {
         // Only slow sessions show the degradation: the first that ends, and then two more.
-        let world = Simulation { truth: degrades, seconds: 1200, ..WORLD };
-        assert_leaves_and_returns(&world, seed, 400.0);
+        let simulation = Simulation { truth: degrades, seconds: 1200, ..STEADY };
+        assert_leaves_and_returns(&simulation, seed, 400.0);
     }
 }
 
@@ -116,8 +119,8 @@ fn noisy(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 #[test]
 fn noise_does_not_cause_flapping() {
     for seed in 0..3 {
-        let world = Simulation { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..WORLD };
-        let (sessions, _) = world.run(seed);
+        let simulation = Simulation { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..STEADY };
+        let (sessions, _) = simulation.run(seed);
         assert!(changes(&sessions) <= 16, "seed {seed}: {} changes", changes(&sessions));
         assert_explores_within_budget(&sessions);
         let is_good = |way: &Candidate| !way.is_direct() && !way.relays.contains(&3);
@@ -147,9 +150,9 @@ fn reports_with_false_osaka(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 #[test]
 fn relay_with_false_reports_loses_trust_and_sessions() {
     for seed in 0..3 {
-        let world =
-            Simulation { truth: truth_with_slow_osaka, report: reports_with_false_osaka, seconds: 1200, ..WORLD };
-        let (sessions, chooser) = world.run(seed);
+        let simulation =
+            Simulation { truth: truth_with_slow_osaka, report: reports_with_false_osaka, seconds: 1200, ..STEADY };
+        let (sessions, chooser) = simulation.run(seed);
         assert!(sessions[0].candidate.relays.contains(&3), "the reported path is tried");
         let is_through_osaka = |session: &Session| session.candidate.relays.contains(&3);
         let later = &sessions[60..];
@@ -174,7 +177,7 @@ fn contradictory_reports(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 #[test]
 fn contradictory_reports_cost_little_and_cause_few_changes() {
     for seed in 0..3 {
-        let (sessions, _) = Simulation { report: contradictory_reports, seconds: 1200, ..WORLD }.run(seed);
+        let (sessions, _) = Simulation { report: contradictory_reports, seconds: 1200, ..STEADY }.run(seed);
         let sum: f64 = sessions.iter().map(|session| session.took).sum();
         let direct = completion(steady, &Candidate::direct(), 0.0) * sessions.len() as f64;
         assert!(sum < direct, "seed {seed}: {sum} s, direct {direct} s");
@@ -194,7 +197,7 @@ fn no_site_helps(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 #[test]
 fn path_slower_than_direct_by_experience_is_not_chosen() {
     for seed in 0..3 {
-        let (sessions, _) = Simulation { truth: no_site_helps, seconds: 1200, ..WORLD }.run(seed);
+        let (sessions, _) = Simulation { truth: no_site_helps, seconds: 1200, ..STEADY }.run(seed);
         let later = &sessions[120..];
         assert!(share(later, |session| session.candidate.is_direct()) > 0.94, "seed {seed}");
         assert!(later.iter().all(|session| session.candidate.is_direct() || session.explores()), "seed {seed}");

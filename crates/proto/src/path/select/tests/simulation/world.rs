@@ -80,16 +80,16 @@ pub(super) fn completion(truth: TruthFn, candidate: &Candidate, at: f64) -> f64 
 }
 
 fn draft(report: ReportFn, at: f64) -> Arc<NetworkMap> {
-    let mut draft = Draft::new();
+    let mut draft = MapBuilder::new();
     for from in 0..=3 {
         for to in RELAYS.into_iter().filter(|to| *to != from) {
             let (millis, loss) = report(from, Some(to), at);
-            draft = draft.to(from, to, millis, loss);
+            draft = draft.with_section(from, to, millis, loss);
         }
         let (millis, loss) = report(from, None, at);
-        draft = draft.last(from, millis, loss);
+        draft = draft.with_last_section(from, millis, loss);
     }
-    draft.map()
+    draft.build()
 }
 
 /// An approximately normal random number (Irwin and Hall).
