@@ -32,7 +32,9 @@ fn client_syn_is_not_answered_before_the_server() {
         server.nft(DROP_ALL_SYNS);
         let (listener, address) = pair.row.server(family);
         let client = pair.row["client"].try_connecting(address);
-        eventually("the server to be asked again", || (server.counter("silence", "others") > 1).then_some(()));
+        eventually("a repeated SYN of the relay at the server", || {
+            (server.counter("silence", "others") > 1).then_some(())
+        });
         assert_eq!(server.counter("silence", "clients"), 0, "the first packet was not held");
         let states = pair.row["client"].run("ss", &["-Htan"], "");
         assert!(states.contains("SYN-SENT") && !states.contains("ESTAB"), "{states}");

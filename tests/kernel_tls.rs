@@ -59,7 +59,10 @@ fn echo_at_end() -> (SocketAddr, JoinHandle<()>) {
 /// Waits until the status has a session in TLS with this transfer, and returns its cipher suite.
 fn cipher_of(relay: &Relay, transfer: &str) -> Value {
     let has_transfer = |session: &Value| session["tls"]["transfer"] == transfer;
-    eventually("the transfer", || relay.sessions().into_iter().find(has_transfer))["tls"]["cipher"].clone()
+    eventually(&format!("a TLS session with the transfer {transfer}"), || {
+        relay.sessions().into_iter().find(has_transfer)
+    })["tls"]["cipher"]
+        .clone()
 }
 
 fn spliced(closed: &Value) -> u64 {

@@ -30,7 +30,7 @@ fn missing_congestion_control_is_reported_with_its_remedy() {
     let answer: serde_json::Value = serde_json::from_str(&relay.ask("/api/sessions")).unwrap();
     let hybla = &answer["congestion"][0];
     if hybla["in_use"] == "hybla" {
-        skipped("somebody else has loaded hybla");
+        skipped("hybla is loaded by another program");
         return;
     }
     assert!(REMEDY.iter().all(|part| hybla["why"].as_str().unwrap().contains(part)), "{hybla}");

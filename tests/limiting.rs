@@ -57,7 +57,7 @@ fn relay_to(target: SocketAddr) -> Relay {
 
 /// Waits for the limit of a direction of the only session.
 fn limit(relay: &Relay, direction: &str) -> Value {
-    eventually("a limit", || {
+    eventually(&format!("the limit of the {direction} direction"), || {
         let limit = relay.sessions()[0]["limits"][direction].clone();
         (!limit.is_null()).then_some(limit)
     })

@@ -25,7 +25,7 @@ fn quotas_reset_at_midnight_utc() {
         return;
     }
     if !is_virtual() {
-        return skipped("it sets the clock, and needs a virtual kernel");
+        return skipped("the test sets the clock, and needs a virtual kernel");
     }
     let set_clock = |time: &str| {
         assert!(Command::new("date").args(["--utc", "--set", time]).output().unwrap().status.success());

@@ -116,7 +116,7 @@ fn sigterm_lets_running_sessions_finish() {
     relay.signal("TERM");
     assert_eq!(relay.next(|event| event["event"] == "draining")["open"], 1);
     let address = relay.address();
-    eventually("the end of accepting", || std::net::TcpStream::connect(address).is_err().then_some(()));
+    eventually("the close of the listener", || std::net::TcpStream::connect(address).is_err().then_some(()));
     server.write_all(b"to the end").unwrap();
     drop(server);
     assert_eq!(read_all(&mut client), b"to the end");

@@ -129,7 +129,7 @@ fn reset_after_eof_does_not_discard_queued_bytes() {
     server.write_all(&sent).unwrap();
     server.shutdown(Shutdown::Write).unwrap();
     let everything = |view: &serde_json::Value| view["bytes_down"] == sent.len();
-    eventually("the relay to have it all", || relay.sessions().iter().any(everything).then_some(()));
+    eventually("all bytes at the relay", || relay.sessions().iter().any(everything).then_some(()));
     reset(server);
     assert!(read_all(&mut client) == sent);
     assert_eq!(relay.closed()["end"], "reset_by_server");
@@ -151,7 +151,7 @@ fn eof_followed_by_a_reset_is_a_clean_end() {
         server.write_all(&sent).unwrap();
         server.shutdown(Shutdown::Write).unwrap();
         let unsent = || ekiden_sys::pacing::send_counters(server.as_fd()).unwrap().unsent;
-        eventually("all to have left", || (unsent() == 0).then_some(()));
+        eventually("the departure of all bytes of the server", || (unsent() == 0).then_some(()));
         reset(server);
         relay.signal("CONT");
         let (received, ending) = read_remaining(&mut client);

@@ -36,7 +36,7 @@ fn frequent_reloads_do_not_suppress_the_watchdog() {
     // A keep-alive is due each second, and a reload takes some milliseconds.
     let (manager, relay) = watched(&folder, "4000000");
     assert_eq!(manager.next_message(), "READY=1");
-    eventually("a sign of life", || {
+    eventually("a watchdog message", || {
         relay.signal("HUP");
         let received =
             std::iter::repeat_with(|| manager.next_message()).find(|message| !message.starts_with("RELOADING=1"));

@@ -43,7 +43,7 @@ fn send_urgent_and_end(stream: &TcpStream, bytes: Vec<u8>, marks: Vec<usize>) ->
 fn send_while_stopped(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
     relay.signal("STOP");
     send();
-    eventually("all bytes to arrive", || (unacknowledged(sender.as_fd()).unwrap() == 0).then_some(()));
+    eventually("all bytes in the receive buffer", || (unacknowledged(sender.as_fd()).unwrap() == 0).then_some(()));
     relay.signal("CONT");
 }
 

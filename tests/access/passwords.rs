@@ -52,7 +52,7 @@ fn occupy_all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
     let occupy = |at| send_password(client(relay, 255 - at), "bob", &format!("wrong {round} {at}"));
     let clients = (0..places).map(occupy).collect();
     let begun = before + 2 * u64::from(places);
-    eventually("password checks", || (ticks(relay) >= begun).then_some(()));
+    eventually("the CPU time of the password checks", || (ticks(relay) >= begun).then_some(()));
     clients
 }
 

@@ -100,5 +100,5 @@ fn stream_readers_are_limited_and_places_are_released() {
     assert!(refused.head.contains("retry-after: 10") && refused.body.contains("/api/sessions"), "{}", refused.body);
     assert_eq!(scene.get("/api/sessions", &[]).status, 200, "other requests are still answered");
     readers.pop();
-    eventually("a place", || (scene.stream().status() == 200).then_some(()));
+    eventually("a free place for a reader", || (scene.stream().status() == 200).then_some(()));
 }

@@ -103,7 +103,7 @@ fn slow_readers_miss_snapshots_without_memory_growth() {
     assert!(grown < 3000, "{grown} KiB more");
     for slow in &mut slow {
         let (mut last, mut missed) = (slow.next()["number"].as_u64().unwrap(), false);
-        eventually("a gap, and what is new", || {
+        eventually("a gap in the numbers and the current snapshot", || {
             let number = slow.next()["number"].as_u64().unwrap();
             missed |= number > last + 1;
             last = number;

@@ -44,7 +44,7 @@ fn serve(network: &Network, port: u16) -> Running {
     server.args(["-s", "-1", "-p", &port.to_string()]).stdout(Stdio::null());
     let running = Running(server.spawn().expect("iperf3"));
     let listening = || network.server.shell(&format!("ss -Hltn sport = :{port}")).out.contains("LISTEN");
-    eventually("iperf3 listens", || listening().then_some(()));
+    eventually("the port of iperf3", || listening().then_some(()));
     running
 }
 

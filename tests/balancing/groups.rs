@@ -61,7 +61,7 @@ impl Group {
         );
         let home = home_site.home(&format!("forward = [\"osaka\"]\n{relay}"), AUTO);
         let group = Self { home, members: relays, addresses, site, _home_site: home_site };
-        eventually("ready connections to all", || {
+        eventually("ready connections to all members", || {
             group.pools().iter().all(|pool| pool["ready"] != 0 || pool["wanted"] == 0).then_some(())
         });
         group
@@ -268,7 +268,7 @@ fn sessions_are_refused_while_all_members_are_down() {
     let detail = closed["detail"].as_str().unwrap();
     assert!((0..2).any(|at| detail.contains(&group.member_name(at))), "{detail}");
     group.restart(1);
-    eventually("a session by the other", || socks5(group.home.address(), echo_server()).ok());
+    eventually("a session through the restarted member", || socks5(group.home.address(), echo_server()).ok());
 }
 
 /// A process that hangs: its kernel still accepts connections and acknowledges bytes.
@@ -283,7 +283,7 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     let home = group.home.address();
     // So many clients that some choose the stopped member, and wait until it is excluded.
     let waiting: Vec<_> = (0..40).map(|_| std::thread::spawn(move || socks5(home, target))).collect();
-    eventually("the member to be left", || (group.pool(1, "slow") == true).then_some(()));
+    eventually("the exclusion of the slow member", || (group.pool(1, "slow") == true).then_some(()));
     let exact = Duration::from_millis(750)..=Duration::from_millis(1000);
     assert_within(begun.elapsed(), exact, Duration::from_millis(750)..=PATIENCE);
     let begun = Instant::now();
@@ -293,7 +293,7 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     assert_within(begun.elapsed(), Duration::ZERO..=Duration::from_millis(10), Duration::ZERO..=Duration::from_secs(5));
     assert_eq!(group.sessions()[1], before);
     let line = format!("ekiden_relay_slow{{relay=\"{}\"}} 1\n", group.member_name(1));
-    eventually("the metric", || group.home.ask("/metrics").contains(&line).then_some(()));
+    eventually("the metric of the slow member", || group.home.ask("/metrics").contains(&line).then_some(()));
     stopped.signal("CONT");
     sessions.iter_mut().for_each(assert_echo);
     waiting.into_iter().for_each(|waiting| assert!(join(waiting).is_ok()));
@@ -316,7 +316,7 @@ fn slow_member_is_excluded_until_its_latency_falls() {
     });
     let target = echo_server();
     slow.store(true, Ordering::Relaxed);
-    eventually("the member to be left", || {
+    eventually("the exclusion of the slow member", || {
         let _sessions = group.open(target, 4);
         (group.pool(3, "slow") == true).then_some(())
     });
@@ -325,7 +325,7 @@ fn slow_member_is_excluded_until_its_latency_falls() {
     assert_eq!(group.sessions()[3], 0, "{:?}", group.sessions());
     slow.store(false, Ordering::Relaxed);
     // The member gets only probes until the average of their latencies has fallen.
-    eventually("the member to be taken back", || {
+    eventually("the return of the member", || {
         let _more = group.open(target, 4);
         (group.sessions()[3] > 0).then_some(())
     });

@@ -109,7 +109,7 @@ impl Daemon {
         let file = File::create(&path).expect("a file for the output");
         let other = file.try_clone().expect("a descriptor");
         let mut daemon = Self(command.stdout(file).stderr(other).spawn().expect("the server runs"));
-        eventually("a server", || {
+        eventually(&format!("the server at {address}"), || {
             if let Ok(Some(status)) = daemon.0.try_wait() {
                 panic!("{command:?} ended: {status}: {}", std::fs::read_to_string(&path).unwrap_or_default());
             }

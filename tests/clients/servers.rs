@@ -238,7 +238,7 @@ impl Squid {
     fn with(folder: Folder, rules: &str) -> Self {
         let address = unused_address();
         // squid changes from root to a user of its own.
-        std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("the folder is ours");
+        std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("a folder of the test");
         let place = folder.0.display();
         let text = format!(
             "http_port {address}\n{rules}cache deny all\naccess_log stdio:{place}/access.log\n\

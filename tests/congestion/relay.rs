@@ -124,7 +124,7 @@ fn control_survives_an_upgrade() {
         if !may_keep {
             scene.relay.next(loaded);
         }
-        eventually("the new process alone to hold it", || {
+        eventually("the new process as the only holder", || {
             (namespace.listed(lock.name)["holders"] == serde_json::json!([now])).then_some(())
         });
         let _session = scene.session();
@@ -188,7 +188,7 @@ fn parameters_reach_the_connections_of_both_sides() {
 fn sections_report_gamma(scene: &Scene, gamma: u64) -> bool {
     let (mut client, mut server) = scene.session();
     let is_reported = |section: &Value| section["told"]["gamma"].as_u64() == Some(gamma);
-    eventually("telemetry", || {
+    eventually("telemetry with the expected gamma", || {
         transfer(&mut client, &mut server);
         transfer(&mut server, &mut client);
         scene.sections().iter().all(is_reported).then_some(true)
@@ -215,7 +215,7 @@ fn reload_loads_new_controls_and_releases_unused_controls() {
     drop(session);
     wait_absent(lock.name);
     let _session = scene.session();
-    eventually("a session of the last configuration", || {
+    eventually("a session with the last configuration", || {
         scene.sections().iter().all(|section| section["congestion"] == "reno").then_some(())
     });
 }

@@ -62,7 +62,9 @@ fn name_held_by_a_process_cannot_be_loaded_or_unloaded() {
     let run = format!("run -L tcp://127.0.0.1:0/127.0.0.1:9?profile=p -c {}", file.display());
     let mut holder = namespace.command("", &run);
     let mut holder = KillOnDrop(holder.stdout(std::process::Stdio::null()).spawn().unwrap());
-    eventually("the relay", || (namespace.listed(name)["origin"] == "held").then_some(()));
+    eventually("the congestion control held by the relay", || {
+        (namespace.listed(name)["origin"] == "held").then_some(())
+    });
     let pid = format!("pid {}", holder.0.id());
     namespace.ekiden(&format!("cc load {name}")).expect_failure(&["is taken by ekiden", &pid]);
     namespace.ekiden(&format!("cc unload {name}")).expect_failure(&[&pid, "when that ends"]);

@@ -206,7 +206,7 @@ pub fn shared_files() -> SharedFiles {
 }
 
 pub fn machine_named<'a>(machines: &'a mut [Machine], name: &str) -> &'a mut Machine {
-    machines.iter_mut().find(|machine| machine.name == name).unwrap_or_else(|| panic!("no machine is called {name}"))
+    machines.iter_mut().find(|machine| machine.name == name).unwrap_or_else(|| panic!("no machine has the name {name}"))
 }
 
 /// The two ends of a link: machine, interface, address.

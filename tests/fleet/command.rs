@@ -52,7 +52,7 @@ fn fleet_list_shows_reachable_members() {
     let (etcd, fleet_key) = (Etcd::start(), Fleet::new());
     let osaka = fleet_key.site("osaka");
     let relay = osaka.start(&etcd, "");
-    eventually("osaka", || member(&relay, "osaka"));
+    eventually("osaka as a member", || member(&relay, "osaka"));
     let listed = fleet(&["list", "--admin", &format!("unix:{}", relay.admin.display())]);
     assert!(
         listed.contains("osaka") && listed.contains(&osaka.key.public) && listed.contains("reachable for"),

@@ -57,7 +57,7 @@ impl Etcd {
         command.args(&self.options).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().expect("etcd runs (Debian: etcd-server, etcd-client, util-linux)");
         let child = self.child.insert(child);
-        eventually("etcd", || {
+        eventually("the port of etcd", || {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("etcd ended: {status}: {}", std::fs::read_to_string(&path).unwrap());
             }

@@ -111,7 +111,7 @@ impl Site {
 
     /// The key of the relay's entry in etcd.
     pub fn entry_key(&self, etcd: &Etcd) -> String {
-        eventually("an entry", || {
+        eventually("the relay's entry in etcd", || {
             let line = format!("\nname: {}\n", self.name);
             let is_own = |(key, value): &(String, String)| key.starts_with(Fleet::SHARED) && value.contains(&line);
             etcd.entries().into_iter().find(is_own).map(|(key, _)| key)

@@ -19,7 +19,7 @@ fn fleet_survives_a_killed_etcd_and_a_relay_restart() {
     let (mut etcd, target) = (Etcd::start(), echo());
     let (home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
     let stored = |text: String| text.contains("name: osaka").then_some(());
-    eventually("osaka in the file", || std::fs::read_to_string(&home.state).ok().and_then(stored));
+    eventually("osaka in the state file", || std::fs::read_to_string(&home.state).ok().and_then(stored));
     let mut running = session(&at_home, target);
     etcd.kill();
     wait_etcd_event(&mut at_home, "etcd_unreachable");
@@ -38,7 +38,7 @@ fn fleet_survives_a_killed_etcd_and_a_relay_restart() {
         let answer: Value = serde_json::from_str(&relay.ask("/api/fleet")).unwrap();
         answer["written"].as_u64().filter(|written| *written >= 1)
     };
-    eventually("an entry in etcd again", || written(&at_home));
+    eventually("the new entry in etcd", || written(&at_home));
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn full_disk_is_reported_once_and_the_state_is_written_later() {
     let (state, beside, filler) =
         (inside(&home.state), inside(&small.join("state.new")), inside(&small.join("filler")));
     let stored = |name: &str| fs::read_to_string(&state).ok()?.contains(&format!("name: {name}")).then_some(());
-    eventually("home in the file", || stored("home"));
+    eventually("home in the state file", || stored("home"));
     fill(&filler);
     let _at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
@@ -252,7 +252,7 @@ fn full_disk_is_reported_once_and_the_state_is_written_later() {
     let _at_kobe = kobe.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "kobe");
     fs::remove_file(&filler).unwrap();
-    eventually("osaka and kobe in the file", || stored("osaka").and(stored("kobe")));
+    eventually("osaka and kobe in the state file", || stored("osaka").and(stored("kobe")));
     at_home.signal("TERM");
     assert_eq!(count_warnings(&mut at_home, "cannot keep the last known state"), 0, "repeated warning");
 }

@@ -23,7 +23,7 @@ fn entries_without_valid_signatures_are_ignored() {
     let mut at_thief = thief.start(&etcd, "");
     wait_warning(&mut at_home, "of another fleet");
     wait_warning(&mut at_thief, "of another fleet");
-    eventually("the thief alone", || (members(&at_thief).len() == 1).then_some(()));
+    eventually("a fleet of one relay at the thief", || (members(&at_thief).len() == 1).then_some(()));
 
     let entry_key = osaka.entry_key(&etcd);
     let genuine = etcd.value(&entry_key).unwrap();
@@ -71,7 +71,9 @@ fn replayed_old_entries_are_rejected_and_overwritten() {
     // A restarted relay rejects the entry as well, because its state file has the sequence number.
     let stored_number =
         |text: String| (!text.contains("name: osaka") && text.contains(&osaka.key.public)).then_some(());
-    eventually("osaka's number in the file", || std::fs::read_to_string(&home.state).ok().and_then(stored_number));
+    eventually("osaka's number in the state file", || {
+        std::fs::read_to_string(&home.state).ok().and_then(stored_number)
+    });
     drop(at_home);
     let mut at_home = home.start(&etcd, BY_OSAKA);
     wait_warning(&mut at_home, "older than one that was here before");
@@ -91,7 +93,7 @@ fn two_fleets_on_one_etcd_are_isolated() {
     let sites = [one.site("osaka"), other.site("osaka")];
     let mut relays = sites.each_ref().map(|site| site.run(&site.config_without(&etcd, "prefix")));
     for relay in &relays {
-        eventually("osaka", || member(relay, "osaka"));
+        eventually("osaka as a member", || member(relay, "osaka"));
     }
     let entries = etcd.entries();
     assert!(entries.len() == 2 && entries.iter().all(|(key, _)| key.starts_with("/ekiden/")), "{entries:?}");
@@ -215,7 +217,7 @@ fn relay_with_invalid_own_certificate_warns_and_keeps_running() {
         // A reload reads the new certificate.
         fs::write(&home.certificate, home.issue_certificate(&fleet, YEAR).to_string()).unwrap();
         at_home.signal("HUP");
-        eventually("home", || member(&at_home, "home"));
+        eventually("home as a member", || member(&at_home, "home"));
         at_home.signal("TERM");
         assert_eq!(count_warnings(&mut at_home, "certificate rejected by peers"), 0, "repeated warning");
     }

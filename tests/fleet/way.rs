@@ -66,7 +66,7 @@ impl EtcdProxy {
 
     /// Waits until a response had the trigger.
     pub fn wait_held(&self) {
-        eventually("the trigger in a response", || self.state.held.lock().unwrap().triggered.then_some(()));
+        eventually("a response with the trigger", || self.state.held.lock().unwrap().triggered.then_some(()));
     }
 
     /// Forwards all bytes from now on.

@@ -34,7 +34,7 @@ impl Vsftpd {
         }
         folder.write("banned", "wrong@password\n");
         // vsftpd cannot choose a port itself. Another process may take the free port, so the banner must be the test's.
-        let (child, address) = eventually("vsftpd", || Self::try_start(&folder));
+        let (child, address) = eventually("a running vsftpd", || Self::try_start(&folder));
         Some(Self { child, address, folder })
     }
 
@@ -50,7 +50,7 @@ impl Vsftpd {
         );
         let file = folder.write("vsftpd.conf", text);
         let mut child = Command::new(VSFTPD).arg(file).stdin(Stdio::null()).spawn().unwrap();
-        let ours = eventually("an answer", || match TcpStream::connect(address) {
+        let ours = eventually("the greeting of the FTP server", || match TcpStream::connect(address) {
             Ok(stream) => {
                 let mut greeting = String::new();
                 let _ = BufReader::new(stream).read_line(&mut greeting);

@@ -43,19 +43,19 @@ pub fn pause_until(moment: Instant) {
 }
 
 /// Calls `look` again and again until it returns a value: for states without an event.
-pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    eventually_within(PATIENCE, what, look)
+pub fn eventually<T>(label: &str, look: impl FnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, label, look)
 }
 
 /// Like `eventually`, with another deadline for slow operations.
-pub fn eventually_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually_within<T>(patience: Duration, label: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
         let waited = begun.elapsed();
-        assert!(waited < patience, "waited in vain for {what}");
+        assert!(waited < patience, "timeout while waiting for {label}");
         // A look may start a program, so a long wait has few of them.
         pause_until(Instant::now() + (waited / 8).clamp(Duration::from_millis(5), Duration::from_millis(100)));
     }

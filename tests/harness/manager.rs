@@ -12,7 +12,7 @@ pub struct Manager(Receiver<String>);
 impl Manager {
     /// The socket is `notify` in this folder.
     pub fn new(folder: &Folder) -> Self {
-        let socket = UnixDatagram::bind(folder.0.join("notify")).expect("our own folder");
+        let socket = UnixDatagram::bind(folder.0.join("notify")).expect("a folder of the test");
         let (sender, messages) = channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 512];
@@ -32,6 +32,8 @@ impl Manager {
 
     /// Waits for the next message that is not a watchdog keep-alive.
     pub fn next_notification(&self) -> String {
-        std::iter::repeat_with(|| self.next_message()).find(|message| message != "WATCHDOG=1").expect("it repeats")
+        std::iter::repeat_with(|| self.next_message())
+            .find(|message| message != "WATCHDOG=1")
+            .expect("an endless iterator")
     }
 }

@@ -62,7 +62,7 @@ impl Folder {
     pub fn write_with_mode(&self, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.write(name, "");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our own file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a file of the test");
         self.write(name, text)
     }
 
@@ -74,8 +74,8 @@ impl Folder {
         let mut shell = Command::new("sh");
         shell.args(["-c", "rm -f \"$0\" && cat > \"$0\" && chmod 755 \"$0\""]).arg(&path).stdin(Stdio::piped());
         let mut shell = shell.spawn().expect("sh runs");
-        shell.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-        assert!(shell.wait().expect("it ends").success(), "{}", path.display());
+        shell.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("sh reads its input");
+        assert!(shell.wait().expect("sh ends").success(), "{}", path.display());
         path
     }
 }

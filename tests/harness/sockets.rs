@@ -9,7 +9,7 @@ use super::PATIENCE;
 
 /// A connection whose reads and writes have a timeout.
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("it listens");
+    let stream = TcpStream::connect(address).expect("an open listener");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream
@@ -25,7 +25,7 @@ pub fn server() -> (TcpListener, SocketAddr) {
 /// Stops listening: from now on connections are refused, and the port is free. Closing the descriptor is not enough: a
 /// program that another thread starts at this moment holds a copy of it until execve(2), and that copy listens.
 pub fn close(listener: TcpListener) {
-    socket2::SockRef::from(&listener).shutdown(Shutdown::Both).expect("it listens");
+    socket2::SockRef::from(&listener).shutdown(Shutdown::Both).expect("an open listener");
 }
 
 /// Accepts one connection, within [`PATIENCE`].

@@ -218,8 +218,9 @@ fn kept_connection_does_not_bypass_a_deny_rule() {
     scene.request();
     let mut banned = connect(scene.relay.address_of(1));
     send(&mut banned, scene.get("/secret"));
-    let reached =
-        eventually("an answer", || is_readable(&banned).then_some("no").or(is_readable(&server).then_some("yes")));
+    let reached = eventually("an answer to the forbidden request", || {
+        is_readable(&banned).then_some("no").or(is_readable(&server).then_some("yes"))
+    });
     assert_eq!(reached, "no", "the forbidden server got the request");
     banned.set_nonblocking(false).unwrap();
     server.set_nonblocking(false).unwrap();

@@ -179,7 +179,7 @@ fn upgrade_loses_no_byte_of_the_request_body() {
     let mut server = scene.accept();
     Head::read(&mut server);
     let mut before = 0;
-    eventually("the relay to be stuck", || {
+    eventually("the end of progress at the relay", || {
         let moved = scene.relay.sessions()[0]["bytes_up"].as_u64().unwrap();
         std::thread::park_timeout(Duration::from_millis(50));
         (moved > 0 && std::mem::replace(&mut before, moved) == moved).then_some(())

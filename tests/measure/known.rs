@@ -77,7 +77,9 @@ pub fn find_entry(relay: &Relay, to: &str, told_by: Option<&str>) -> Option<Valu
 
 /// Waits for an entry about the section to `to` that satisfies `wanted`.
 pub fn wait_for_entry(relay: &Relay, to: &str, told_by: Option<&str>, wanted: impl Fn(&Value) -> bool) -> Value {
-    eventually(&format!("word of {to}, told by {told_by:?}"), || find_entry(relay, to, told_by).filter(&wanted))
+    eventually(&format!("an entry about {to} reported by {told_by:?}"), || {
+        find_entry(relay, to, told_by).filter(&wanted)
+    })
 }
 
 /// The network of the loopback targets.
@@ -171,7 +173,7 @@ fn running_session_yields_an_estimate() {
     let home = MeasuringRelay::new(&far, target);
     let mut client = socks5(home.relay.address(), target).unwrap();
     let mut server = accept(&listener);
-    let section = eventually("an estimate of a running session", || {
+    let section = eventually("an estimate from a running session", || {
         // Repeated, because only connections with traffic are measured.
         crate::trouble::transfer(&mut server, &mut client, 50_000);
         find_entry(&far_relay, &home.site.key.public, None).filter(|entry| entry["busy"] == true)

@@ -44,7 +44,7 @@ impl Scene {
             scene.download(file);
         }
         // The kernel counts the time in which a section sends in ticks of up to 10 ms, and a download may fall between two.
-        eventually("a section that has sent during a tick of the kernel", || {
+        eventually("a section with a sending time", || {
             scene.download(file);
             (Scrape::of(&scene.home).sum("ekiden_section_rwnd_limited_ratio_count", &[]) > 0.0).then_some(())
         });

@@ -101,10 +101,10 @@ fn api_page_lists_exactly_the_fields_of_responses() {
         record_fields("", &answer, &mut found);
         answer
     };
-    eventually("a session on a path that was chosen", || {
+    eventually("a session on a chosen path", || {
         record_answer(&scene.home)["sessions"][0]["chosen"].is_object().then_some(())
     });
-    eventually("a session that its client holds back, on a section that is tuned", || {
+    eventually("a session limited by the client, on a tuned section", || {
         let session = record_answer(&home)["sessions"][0].clone();
         (session["limits"]["down"].is_object() && session["up"]["tuning"].is_object()).then_some(())
     });

@@ -58,5 +58,5 @@ fn reload_enables_and_disables_path_selection() {
 
 /// Repeats sessions until one satisfies `wanted`: a worker may accept a connection before it has the new configuration.
 fn wait_for_session(scene: &mut Scene, wanted: impl Fn(&serde_json::Value) -> bool) {
-    eventually("a session that goes the new way", || wanted(&scene.download(1000)).then_some(()));
+    eventually("a session by the new configuration", || wanted(&scene.download(1000)).then_some(()));
 }

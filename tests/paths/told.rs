@@ -80,7 +80,7 @@ fn relays_probe_targets_that_lack_measurements() {
     let refused = scene.row["home"].inside(|| socks5(HOME.parse().unwrap(), target));
     assert_eq!(refused.map(|_| ()), Err(5));
     for key in &scene.keys[1..] {
-        let entry = eventually("word of a relay that has looked", || {
+        let entry = eventually("a report of a relay about the target", || {
             let known: Vec<Value> = serde_json::from_str(&scene.home.relay.ask("/api/paths")).unwrap();
             known.into_iter().find(|entry| entry["to"] == "10.9.0.0/24" && entry["told_by"] == *key.public)
         });

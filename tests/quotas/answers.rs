@@ -15,7 +15,7 @@ fn user_session_limit_spans_all_listeners() {
     }
     let mut scene = Scene::new(&format!("[user.alice]\nsessions = 1\nrate = \"1Mbit/s\"\n{LISTENER}{LISTENER}"));
     let download = scene.start_endless("alice", 0);
-    eventually("a download", || (download.bytes() > 0).then_some(()));
+    eventually("the start of a download", || (download.bytes() > 0).then_some(()));
     let refused = run_to_end(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
     assert!(refused.code == 97 && refused.err.contains("(2)"), "not allowed (RFC 1928, 6): {refused:?}");
     let closed = scene.relay.closed();
@@ -44,7 +44,7 @@ fn listener_session_limit_spans_all_users() {
     }
     let mut scene = Scene::new(&format!("{LISTENER}sessions = 1\nrate = \"1Mbit/s\"\nname = \"door\"\n"));
     let download = scene.start_endless("alice", 0);
-    eventually("a download", || (download.bytes() > 0).then_some(()));
+    eventually("the start of a download", || (download.bytes() > 0).then_some(()));
     assert_eq!(scene.download("bob", 10).code, 97);
     assert_eq!(scene.relay.closed()["detail"], "the session limit of this listener (1) is reached");
     assert_eq!(scene.account("listener", "door")["sessions"], 1);
@@ -165,7 +165,7 @@ fn running_sessions_lose_the_limits_of_a_removed_listener() {
     let limits = "[limits]\nusage_file = \"USAGE\"\n";
     let mut scene = Scene::new(&format!("{limits}{LISTENER}name = \"door\"\nrate = \"1Mbit/s\"\n"));
     let download = scene.start_endless("alice", 0);
-    eventually("a download", || (download.bytes() > 0).then_some(()));
+    eventually("the start of a download", || (download.bytes() > 0).then_some(()));
     assert_eq!(scene.account("listener", "door")["rate_bits_per_second"], 1_000_000);
     scene.reload(&format!("{limits}{LISTENER}name = \"gate\"\n"));
     // A minute's bytes at the earlier rate.
@@ -218,7 +218,7 @@ fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
         flows.into_iter().map(|mut flow| std::thread::spawn(move || while flow.write_all(&[7; 65_536]).is_ok() {}));
     let sending: Vec<_> = sending.collect();
     let has_moved = |session: &serde_json::Value| session["bytes_up"].as_u64().unwrap() > 2000;
-    eventually("flows at their rate", || relay.sessions().iter().all(has_moved).then_some(()));
+    eventually("both flows at the configured rate", || relay.sessions().iter().all(has_moved).then_some(()));
     let (server, datagram) = datagram_server(&[7; 100]);
     let (_tcp, bound) = associate(&relay);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();

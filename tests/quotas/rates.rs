@@ -29,7 +29,9 @@ fn assert_rate(bytes: u64, rate: f64) {
 /// The bytes of downloads during [`span`].
 fn measure(downloads: &[Transfer]) -> u64 {
     let sum = || downloads.iter().map(Transfer::bytes).sum::<u64>();
-    eventually("downloads", || downloads.iter().all(|download| download.bytes() > 100_000).then_some(()));
+    eventually("the start of all downloads", || {
+        downloads.iter().all(|download| download.bytes() > 100_000).then_some(())
+    });
     let (before, begun) = (sum(), Instant::now());
     pause_until(begun + span());
     sum() - before
@@ -67,7 +69,7 @@ fn both_directions_have_the_rate_of_the_listener() {
     let download = scene.start_endless("alice", 0);
     let _upload = scene.start_upload("alice", 0);
     let sent = || scene.account("user", "alice")["bytes_up"].as_u64().unwrap();
-    eventually("an upload", || (sent() > 100_000).then_some(()));
+    eventually("the start of the upload", || (sent() > 100_000).then_some(()));
     let before = sent();
     let down = measure(std::slice::from_ref(&download));
     let up = sent() - before;

@@ -92,10 +92,11 @@ fn reused_client_port_opens_a_new_connection() {
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
         // The port is free as soon as the client's kernel has seen the end of the connection before.
-        let mut client = eventually("its port", || match connect(&network.client, from, to, None) {
-            Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => None,
-            connected => Some(connected.unwrap()),
-        });
+        let mut client =
+            eventually("the reuse of the client port", || match connect(&network.client, from, to, None) {
+                Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => None,
+                connected => Some(connected.unwrap()),
+            });
         let mut down = accept(&relay);
         exchange(&mut client, &mut down);
         // The end that closes first enters TIME_WAIT.

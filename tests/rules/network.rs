@@ -85,7 +85,7 @@ impl Host {
     /// Runs a closure in this host, in a separate thread.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let enter = || {
-            netns::enter_network_namespace(self.0.as_fd()).expect("our own namespace");
+            netns::enter_network_namespace(self.0.as_fd()).expect("the namespace of the host");
             act()
         };
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -106,7 +106,9 @@ impl Host {
         other.ip(&format!("link set {there} up"));
         // The kernel drops packets until the link is up.
         for (host, name) in [(self, name), (other, there)] {
-            eventually("a link", || host.ip(&format!("link show {name}")).contains("state UP").then_some(()));
+            eventually(&format!("the interface {name} to be up"), || {
+                host.ip(&format!("link show {name}")).contains("state UP").then_some(())
+            });
         }
     }
 
@@ -116,7 +118,7 @@ impl Host {
         // The kernel joins the solicited-node group of the address (RFC 4861, 7.2.1) a moment later; a solicitation
         // before that is not answered, and the packet that caused the solicitation waits for a second.
         let tentative = || self.ip("-6 -o address show tentative");
-        eventually("an IPv6 address", || tentative().is_empty().then_some(()));
+        eventually("usable IPv6 addresses", || tentative().is_empty().then_some(()));
     }
 
     fn gateway(&self, network: u8) {

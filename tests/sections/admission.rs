@@ -282,7 +282,7 @@ fn peer_session_waits_for_a_place() {
     assert_eq!(paused["reason"], "session_limit");
     let (address, target) = (home.address(), scene.target);
     let waiting = std::thread::spawn(move || socks5(address, target).map(|mut session| assert_echo(&mut session)));
-    eventually("the session at home", || (home.sessions().len() == 1).then_some(()));
+    eventually("the session at the home relay", || (home.sessions().len() == 1).then_some(()));
     assert_eq!(scene.relay.sessions().len(), 1);
     drop(session);
     assert_eq!(join(waiting), Ok(()));

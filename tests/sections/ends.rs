@@ -134,7 +134,7 @@ fn send_urgent(stream: &mut TcpStream, bytes: &[u8], mark: usize) {
 fn send_while_stopped(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark: usize) {
     relay.stop();
     send_urgent(stream, bytes, mark);
-    eventually("all bytes to arrive", || (unacknowledged(stream.as_fd()).unwrap() == 0).then_some(()));
+    eventually("all bytes in the receive buffer", || (unacknowledged(stream.as_fd()).unwrap() == 0).then_some(()));
     relay.signal("CONT");
 }
 

@@ -119,7 +119,7 @@ fn temporary_key_is_reported_with_its_peers_line() {
     let _home = Running(
         command.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap(),
     );
-    eventually("it to listen", || std::net::TcpStream::connect(door).ok());
+    eventually("the listener of the home relay", || std::net::TcpStream::connect(door).ok());
     let message = std::fs::read_to_string(&log).unwrap();
     let (_, rest) = message.split_once("add this line to its `peers` file:\n  ").expect(&message);
     let line = rest.lines().next().unwrap();
@@ -129,7 +129,7 @@ fn temporary_key_is_reported_with_its_peers_line() {
     std::fs::write(&peers, format!("{line}\n")).unwrap();
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    eventually("the door to open", || socks5(door, echo_server()).ok());
+    eventually("a session with the admitted key", || socks5(door, echo_server()).ok());
 }
 
 /// A process that ends with the test.
@@ -193,7 +193,7 @@ fn revoked_key_opens_no_session_until_restored() {
         for _ in 0..5 {
             assert_echo(&mut socks5(chain.home.address(), target).unwrap());
         }
-        eventually("connections that stand ready", || (connections_to(chain.sites[1].address) > 1).then_some(()));
+        eventually("ready connections", || (connections_to(chain.sites[1].address) > 1).then_some(()));
         let reload = |chain: &mut Chain, key: &str| {
             chain.sites[1].admit(&[(key, "caller")]);
             chain.relays[0].signal("HUP");
@@ -210,7 +210,7 @@ fn revoked_key_opens_no_session_until_restored() {
 
         let known = chain.sites[0].key.public.clone();
         reload(&mut chain, &known);
-        eventually("the door to open", || socks5(chain.home.address(), target).ok());
+        eventually("a session with the admitted key", || socks5(chain.home.address(), target).ok());
         exchange_messages(&mut client, &mut server);
         transfer_both_ways(client, server, 100_000, 100_000);
     }

@@ -47,7 +47,7 @@ fn sessions_work_after_a_relay_with_ready_connections_is_killed() {
             kill_and_restart(&mut chain, at, encrypt);
             check_sessions(chain.home.address(), target);
         }
-        eventually("all to be over", || chain.home.sessions().is_empty().then_some(()));
+        eventually("the end of all sessions", || chain.home.sessions().is_empty().then_some(()));
     }
 }
 
@@ -112,12 +112,12 @@ fn check_kill_before_the_answer(at: usize, encrypt: bool, mode: &str) {
     let mut chain = chain(2, encrypt, mode);
     let target = echo_server();
     check_sessions(chain.home.address(), target);
-    eventually("all to be over", || chain.relays[0].sessions().is_empty().then_some(()));
+    eventually("the end of all sessions", || chain.relays[0].sessions().is_empty().then_some(()));
     chain.relays[1].stop();
     let home = chain.home.address();
     let asking = std::thread::spawn(move || socks5(home, target));
     let opened = |relay: &Relay| relay.sessions().iter().any(|session| session["target"].is_string()).then_some(());
-    eventually("OPEN to arrive", || opened(&chain.relays[0]));
+    eventually("the arrival of OPEN", || opened(&chain.relays[0]));
     drop(chain.relays.remove(at - 1));
     match join(asking) {
         Ok(mut client) if mode == "early" => assert!(is_reset(&mut client)),
@@ -193,7 +193,7 @@ fn hanging_relay_times_out_at_the_connect_deadline() {
         assert_eq!(socks5(chain.home.address(), target).map(|_| ()), Err(6), "ready = {ready}");
         assert_eq!(chain.home.closed()["end"], "timed_out");
         chain.relays[0].signal("CONT");
-        eventually("a session", || socks5(chain.home.address(), target).ok());
+        eventually("a session after the stop", || socks5(chain.home.address(), target).ok());
     }
 }
 

@@ -66,7 +66,7 @@ fn sessions_use_ready_connections() {
         let used = pair.openings.lock().unwrap().len();
         eventually("a ready connection", || (pair.hellos() > used).then_some(()));
         // The hello is counted before the home relay has received it.
-        eventually("it at home", || {
+        eventually("the ready connection at the home relay", || {
             let metrics = pair.home.ask("/metrics");
             let ready = metrics.lines().find_map(|line| line.strip_prefix("ekiden_ready{relay=\"far\"} "));
             ready.is_some_and(|ready| ready != "0").then_some(())
@@ -169,11 +169,11 @@ fn ready_connections_are_bounded() {
     let mut clients: Vec<_> = (0..40).map(|_| socks5(pair.home.address(), target).unwrap()).collect();
     clients.iter_mut().for_each(assert_echo);
     drop(clients);
-    eventually("all to be over", || pair.home.sessions().is_empty().then_some(()));
+    eventually("the end of all sessions", || pair.home.sessions().is_empty().then_some(()));
     let address = pair.sites[0].address;
-    eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
+    eventually("the close of the unused connections", || (connections_to(address) <= 2).then_some(()));
     assert_echo(&mut socks5(pair.home.address(), target).unwrap());
-    eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
+    eventually("the close of the unused connections", || (connections_to(address) <= 2).then_some(()));
 }
 
 /// Found by these tests: a ready connection got no more time for its OPEN than for its hello, because parsed bytes of
@@ -209,7 +209,7 @@ fn aged_ready_connections_are_closed_or_replaced() {
         assert_echo(&mut socks5(pair.home.address(), target).unwrap());
         let made = pair.hellos();
         // It is replaced by a new one, or none is kept because of low demand.
-        eventually("the old one to go", || {
+        eventually("the end of the old connection", || {
             (pair.hellos() > made || connections_to(pair.sites[0].address) == 0).then_some(())
         });
     }

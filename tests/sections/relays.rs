@@ -23,7 +23,7 @@ pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let process = 1 + u8::try_from(std::process::id() % 250).expect("less than 250");
-    let listener = TcpListener::bind((Ipv4Addr::new(127, process, high, low), 0)).expect("all of 127/8 is ours");
+    let listener = TcpListener::bind((Ipv4Addr::new(127, process, high, low), 0)).expect("an unused address of 127/8");
     let address = listener.local_addr().unwrap();
     close(listener);
     address

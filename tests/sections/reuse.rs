@@ -29,7 +29,7 @@ fn used_connections(relay: &Relay) -> usize {
 }
 
 fn wait_used(relay: &Relay, count: usize) {
-    eventually("the section to return", || (used_connections(relay) == count).then_some(()));
+    eventually(&format!("{count} used connections in the pool"), || (used_connections(relay) == count).then_some(()));
 }
 
 /// The record boundaries of the copying start and of splice(2), and a size with many chunks; either side ends first, or both at

@@ -108,9 +108,9 @@ fn unreachable_path_is_skipped_until_recovery() {
         assert_eq!(fixture.path_of(target), "direct");
     }
     fixture.restart(1);
-    eventually("the second way", || (fixture.path_of(target) == "by-east").then_some(()));
+    eventually("the second path", || (fixture.path_of(target) == "by-east").then_some(()));
     fixture.restart(0);
-    eventually("the first way", || (fixture.path_of(target) == "by-west").then_some(()));
+    eventually("the first path", || (fixture.path_of(target) == "by-west").then_some(()));
     assert_eq!(fixture.path_of(target), "by-west");
 }
 
@@ -134,7 +134,7 @@ fn failure_of_every_path_is_reported_to_the_client() {
     assert_eq!(socks5(fixture.home.address(), echo_server()).map(|_| ()), Err(1));
     assert_eq!(fixture.home.closed()["end"], "refused");
     fixture.restart(1);
-    eventually("the second way", || socks5(fixture.home.address(), echo_server()).ok());
+    eventually("the second path", || socks5(fixture.home.address(), echo_server()).ok());
 }
 
 /// A mistake in a route or a path is found by `check`, not by a client.

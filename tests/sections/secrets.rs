@@ -100,7 +100,7 @@ fn text_log_contains_no_keys_or_payloads() {
     std::fs::write(&home, text).unwrap();
     let relays = [TextLogRelay::start(&sites[1].folder.0, &far), TextLogRelay::start(&sites[0].folder.0, &home)];
     for address in [sites[1].address, door] {
-        eventually("it to listen", || std::net::TcpStream::connect(address).ok());
+        eventually(&format!("the listener at {address}"), || std::net::TcpStream::connect(address).ok());
     }
     run_sessions(door, sites[1].address);
     relays.into_iter().for_each(TextLogRelay::stop);

@@ -33,7 +33,7 @@ impl Pair {
     /// The tuning of both ends of the section, once bytes have crossed it and `settled` is true for both ends.
     fn tuning(&self, settled: impl Fn(&Value) -> bool) -> [Value; 2] {
         let (mut client, mut server) = pair(&self.home);
-        eventually("both ends to be as expected", || {
+        eventually("the expected tuning at both ends", || {
             exchange_messages(&mut client, &mut server);
             let ends = [&self.home.sessions()[0]["up"], &self.far.sessions()[0]["down"]];
             let tunings = ends.map(|end| end["tuning"].clone());
@@ -98,7 +98,8 @@ fn both_ends_of_a_section_are_tuned_and_other_sockets_are_not() {
     let admin = format!("unix:{}", section.home.admin.display());
     let row = |line: &str| line.contains(" server ") && line.contains("doubled") && line.contains("1000.0ms");
     let shown = || String::from_utf8(ekiden().args(["status", "--admin", &admin]).output().unwrap().stdout).unwrap();
-    let status = eventually("a table of it", || Some(shown()).filter(|status| status.lines().any(row)));
+    let status =
+        eventually("the tuning in the status table", || Some(shown()).filter(|status| status.lines().any(row)));
     assert!(status.contains("DELAYED ACK"), "{status}");
 }
 
@@ -129,7 +130,7 @@ fn tune_false_keeps_kernel_defaults() {
     }
     let tuned = Pair::with("");
     let (mut client, mut server) = pair(&tuned.home);
-    let timeout = eventually("a short timeout", || {
+    let timeout = eventually("a short retransmission timeout", || {
         exchange_messages(&mut client, &mut server);
         Some(tuned.timeout()).filter(|timeout| *timeout < 100.0)
     });

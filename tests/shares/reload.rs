@@ -74,7 +74,7 @@ fn status_and_metrics_show_the_shares() {
     assert_eq!((&idle["interface"], &idle["sending"]), (&"left".into(), &0.into()), "{idle}");
     assert!(idle["level_bits_per_second"].is_null() && idle["fairness"].is_null(), "{idle}");
     let downloads = [8001, 8002].map(|port| scene.download(port));
-    let fair = eventually("figures of a whole second", || {
+    let fair = eventually("the figures of a whole second", || {
         let shown = scene.interface();
         // At first each section was alone, and a section may use the unused share of the other section.
         let part = |key| shown[key].as_f64().map_or(0.0, |bits| bits / RATE);
@@ -93,7 +93,7 @@ fn status_and_metrics_show_the_shares() {
     let status = String::from_utf8(status.stdout).unwrap();
     assert!(status.contains("FAIRNESS") && status.contains("20.00 Mbit/s"), "{status}");
     drop(downloads);
-    eventually("nobody who sends", || (scene.interface()["sending"] == 0).then_some(()));
+    eventually("an interface without senders", || (scene.interface()["sending"] == 0).then_some(()));
 }
 
 /// Without an `[[interface]]` table no section has a ceiling, and the status and the metrics have no shares.

@@ -218,7 +218,7 @@ impl Scene {
 
     /// Waits until no section has a ceiling.
     pub fn wait_unlimited(&self) {
-        eventually("no ceilings", || {
+        eventually("sections without a ceiling", || {
             let sections = self.sections();
             let free = !sections.is_empty() && sections.iter().all(|section| section.ceiling.is_none());
             free.then_some(())
@@ -284,7 +284,7 @@ impl Sample {
 
 /// Waits until all downloads have begun.
 pub fn wait_begun(downloads: &[&Download]) {
-    eventually("downloads that have begun", || downloads.iter().all(|one| one.bytes() > BEGUN).then_some(()));
+    eventually("the start of all downloads", || downloads.iter().all(|one| one.bytes() > BEGUN).then_some(()));
 }
 
 /// Downloads, measured from the beginning of the run.
@@ -302,7 +302,7 @@ impl<'a> Run<'a> {
 
     /// Waits until the downloads together have received this number of bytes since the beginning of the run.
     pub fn wait_for_bytes(&self, bytes: u64) -> Sample {
-        eventually("more bytes", || {
+        eventually(&format!("{bytes} bytes of the downloads"), || {
             let each = self.downloads.iter().zip(&self.before).map(|(one, before)| one.bytes() - before);
             let got = Sample { bytes: each.collect(), span: self.begun.elapsed() };
             (got.bytes.iter().sum::<u64>() >= bytes).then_some(got)

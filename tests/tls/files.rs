@@ -73,7 +73,7 @@ fn a_new_certificate_is_used_without_a_signal() {
     let mut at_server = accept(&listener);
     certificate.renew("localhost");
     // The client trusts only the new certificate.
-    eventually("the new certificate", || presented_certificate(&certificate, &relay));
+    eventually("a handshake with the new certificate", || presented_certificate(&certificate, &relay));
     old.send(b"still here");
     assert_eq!(read_exactly(&mut at_server, 10), b"still here");
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"accepted\"} ";
@@ -109,7 +109,7 @@ fn a_certificate_that_expires_soon_is_reported() {
     assert_eq!((&soon["verdict"], &soon["subject"]), (&"could".into(), &"certificate of door".into()), "{soon}");
 
     certificate.renew("localhost");
-    eventually("the new certificate", || presented_certificate(&certificate, &relay));
+    eventually("a handshake with the new certificate", || presented_certificate(&certificate, &relay));
     assert!((29.0..30.0).contains(&days(&relay)), "{} days", days(&relay));
     assert_eq!(finding()["verdict"], "good");
     // A reload warns again only of a certificate that expires soon.
@@ -135,7 +135,7 @@ fn invalid_files_keep_the_current_certificate() {
     let trusting = Certificate { folder: Folder::new() };
     std::fs::write(trusting.file(), &good).unwrap();
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"rejected\"} 1";
-    eventually_within(Duration::from_secs(20), "the rejection", || {
+    eventually_within(Duration::from_secs(20), "the rejected certificate in the metrics", || {
         assert_eq!(presented_certificate(&trusting, &relay).unwrap(), before);
         relay.ask("/metrics").contains(line).then_some(())
     });
@@ -159,6 +159,6 @@ fn reload_switches_the_certificate_file() {
     first.folder.write("ekiden.toml", text(&second));
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    eventually("the other certificate", || presented_certificate(&second, &relay));
+    eventually("a handshake with the other certificate", || presented_certificate(&second, &relay));
     assert!(presented_certificate(&first, &relay).is_none(), "the first certificate is still in use");
 }

@@ -114,7 +114,7 @@ fn status_shows_tls_version_cipher_and_transfer() {
     let _at_server = accept(&listener);
     let transfer = if has_kernel_tls() { "spliced" } else { "copied" };
     let is_tunnel = |session: &serde_json::Value| session["tls"]["transfer"] == transfer;
-    let session = eventually("a tunnel", || relay.sessions().into_iter().find(is_tunnel));
+    let session = eventually("a tunnel through the relay", || relay.sessions().into_iter().find(is_tunnel));
     let suite = session["tls"]["cipher"].as_str().unwrap();
     assert!(suite.starts_with("TLS13_"), "{suite}");
     assert_eq!(session["tls"], serde_json::json!({ "version": "1.3", "cipher": suite, "transfer": transfer }));

@@ -77,7 +77,9 @@ while True:
         let relay = relay(&certificate, &folder, &format!("[limits]\n{limit} = 3"), "");
         run(&certificate, &relay, SCRIPT, &[status]);
         assert!(streams(&relay, result) >= 2 && streams(&relay, "session") == 4, "{}", relay.ask("/metrics"));
-        eventually("no connection", || (metric(&relay, "ekiden_http2_connections", "") == 0).then_some(()));
+        eventually("the end of all connections", || {
+            (metric(&relay, "ekiden_http2_connections", "") == 0).then_some(())
+        });
     }
 }
 
@@ -248,10 +250,10 @@ sys.stdin.read()
     let before = relay.resident_kib();
     let mut python = RunningScript::start(&certificate, &relay, SCRIPT, &[&TUNNELS.to_string()]);
     let used = || relay.resident_kib().saturating_sub(before);
-    eventually("full windows", || (used() >= TUNNELS * 512).then_some(()));
+    eventually("full flow-control windows", || (used() >= TUNNELS * 512).then_some(()));
     wait_unchanged(&relay, "bytes_up");
     python.write_line();
-    eventually("bytes of the servers", || (counter_sum(&relay, "bytes_down") > 0).then_some(()));
+    eventually("the first bytes of the servers", || (counter_sum(&relay, "bytes_down") > 0).then_some(()));
     wait_unchanged(&relay, "bytes_down");
     let used = used();
     assert!(used <= TUNNELS * 1024, "{used} KiB of {TUNNELS} tunnels");

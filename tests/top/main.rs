@@ -55,7 +55,7 @@ fn is_busy(line: &str) -> bool {
 /// Asserts that the program has restored the terminal. The last output may not have arrived yet.
 fn assert_restored(terminal: &mut Terminal) {
     assert!(terminal.is_restored(), "the terminal modes are restored");
-    terminal.wait_until("the screen of before", |screen| !screen.alternate && screen.cursor_shown);
+    terminal.wait_until("the restored screen", |screen| !screen.alternate && screen.cursor_shown);
 }
 
 #[test]
@@ -68,14 +68,15 @@ fn top_shows_list_and_details_and_q_restores_the_terminal() {
     assert!(terminal.screen.coloured);
 
     terminal.keys("\r");
-    terminal.wait_until("the session alone", |screen| screen.has("Session 1, ") && screen.has("listener door"));
+    terminal
+        .wait_until("the details of the session", |screen| screen.has("Session 1, ") && screen.has("listener door"));
     terminal.wait_until("a plot", |screen| screen.has("rate down") && screen.has("█"));
     terminal.keys("\x1b");
-    terminal.wait_until("the list again", |screen| screen.has("LIMITED BY"));
+    terminal.wait_until("the list of sessions", |screen| screen.has("LIMITED BY"));
     terminal.keys("/nowhere");
-    terminal.wait_until("nothing", |screen| screen.has("no session has that") && screen.has("filter: nowhere_"));
+    terminal.wait_until("the empty list", |screen| screen.has("no session has that") && screen.has("filter: nowhere_"));
     terminal.keys("\x1b");
-    terminal.wait_until("all again", |screen| is_busy(&screen.line(4)));
+    terminal.wait_until("the complete list", |screen| is_busy(&screen.line(4)));
     terminal.keys("\x1b[C\x1b[C");
     terminal.wait_until("another order", |screen| screen.line(1).starts_with("by bytes-down, "));
 
@@ -105,7 +106,7 @@ fn top_reconnects_after_a_relay_restart() {
     terminal.wait_until("a session", |screen| is_busy(&screen.line(4)));
 
     drop(relay);
-    terminal.wait_until("its absence", |screen| {
+    terminal.wait_until("the relay's absence", |screen| {
         screen.line(1).starts_with("no answer from ") && screen.has("Still asking")
     });
     assert!(terminal.screen.line(4).contains("127.0.0.1"), "the last known state:\n{}", terminal.screen.text());
@@ -127,7 +128,7 @@ fn signals_restore_the_terminal() {
         let mut command = top(&relay.admin, &[]);
         command.env("NO_COLOR", "1");
         let mut terminal = Terminal::start(&command, 80, 24);
-        terminal.wait_until("the screen", |screen| screen.has("no sessions"));
+        terminal.wait_until("the empty list", |screen| screen.has("no sessions"));
         let sent = Command::new("kill").args(["-s", signal, &terminal.id().to_string()]).status().unwrap();
         assert!(sent.success());
         assert_eq!(terminal.end(), Some(0), "{signal}");
@@ -148,13 +149,15 @@ fn unusable_terminal_and_missing_relay_are_reported() {
     for term in ["dumb", ""] {
         let mut terminal = Terminal::start(top(&relay.admin, &[]).env("TERM", term), 200, 24);
         assert_eq!(terminal.end(), Some(1));
-        terminal.wait_until("what to do", |screen| screen.has("cannot position text") && screen.has("ekiden status"));
+        terminal.wait_until("the message with the remedy", |screen| {
+            screen.has("cannot position text") && screen.has("ekiden status")
+        });
         assert_restored(&mut terminal);
     }
 
     let mut terminal = Terminal::start(&top(&PathBuf::from("/nonexistent/admin.sock"), &[]), 200, 24);
     assert_eq!(terminal.end(), Some(1));
-    terminal.wait_until("what to do", |screen| {
+    terminal.wait_until("the message with the remedy", |screen| {
         screen.has("no relay answers at unix:/nonexistent/admin.sock (is `ekiden run` up?)")
     });
 }

@@ -70,12 +70,12 @@ impl Terminal {
     }
 
     /// Waits until `wanted` accepts the screen.
-    pub fn wait_until(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
+    pub fn wait_until(&mut self, label: &str, wanted: impl Fn(&Screen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !wanted(&self.screen) {
             match self.written.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(bytes) => self.screen.write(&bytes),
-                Err(error) => panic!("{error}, waiting for {what}; on the screen:\n{}", self.screen.text()),
+                Err(error) => panic!("{error} while waiting for {label}; on the screen:\n{}", self.screen.text()),
             }
         }
     }

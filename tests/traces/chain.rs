@@ -120,7 +120,7 @@ fn each_direct_session_has_its_own_trace() {
         let (client, server) = pair(&home);
         drop((client, server));
     }
-    let sessions = eventually("two sessions", || {
+    let sessions = eventually("the spans of two sessions", || {
         let spans = collector.spans().into_iter().filter(|span| span.json["name"] == "session");
         Some(spans.collect::<Vec<_>>()).filter(|sessions| sessions.len() == 2)
     });

@@ -47,9 +47,9 @@ fn unreachable_collector_is_logged_once_and_losses_are_counted() {
     for expected in [address.to_string().as_str(), "cannot be reached", "ekiden_traced_sessions_total", "reload"] {
         assert!(message.contains(expected), "{expected} is missing in {message}");
     }
-    eventually("the first one to be counted", || (exported_count(&home, "unreachable") == 1).then_some(()));
+    eventually("the first failed export in the metrics", || (exported_count(&home, "unreachable") == 1).then_some(()));
     echo(&mut home);
-    eventually("the second one to be counted", || (exported_count(&home, "unreachable") == 2).then_some(()));
+    eventually("the second failed export in the metrics", || (exported_count(&home, "unreachable") == 2).then_some(()));
     echo(&mut home);
     assert_eq!(exported_count(&home, "sent"), 0);
     home.signal("TERM");
@@ -64,7 +64,7 @@ fn rejection_by_the_collector_is_logged_with_its_status() {
     echo(&mut home);
     let warning = home.next(is_warning);
     assert!(warning["message"].as_str().unwrap().contains("answers 503"), "{warning}");
-    eventually("it to be counted", || (exported_count(&home, "refused") == 1).then_some(()));
+    eventually("the refused export in the metrics", || (exported_count(&home, "refused") == 1).then_some(()));
 }
 
 /// The collector accepts connections and never responds. Neither sessions nor the shutdown wait for it.
@@ -85,9 +85,9 @@ fn returning_collector_receives_traces_again() {
     let address = own_address();
     let (_site, mut home) = relay_exporting_to(address);
     echo(&mut home);
-    eventually("one to be lost", || (exported_count(&home, "unreachable") == 1).then_some(()));
+    eventually("the failed export in the metrics", || (exported_count(&home, "unreachable") == 1).then_some(()));
     let collector = Collector::on(TcpListener::bind(address).unwrap(), CollectorMode::Accept);
     echo(&mut home);
-    eventually("one to be told", || (exported_count(&home, "sent") == 1).then_some(()));
+    eventually("the exported session in the metrics", || (exported_count(&home, "sent") == 1).then_some(()));
     assert_eq!((collector.requests(), collector.spans().len()), (1, 4));
 }

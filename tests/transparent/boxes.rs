@@ -56,7 +56,7 @@ impl Site {
     /// A file with a new key, and its public half.
     fn key(&self) -> (PathBuf, String) {
         let (key, file) = (Key::new(), self.folder.0.join("key"));
-        std::fs::copy(&key.file, &file).expect("our own folder");
+        std::fs::copy(&key.file, &file).expect("a folder of the test");
         (file, key.public.clone())
     }
 }

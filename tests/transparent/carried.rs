@@ -141,7 +141,7 @@ fn three_hundred_concurrent_sessions_work() {
     for kind in [Far::Transparent, Far::Section] {
         let Some(mut pair) = Pair::new(kind, PairOptions::default()) else { return };
         let (mut sessions, address) = open_connections(&pair, 300);
-        eventually("all sessions", || (pair.near.relay.sessions().len() == 300).then_some(()));
+        eventually("all open sessions", || (pair.near.relay.sessions().len() == 300).then_some(()));
         for (number, (client, server)) in sessions.iter_mut().enumerate() {
             client.write_all(&number.to_be_bytes()).unwrap();
             server.write_all(&(number + 1).to_be_bytes()).unwrap();

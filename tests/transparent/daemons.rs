@@ -157,7 +157,9 @@ fn reload_keeps_a_held_packet() {
     row["server"].nft(DROP_ALL_SYNS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
-    eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
+    eventually("the first packet to be held", || {
+        row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(())
+    });
     near.reload(&format!("{text}profile = \"longhaul\"\n"));
     row["server"].nft("delete table inet silence");
     let (mut client, mut server) = (join(client).unwrap(), accept(&listener));

@@ -112,7 +112,7 @@ fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAd
             result => result.map(|()| Some(TcpStream::from(socket))).expect("the server listens"),
         }
     };
-    let client = row["client"].inside(|| eventually("its port", connect));
+    let client = row["client"].inside(|| eventually("the reuse of the client port", connect));
     (client, accept(listener))
 }
 

@@ -51,7 +51,7 @@ fn connections_work_while_the_far_relay_is_down() {
         }
         pair.far = Some(site.start(&pair.row["far"]));
         for family in BOTH {
-            let family = eventually("the far relay to be used", || {
+            let family = eventually("a connection through the far relay", || {
                 let (mut client, mut server) = pair.connect(family);
                 exchange_messages(&mut client, &mut server);
                 let far = pair.far.as_ref().expect("a relay");
@@ -89,7 +89,7 @@ fn connections_work_while_the_near_relay_is_down() {
             assert!(is_relayed(&server));
             assert_eq!(pair.near.relay.sessions().len(), 1);
             drop((client, server));
-            eventually("its end", || pair.near.relay.sessions().is_empty().then_some(()));
+            eventually("the end of the session", || pair.near.relay.sessions().is_empty().then_some(()));
         }
     }
 }
@@ -110,7 +110,7 @@ fn idle_session(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)
     let ends = ["client", "server"].map(|name| &pair.row[name]);
     ends.iter().for_each(|end| end.nft(COUNT_PROBES));
     for end in ends {
-        eventually("probes", || (end.counter("probes", "probes") >= 3).then_some(()));
+        eventually("keepalive probes", || (end.counter("probes", "probes") >= 3).then_some(()));
     }
     exchange_messages(&mut client, &mut server);
     Some((pair, client, server))

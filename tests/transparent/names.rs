@@ -169,7 +169,7 @@ fn changed_list_file_is_reloaded_unless_invalid() {
     assert_eq!(scene.path_of(&request("listed.example")).0, "proxy");
     assert_eq!(scene.path_of(&request("other.example")).0, "direct");
     scene.folder.write("list", "# others\nother.example\n");
-    eventually("a new list", || (scene.path_of(&request("other.example")).0 == "proxy").then_some(()));
+    eventually("the new target list", || (scene.path_of(&request("other.example")).0 == "proxy").then_some(()));
     assert_eq!(scene.path_of(&request("listed.example")).0, "direct");
     scene.folder.write("list", "other.example\nno name\n");
     let warning = scene.near.relay.next(|event| event["event"] == "warning");

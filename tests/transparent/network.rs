@@ -145,7 +145,7 @@ impl Host {
     /// it waits for a second. With `nodad` an address is never tentative, and no state shows that moment.
     fn wait_resolvable(&self) {
         let tentative = || self.run("ip", &["-6", "-o", "address", "show", "tentative"], "");
-        eventually("IPv6 addresses", || tentative().is_empty().then_some(()));
+        eventually("usable IPv6 addresses", || tentative().is_empty().then_some(()));
     }
 }
 
@@ -180,7 +180,7 @@ impl Row {
         let hosts = match names.iter().map(make).collect::<Result<Vec<_>, _>>() {
             Ok(hosts) => hosts,
             Err(error) => {
-                skipped(format_args!("no network namespaces: {error}; this test wants root"));
+                skipped(format_args!("no network namespaces: {error}; this test needs root"));
                 return None;
             }
         };

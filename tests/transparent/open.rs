@@ -199,7 +199,9 @@ fn held_packet_bypasses_a_killed_relay() {
     row["server"].nft(DROP_RELAY_SYNS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
-    eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
+    eventually("the first packet to be held", || {
+        row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(())
+    });
     near.kill();
     let mut client = join(client).unwrap();
     let mut server = accept(&listener);

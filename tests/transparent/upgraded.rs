@@ -80,7 +80,9 @@ fn held_first_packet_survives_an_upgrade() {
     row["server"].nft(DROP_ALL_SYNS);
     let (listener, address) = row.server(Family::V4);
     let client = row["client"].try_connecting(address);
-    eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
+    eventually("the first packet to be held", || {
+        row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(())
+    });
     near.relay.signal("USR2");
     near.relay.upgraded();
     row["server"].nft("delete table inet silence");

@@ -14,7 +14,7 @@ const MEBI: usize = 1 << 20;
 /// A folder with a file of 20 MiB in it.
 fn folder() -> Folder {
     let folder = Folder::new();
-    std::fs::create_dir(folder.0.join("www")).expect("our own folder");
+    std::fs::create_dir(folder.0.join("www")).expect("a folder of the test");
     folder.write("www/file", pattern(20 * MEBI));
     folder
 }

@@ -47,7 +47,7 @@ fn closed_ports_and_missing_hosts_are_reported_across_the_tunnel() {
             Family::V6 => "[fd00:0:0:2::77]:9",
         };
         let error =
-            sites.row["client"].try_connect(absent.parse::<SocketAddr>().unwrap()).expect_err("no host is there");
+            sites.row["client"].try_connect(absent.parse::<SocketAddr>().unwrap()).expect_err("no host answers");
         assert!([ErrorKind::HostUnreachable, ErrorKind::TimedOut].contains(&error.kind()), "{error}");
     }
 }

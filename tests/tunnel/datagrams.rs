@@ -35,7 +35,9 @@ fn pings_cross_in_both_directions() {
     let total = |running, what: &str| lanes(running).iter().map(|lane| lane[what].as_u64().unwrap()).sum::<u64>();
     for (from, to) in [(&sites.left, &sites.right), (&sites.right, &sites.left)] {
         let both = || (total(from, "packets_sent"), total(to, "packets_received"));
-        eventually("all packets", || Some(both()).filter(|(sent, received)| sent == received && *sent >= 80));
+        eventually("the arrival of all sent packets", || {
+            Some(both()).filter(|(sent, received)| sent == received && *sent >= 80)
+        });
     }
     let lane = &lanes(&sites.left)[0];
     assert_eq!((&lane["stands"], &lane["waiting"]), (&true.into(), &0.into()), "{lane}");
@@ -134,10 +136,10 @@ fn ttl_expires_at_each_box() {
     let server = sites.address("server", Family::V4);
     wait_reachable(&sites.row["client"], server);
     let server = server.to_string();
-    for (lifetime, who) in [("1", "From 10.0.0.2 "), ("2", "From 10.0.2.1 "), ("3", "from 10.0.2.2")] {
+    for (lifetime, reply) in [("1", "From 10.0.0.2 "), ("2", "From 10.0.2.1 "), ("3", "from 10.0.2.2")] {
         let arguments = ["-n", "-c", "1", "-W", "1", "-t", lifetime, &server];
-        let answered = || stdout_of(&sites.row["client"], "ping", &arguments).contains(who).then_some(());
-        eventually(&format!("{who:?} after {lifetime} hops"), answered);
+        let answered = || stdout_of(&sites.row["client"], "ping", &arguments).contains(reply).then_some(());
+        eventually(&format!("{reply:?} for a packet of {lifetime} hops"), answered);
     }
 }
 

@@ -45,7 +45,7 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
         sent
     });
     // Packets in the kernel's send queue cannot be dropped, and every packet behind them would be late.
-    eventually("drops", || {
+    eventually("dropped packets", || {
         let unsent = unsent(&sites.row["left"]);
         assert!(unsent <= MOST_UNSENT, "{unsent} bytes wait in the kernel");
         (lost(&sites) > 200).then_some(())
@@ -132,7 +132,7 @@ fn altered_record_ends_the_lane_and_is_logged() {
         let mut sites = Sites::start(row, configs);
         let server = sites.address("server", Family::V4);
         wait_reachable(&sites.row["client"], server);
-        eventually("that record", || {
+        eventually("the altered record", || {
             pings(&sites.row["client"], server, 10, &[]);
             (!pending.load(Ordering::Relaxed)).then_some(())
         });

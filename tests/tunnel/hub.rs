@@ -264,9 +264,9 @@ fn peers_file_binds_networks_without_routes() {
     let unreached = dropped(&sites.hub, "two", "no_lane");
     let socket = bound(&sites.row["hub"], hub);
     socket.send_to(b"question", (victim, 9)).unwrap();
-    eventually("the drop", || (dropped(&sites.hub, "two", "no_lane") == unreached + 1).then_some(()));
+    eventually("the dropped packet", || (dropped(&sites.hub, "two", "no_lane") == unreached + 1).then_some(()));
     let socket = bound(&sites.row["victim"], victim);
-    retry_if_late("a packet that is dropped at the hub", &sites.boxes(), || {
+    retry_if_late("a dropped packet at the hub", &sites.boxes(), || {
         let before = sites.forged();
         socket.send_to(b"question", (hub, 9)).unwrap();
         let sites = &sites;
@@ -287,7 +287,7 @@ fn packets_from_an_unbound_network_are_dropped() {
     for (number, host) in (1..).zip(["victim", "attacker"]) {
         let socket = bound(&sites.row[host], sites.address(host, Family::V4));
         let before = sites.forged();
-        retry_if_late("a drop", &sites.boxes(), || {
+        retry_if_late("a dropped packet", &sites.boxes(), || {
             socket.send_to(b"question", (hub, 9)).unwrap();
             || (sites.forged() > before).then_some(())
         });

@@ -82,7 +82,8 @@ fn far_end_restart_resets_flows_and_accepts_new_flows() {
         assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{from}: no failure is reported at once");
     }
     let right = site.start(&sites.row["right"]);
-    let client = eventually("the other end to be found again", || sites.row["client"].try_connect(address).ok());
+    let client =
+        eventually("a connection through the restarted relay", || sites.row["client"].try_connect(address).ok());
     let (mut client, mut server) = (client, accept(&listener));
     exchange(&mut client, &mut server);
     drop(right);
@@ -116,7 +117,9 @@ fn transfers_survive_mtu_changes() {
         for mtu in ["600", "9000", "576", "65535", "1280", "1500"] {
             let before = sent_into(&sites.row["left"]);
             sites.row["left"].ip(&format!("link set {DEVICE} mtu {mtu}\n"));
-            eventually("packets of that length", || (sent_into(&sites.row["left"]) > before + 200).then_some(()));
+            eventually("packets of the expected length", || {
+                (sent_into(&sites.row["left"]) > before + 200).then_some(())
+            });
             // A new connection sends packets of the maximum length.
             let (mut fresh, mut fresh_server) = sites.connect("left", "server", Family::V4);
             check_transfer(&mut fresh, &mut fresh_server);

@@ -12,7 +12,7 @@ const MANUAL: &str = include_str!("../../docs/tunnel.md");
 /// The file of a box, with the networks, addresses, paths and keys of the test.
 fn fill_in(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
     let (_, block) = MANUAL.split_once("```toml\n").expect("a file");
-    let (text, rest) = block.split_once("```").expect("its end");
+    let (text, rest) = block.split_once("```").expect("the end of the block");
     assert!(!rest.contains("```toml"), "the manual has a file without a test");
     let swapped =
         text.replace("site2.example", "10.0.1.{far}").replace("192.168.1.", "{here}").replace("192.168.2.", "{there}");

@@ -114,8 +114,9 @@ fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
     let mut configs = BoxConfigs::new(&row, "");
     configs.left += "[[listener]]\nname = \"door\"\nkind = \"socks\"\nbind = \"10.0.0.2:1080\"\nallow_open = true\nallow_private = true\n";
     let sites = Sites::start(row, configs);
-    let mut by_route =
-        sites.row["left"].inside(|| socks5("10.0.0.2:1080".parse().unwrap(), address)).expect("by its route");
+    let mut by_route = sites.row["left"]
+        .inside(|| socks5("10.0.0.2:1080".parse().unwrap(), address))
+        .expect("a session by the route of the tunnel");
     exchange(&mut by_route, &mut accept(&listener));
     // The mark of sockets of the relay.
     let socket =

@@ -80,7 +80,7 @@ impl Client {
     /// Sends until there is an answer, while the relay opens another lane.
     pub fn wait_echo(&self, server: SocketAddr) {
         self.udp.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        eventually("an answer", || {
+        eventually("an echoed datagram", || {
             self.send(&header(server), b"again");
             self.udp.recv_from(&mut [0; 64]).ok()
         });

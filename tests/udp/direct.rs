@@ -20,7 +20,7 @@ fn datagrams_and_answers_are_relayed_for_both_families() {
         client.assert_echo(v4, b"one");
         client.assert_echo(v6, b"");
         client.assert_echo(v4, &pattern(1400));
-        let [session] = &*relay.sessions() else { panic!("one session") };
+        let [session] = &*relay.sessions() else { panic!("the relay does not have exactly one session") };
         assert_eq!((&session["path"], &session["bytes_up"]), (&"udp".into(), &1403.into()), "{session}");
         drop(client);
         assert_closed(&relay.closed(), "finished", 1403, 1412, 0);

@@ -104,7 +104,7 @@ fn datagrams_for_a_stalled_relay_are_dropped() {
     let target = header("192.0.2.1:9".parse().unwrap());
     let counted = |reason| metric_sum(&relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""));
     // The buffers of the kernel take some megabytes. Then the queue is full, and the datagrams in it become late.
-    eventually("drops", || {
+    eventually("dropped datagrams", || {
         (0..200).for_each(|_| client.send(&target, &pattern(1400)));
         (counted("full") > 0 && counted("late") > 0).then_some(())
     });

@@ -148,7 +148,7 @@ fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
     let client = Client::new(chain.home.address());
     client.assert_echo(server, &pattern(1400));
     client.send(&header(server), &pattern(1400));
-    eventually("a drop", || (dropped(&chain.relays[0], "over_limit") == 1).then_some(()));
+    eventually("a dropped datagram", || (dropped(&chain.relays[0], "over_limit") == 1).then_some(()));
     assert_eq!(dropped(&chain.home, "over_limit"), 0);
 }
 

@@ -119,7 +119,7 @@ fn watchdog_messages_continue_after_an_upgrade() {
         std::os::unix::process::CommandExt::process_group(command, 0);
         command.env("NOTIFY_SOCKET", folder.0.join("notify")).env("WATCHDOG_USEC", "100000");
     });
-    let wait_alive = || eventually("a sign of life", || (manager.next_message() == "WATCHDOG=1").then_some(()));
+    let wait_alive = || eventually("a watchdog message", || (manager.next_message() == "WATCHDOG=1").then_some(()));
     wait_alive();
     let running = connect_greeted(service.relay.address());
     service.upgrade();

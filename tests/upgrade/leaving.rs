@@ -101,7 +101,7 @@ fn queued_connections_are_served_with_any_thread_count() {
         signal(service.serving, "HUP");
         service.relay.next(|event| event["event"] == "reloaded");
         drop((first, waiting));
-        eventually("their ends", || service.relay.sessions().is_empty().then_some(()));
+        eventually("the end of both sessions", || service.relay.sessions().is_empty().then_some(()));
     }
     wait_process_end(before.unwrap());
 }

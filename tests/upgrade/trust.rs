@@ -115,7 +115,7 @@ fn socket_of_another_user_is_not_trusted() {
     }
     let (own, other, folder) = (user(0), user(1), shared_folder());
     let mut other_process = Process::start(as_user(&own, "sleep"));
-    eventually("the user of the process", || {
+    eventually("the exec of the other process", || {
         let status = std::fs::read_to_string(format!("/proc/{}/comm", other_process.0.id())).ok()?;
         (status.trim() == "sleep").then_some(())
     });

@@ -108,12 +108,12 @@ mod tests {
             let _screen = Screen::open().expect("a terminal");
             panic!("on purpose");
         }
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal of our own");
-        grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of our own");
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal of the test");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of the test");
         let name = ptsname(&master, Vec::new()).expect("the name of the terminal").into_string().expect("text");
-        let terminal = || File::options().read(true).write(true).open(&name).expect("a terminal of our own");
+        let terminal = || File::options().read(true).write(true).open(&name).expect("a terminal of the test");
         let ours = terminal();
-        let before = tcgetattr(&ours).expect("its modes").local_modes;
+        let before = tcgetattr(&ours).expect("the modes of the terminal").local_modes;
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "screen::tests::panic_restores_the_terminal_before_its_message", "--nocapture"])
             .env(INSIDE, "1")
@@ -124,7 +124,7 @@ mod tests {
             .spawn()
             .expect("this test runs");
         assert!(!child.wait().expect("wait for the child").success(), "the child must panic");
-        let after = tcgetattr(&ours).expect("its modes").local_modes;
+        let after = tcgetattr(&ours).expect("the modes of the terminal").local_modes;
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO) && before == after, "{before:?} {after:?}");
         drop(ours);
         let (mut output, mut master) = (Vec::new(), File::from(master));

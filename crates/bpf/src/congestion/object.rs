@@ -209,7 +209,7 @@ mod tests {
         let at = object.windows(licence.len()).position(|bytes| bytes == licence).unwrap();
         object[at..at + licence.len()].copy_from_slice(b"Proprietary!");
         let closed = Algorithm { object: object.leak(), ..*ctcp };
-        let Err(refused) = load(&closed, None, false) else { panic!("the kernel has taken it") };
+        let Err(refused) = load(&closed, None, false) else { panic!("the kernel has accepted the program") };
         assert!(refused.log().unwrap().to_lowercase().contains("gpl"), "{:?}", refused.log());
         assert!(!refused.to_string().contains('\n') && refused.to_string().contains("--verbose"), "{refused}");
     }

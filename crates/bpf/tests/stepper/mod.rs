@@ -70,7 +70,7 @@ fn compile(source: &str) -> PathBuf {
     gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(GCC.split_whitespace());
     gcc.args(["tests/stepper/main.c", &format!("tests/bpf/{source}.bpf.c"), "-ldl", "-o"]).arg(&new);
     assert!(gcc.status().expect("gcc: scripts/setup build").success(), "{gcc:?}");
-    std::fs::rename(new, &executable).expect("the file is in our own folder");
+    std::fs::rename(new, &executable).expect("a file of the test");
     executable
 }
 

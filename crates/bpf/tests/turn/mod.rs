@@ -62,7 +62,7 @@ impl RegistrationLock {
         }
         // In reverse order: other tests most likely use the first name of the catalogue.
         let names = || CATALOGUE.iter().rev().map(|algorithm| algorithm.name).filter(|name| fits(name));
-        let name = wait_for("a name that nobody has", || names().find(|name| is_absent(name)));
+        let name = wait_for("an unused name", || names().find(|name| is_absent(name)));
         Some(Self { holder, name })
     }
 }
@@ -76,7 +76,7 @@ impl Drop for RegistrationLock {
 
 /// Waits until the kernel no longer has this congestion control.
 pub fn wait_absent(name: &str) {
-    wait_for("the end of a congestion control", || is_absent(name).then_some(()));
+    wait_for(&format!("the absence of the congestion control {name}"), || is_absent(name).then_some(()));
 }
 
 fn is_absent(name: &str) -> bool {
@@ -84,13 +84,13 @@ fn is_absent(name: &str) -> bool {
 }
 
 /// Calls `look` until it returns a value.
-pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub fn wait_for<T>(label: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "timeout while waiting for {what}: {:?}", list());
+        assert!(Instant::now() < deadline, "timeout while waiting for {label}: {:?}", list());
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }

@@ -352,7 +352,7 @@ mod tests {
                        Maintainer: a <a@b>\nDescription: a\n";
         fs::write(tree.join("DEBIAN/control"), control).unwrap();
         let Ok(built) = Command::new("dpkg-deb").arg("--build").arg(&tree).arg(&package).output() else {
-            skipped("there is no dpkg-deb");
+            skipped("dpkg-deb is missing");
             return;
         };
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

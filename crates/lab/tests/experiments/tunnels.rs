@@ -48,7 +48,7 @@ fn every_tunnel_program_carries_files_and_flows() {
     if ekiden().is_some() {
         programs.push("ekiden");
     } else {
-        skipped("but for others: there is no ekiden beside the laboratory (cargo build)");
+        skipped("in part: there is no ekiden beside the laboratory (cargo build)");
     }
     let scene = ExperimentFixture::new();
     scene.write(&with_tunnels(&programs));
@@ -109,7 +109,7 @@ fn transparent_relays_carry_files_and_streams() {
     if ekiden().is_some() {
         programs.push("ekiden");
     } else {
-        skipped("but for haproxy: there is no ekiden beside the laboratory (cargo build)");
+        skipped("in part: there is no ekiden beside the laboratory (cargo build)");
     }
     let scene = ExperimentFixture::new();
     scene.write(&transparent(&programs));

@@ -359,7 +359,7 @@ mod tests {
             |_: &str| Ok(ProvidedControl { from: "us".to_owned(), control: Some(Box::new(Recorder::default())) });
         let (before, reported) = obtain(&config, &CongestionControls::default(), &provider);
         assert_eq!(reported.len(), 1);
-        let (after, reported) = obtain(&config, &before, &|_| panic!("asked again"));
+        let (after, reported) = obtain(&config, &before, &|_| panic!("the provider was called again"));
         assert_eq!(after.describe(), before.describe());
         assert_eq!(reported.len(), 1, "a reload reports the control in use again");
     }

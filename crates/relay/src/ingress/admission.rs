@@ -354,7 +354,9 @@ mod tests {
         assert!(opened.as_mut().poll(&mut context).is_pending());
         drop(session);
         assert!(listener.as_mut().poll(&mut context).is_ready());
-        let Poll::Ready(session) = opened.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+        let Poll::Ready(session) = opened.as_mut().poll(&mut context) else {
+            panic!("the client still waits for a place")
+        };
         assert_eq!(admission.sessions(), 1);
         // A dropped waiter leaves no entry.
         let mut opened = Box::pin(client(3).enter_below(1));

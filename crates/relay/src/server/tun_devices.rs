@@ -278,7 +278,7 @@ mod tests {
     fn dropped_device_is_removed_despite_open_descriptors() {
         let namespace = match netns::new_network_namespace() {
             Ok(namespace) => namespace,
-            Err(error) => return skipped(format_args!("no network namespace: {error}; it wants root")),
+            Err(error) => return skipped(format_args!("no network namespace: {error}; this test needs root")),
         };
         let inside = || {
             netns::enter_network_namespace(namespace.as_fd()).unwrap();

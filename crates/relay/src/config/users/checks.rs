@@ -295,7 +295,7 @@ mod tests {
     fn poll_running(pending: &mut PendingCheck) -> Option<RunningCheck> {
         poll_turn(pending).map(|turn| match turn {
             CheckTurn::Run(running) => running,
-            CheckTurn::Result(right) => panic!("told {right}"),
+            CheckTurn::Result(right) => panic!("the check has ended with {right}"),
         })
     }
 

@@ -136,7 +136,7 @@ fn failed_path_is_left_at_once_and_the_change_is_reported() {
     let after = target_paths(&mut state, TARGET);
     assert_eq!(names(&after.choices), ["direct"], "an excluded path is not tried");
     let Some(Event::PathChanged { prefix, likely_bytes, likely_direction, from, to, why }) = after.change_event else {
-        panic!("nobody is told");
+        panic!("no event reports the changed path");
     };
     assert_eq!((from.as_str(), to.as_str(), prefix.unwrap().to_string()), ("r1", "direct", "192.0.2.0/24".to_owned()));
     assert_eq!((likely_bytes, likely_direction), (1 << 20, "down"));

@@ -16,7 +16,7 @@ fn start_group(members: Vec<Arc<Hop>>) -> (Arc<Hop>, TestPools) {
     let group = Some(RelayGroup { balance: Balance::Least, members });
     let group = Arc::new(Hop { name, kind, address, profile, group });
     let test = TestPools::start(&config(&[&group]));
-    wait_until("all pools", || test.pools.views().iter().all(|view| view.ready == 2 || !view.up));
+    wait_until("the pools of all members", || test.pools.views().iter().all(|view| view.ready == 2 || !view.up));
     (group, test)
 }
 

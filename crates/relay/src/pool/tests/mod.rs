@@ -131,18 +131,18 @@ fn ready_connections_never_exceed_the_limit() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
     let test = TestPools::start(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
-    wait_until("the first", || test.view().ready > 0);
+    wait_until("the first ready connection", || test.view().ready > 0);
     let taken: Vec<_> = (0..200).filter_map(|_| test.pools.take(&hop, false)).collect();
     assert!(test.view().wanted == 5 && test.view().misses > 0, "{:?}", test.view());
     test.wait_for_ready(5);
-    wait_until("no more handshakes", || relay.open_count() == 5 + taken.len());
+    wait_until("the last handshake", || relay.open_count() == 5 + taken.len());
     assert_eq!(relay.handshakes(), 5 + taken.len());
     // A new configuration bounds existing connections, and so do the remaining descriptors.
     test.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
     assert_eq!(test.view().ready, 3);
     test.pools.serve(&config(&[&hop]), 1).unwrap();
     assert_eq!((test.view().ready, test.view().wanted), (1, 1));
-    wait_until("closed ones", || relay.open_count() == 1 + taken.len());
+    wait_until("the close of surplus connections", || relay.open_count() == 1 + taken.len());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn connections_closed_by_the_relay_are_replaced_before_use() {
     test.wait_for_ready(2);
     wait_until("both handshakes", || relay.handshakes() == 2);
     relay.close_all();
-    wait_until("new ones", || relay.handshakes() == 2 && test.view().ready == 2);
+    wait_until("new connections", || relay.handshakes() == 2 && test.view().ready == 2);
     assert_decrypted(&mut test.pools.take(&hop, false).unwrap(), &relay);
     assert_eq!(test.view().stale, 0);
 }
@@ -163,8 +163,8 @@ fn old_connections_are_replaced_without_demand() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
     let test = TestPools::start(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
-    wait_until("a second generation", || relay.handshakes() >= 4);
-    wait_until("the end of the first", || relay.open_count() <= 2);
+    wait_until("new connections in place of the old connections", || relay.handshakes() >= 4);
+    wait_until("the end of the old connections", || relay.open_count() <= 2);
     assert_eq!((test.view().hits, test.view().wanted), (0, 2));
 }
 
@@ -175,7 +175,9 @@ fn discard_replaces_all_connections() {
     let test = TestPools::start(&config(&[&hop]));
     test.wait_for_ready(2);
     test.pools.discard(&hop);
-    wait_until("others", || relay.handshakes() == 4 && relay.open_count() == 2 && test.view().ready == 2);
+    wait_until("new connections in place of the discarded connections", || {
+        relay.handshakes() == 4 && relay.open_count() == 2 && test.view().ready == 2
+    });
     assert!(!test.pools.is_down(&hop));
 }
 
@@ -186,13 +188,13 @@ fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public_key(), &own);
     let (before, removed) = (hop("stays", &kept_relay), hop("goes", &removed_relay));
     let test = TestPools::start(&config(&[&before, &removed, &before]));
-    wait_until("both pools", || test.pools.views().iter().all(|view| view.ready == 2));
+    wait_until("two full pools", || test.pools.views().iter().all(|view| view.ready == 2));
     let after = hop("stays", &kept_relay);
     test.pools.serve(&config(&[&after]), MOST).unwrap();
     wait_until("the end of the other pool", || removed_relay.open_count() == 0);
     assert!(test.pools.take(&removed, false).is_none());
     assert_eq!(test.pools.inner.counts.for_relay("goes").ready.get(), 0, "in the metrics");
-    wait_until("what was ready", || kept_relay.open_count() == 2);
+    wait_until("the ready connections of the kept pool", || kept_relay.open_count() == 2);
     assert_eq!(test.view().ready, 2);
     // A session that began under the old configuration finds these connections, too.
     assert_decrypted(&mut test.pools.take(&before, false).unwrap(), &kept_relay);

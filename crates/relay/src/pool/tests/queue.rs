@@ -56,7 +56,10 @@ fn oldest_live_connection_without_unread_data_is_taken() {
     }
     drop(far_end);
     far_talking.write_all(b"!").unwrap();
-    clones.each_ref().iter().for_each(|clone| relay::wait_until("bad news", || clone.peek(&mut [0]).is_ok()));
+    clones
+        .each_ref()
+        .iter()
+        .for_each(|clone| relay::wait_until("the FIN or the unexpected byte", || clone.peek(&mut [0]).is_ok()));
     let taken = [0, 1].map(|_| queue.take(now, false).0.unwrap().stream.local_addr().unwrap());
     assert_eq!(taken, wanted);
     let view = queue.view();
@@ -144,7 +147,7 @@ fn used_connections_are_bounded_in_number_and_idle_time() {
     assert_eq!(queue.view().used, 2);
     let [first, ..] = far;
     drop(first);
-    relay::wait_until("the end of one", || {
+    relay::wait_until("the end of one used connection", || {
         queue.remove_dead(now);
         queue.view().used == 1
     });

@@ -15,10 +15,10 @@ use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` is true.
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(label: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "timed out waiting for {what}");
+        assert!(Instant::now() < deadline, "timeout while waiting for {label}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }

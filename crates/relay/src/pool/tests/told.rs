@@ -12,20 +12,20 @@ fn unreachable_relay_is_reported_once_and_its_pool_is_refilled() {
     let hop = hop_to(&relay);
     drop(relay);
     let test = TestPools::start(&config(&[&hop]));
-    wait_until("the first failures", || test.pools.is_down(&hop));
+    wait_until("the relay to be unreachable", || test.pools.is_down(&hop));
     assert!(test.pools.take(&hop, false).is_none());
     test.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
     let relay = TestRelay::at(address, key);
-    wait_until("it is back", || !test.pools.is_down(&hop));
+    wait_until("the relay to be reachable", || !test.pools.is_down(&hop));
     wait_until("a full pool", || test.view().ready >= test.view().wanted);
     assert_decrypted(&mut test.pools.take(&hop, false).unwrap(), &relay);
     drop(relay);
-    wait_until("it is away again", || test.events().len() == 3);
+    wait_until("the third event", || test.events().len() == 3);
     let events = test.events();
     assert_eq!(events[..2], ["osaka down refused None", "osaka up"]);
     // The interrupted step differs: the connect, or the handshake.
     assert!(events[2].starts_with("osaka down"), "{events:?}");
-    wait_until("the end of what was ready", || test.view().ready == 0);
+    wait_until("the end of the ready connections", || test.view().ready == 0);
     assert!(!test.view().up, "{:?}", test.view());
 }
 
@@ -66,10 +66,10 @@ fn successful_session_ends_the_retry_delay() {
     let wrong_key = section("osaka", relay.address, own_key().public_key(), &own_key());
     let test = TestPools::start(&config(&[&wrong_key]));
     let down = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
-    wait_until("the refusal", || test.events() == [down]);
+    wait_until("the refused handshake", || test.events() == [down]);
     test.pools.record_attempt(&wrong_key, None);
     // The keeper retries at once, and fails again.
-    wait_until("another refusal", || test.events() == [down, "osaka up", down]);
+    wait_until("the second refused handshake", || test.events() == [down, "osaka up", down]);
     let hop = hop_to(&relay);
     test.pools.serve(&config(&[&hop]), MOST).unwrap();
     test.wait_for_ready(2);

@@ -195,7 +195,7 @@ fn route_profile_overrides_the_target_profile() {
     let names: Vec<_> = config.routes.iter().map(|route| route.profile.name.as_str()).collect();
     assert_eq!(names, ["lossy", "longhaul", "longhaul"]);
     let text = "[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\n[[route]]\npath = \"p\"\nprofile = \"lossy\"\n";
-    let [mistake] = &errors_of(&with_relays(text))[..] else { panic!("it was taken") };
+    let [mistake] = &errors_of(&with_relays(text))[..] else { panic!("the configuration was accepted") };
     assert_eq!(mistake.key, "route[1].profile");
     assert!(mistake.expected.contains("no path of this route is direct"), "{mistake}");
 }
