@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use ekiden_proto::path::plan::{Plan as Prediction, PlanInput, doubts, picture, table, view};
+use ekiden_proto::path::plan::{Plan as Prediction, PlanInput, implausible, picture, table, view};
 use ekiden_relay::config::plan::{self, PlanFile, UnmeasuredRtt};
 use ekiden_relay::probe;
 
@@ -70,11 +70,11 @@ fn measure_missing(written: PlanFile) -> Result<PlanInput, String> {
         }
     }
     let network = written.complete(&measured)?;
-    for doubt in doubts::find_anomalies(&network.sites, &network.matrix) {
-        let (one, other) = doubt.sites;
+    for anomaly in implausible::find_anomalies(&network.sites, &network.matrix) {
+        let (one, other) = anomaly.sites;
         if measured.iter().any(|(entry, _)| entry.sites == (one, other) || entry.sites == (other, one)) {
             let names = (&network.sites[one].name, &network.sites[other].name);
-            eprintln!("warning: {} - {}, as measured: expected {}", names.0, names.1, doubt.expected);
+            eprintln!("warning: {} - {}, as measured: expected {}", names.0, names.1, anomaly.expected);
         }
     }
     Ok(network)

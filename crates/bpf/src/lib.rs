@@ -4,7 +4,7 @@
 //! are needed, only a kernel with BTF.
 
 pub mod aqm;
-mod chatter;
 pub mod congestion;
 pub mod kernel;
 mod link;
+mod messages;

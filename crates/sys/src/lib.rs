@@ -2,10 +2,10 @@
 //! returns the kernel's own error and leaves the decision to its caller.
 
 pub mod adjtimex;
-pub mod along;
 pub mod clock;
 pub mod congestion;
 pub mod ethtool;
+pub mod fd_passing;
 pub mod init;
 pub mod ktls;
 pub mod link;

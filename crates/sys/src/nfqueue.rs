@@ -387,11 +387,11 @@ mod tests {
             std::thread::scope(|scope| {
                 let client = connect(scope, address);
                 let (id, ..) = next(&queue);
-                let (here, there) = crate::along::seqpacket_pair().unwrap();
-                crate::along::send(&here, b"queue", Some(&queue)).unwrap();
+                let (here, there) = crate::fd_passing::seqpacket_pair().unwrap();
+                crate::fd_passing::send(&here, b"queue", Some(&queue)).unwrap();
                 drop(queue);
-                let (_, along) = crate::along::receive(&there, &mut [0; 8]).unwrap();
-                let queue = NfQueue::from_fd(along.unwrap(), NUMBER);
+                let (_, fd) = crate::fd_passing::receive(&there, &mut [0; 8]).unwrap();
+                let queue = NfQueue::from_fd(fd.unwrap(), NUMBER);
                 queue.set_verdict(id, Verdict::Accept { mark: 0 }).unwrap();
                 client.join().unwrap().unwrap();
                 assert_eq!(NfQueue::bind(NUMBER, 16).unwrap_err().kind(), io::ErrorKind::ResourceBusy);

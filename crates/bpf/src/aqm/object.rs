@@ -5,8 +5,8 @@ use libbpf_rs::{ErrorKind, Object, ObjectBuilder};
 use super::maps::{NAMES, SETTINGS, SHARES, SLOTS, WAYS};
 use super::settings::{AqmMode, AqmSettings};
 use super::{Error, ProgramParams, encode};
-use crate::chatter;
 use crate::kernel::KernelTypes;
+use crate::messages;
 
 static AQM_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
 static BACKLOG_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
@@ -52,8 +52,8 @@ pub fn load_with(
         SETTINGS => Some(encode::encode_settings(settings, line, WAYS)),
         other => more(other),
     };
-    let (loaded, said) = chatter::capture(|| open(program, settings, value));
-    loaded.map_err(|error| load_error(&error, &said))
+    let (loaded, log) = messages::capture(|| open(program, settings, value));
+    loaded.map_err(|error| load_error(&error, &log))
 }
 
 fn open(program: &[u8], settings: &AqmSettings, value: impl Fn(&str) -> Option<Vec<u8>>) -> libbpf_rs::Result<Object> {
@@ -74,16 +74,16 @@ fn open(program: &[u8], settings: &AqmSettings, value: impl Fn(&str) -> Option<V
     object.load()
 }
 
-fn load_error(error: &libbpf_rs::Error, said: &str) -> Error {
+fn load_error(error: &libbpf_rs::Error, log: &str) -> Error {
     // The verifier also fails with EACCES, which is no lack of privilege.
-    if error.kind() == ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
+    if error.kind() == ErrorKind::PermissionDenied && !log.contains("BEGIN PROG LOAD LOG") {
         return Error::NotPermitted("loading the program");
     }
-    Error::LoadRejected { source: std::io::Error::other(error.to_string()), log: last_lines(said) }
+    Error::LoadRejected { source: std::io::Error::other(error.to_string()), log: last_lines(log) }
 }
 
 /// The last lines: the verifier names the cause at the end.
-fn last_lines(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().collect();
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }

@@ -6,8 +6,8 @@ use super::pins::PinKind;
 use super::resume::RESUMES;
 use super::telemetry::SECTIONS;
 use super::{Algorithm, CongestionError, pins};
-use crate::chatter;
 use crate::kernel::{self, KernelTypes};
+use crate::messages;
 
 /// From linux/bpf.h: the map is registered by a link.
 pub(super) const BPF_F_LINK: u32 = 1 << 13;
@@ -62,7 +62,7 @@ pub(super) fn load(
         return Err(CongestionError::NotPermitted { lacking });
     }
     let way = way.unwrap_or_else(|| RegistrationMethod::best_for(&kernel));
-    let (loaded, log) = chatter::capture(|| open_and_load(algorithm, &kernel, way, share));
+    let (loaded, log) = messages::capture(|| open_and_load(algorithm, &kernel, way, share));
     loaded.map(|loaded| (loaded, way)).map_err(|error| {
         let (name, cause) = (algorithm.name.to_owned(), format!("{error}"));
         CongestionError::Refused { name, cause, log }

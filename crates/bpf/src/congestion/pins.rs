@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{Link, MapHandle};
 
 use super::CongestionError;
-use crate::chatter;
+use crate::messages;
 
 /// Everything of ours in the BPF file system is under here.
 pub const PIN_ROOT: &str = "/sys/fs/bpf/ekiden";
@@ -106,7 +106,7 @@ pub(super) fn pin_link(name: &str, link: &mut Link) -> Result<(), CongestionErro
 
 pub(super) fn link(name: &str) -> Option<Link> {
     let path = PinKind::Link.path(name);
-    chatter::silence();
+    messages::silence();
     path.exists().then(|| Link::open(path).ok()).flatten()
 }
 
@@ -131,7 +131,7 @@ pub(super) fn storage(name: &str, kind: PinKind) -> Option<MapHandle> {
 }
 
 fn open(path: &Path, flags: u32) -> Option<MapHandle> {
-    chatter::silence();
+    messages::silence();
     path.exists().then(|| MapHandle::from_pinned_path_with_file_flags(path, flags).ok()).flatten()
 }
 

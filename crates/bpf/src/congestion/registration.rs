@@ -8,7 +8,7 @@ use super::object::{self, LoadedObject, RegistrationMethod};
 use super::resume::ResumeMap;
 use super::telemetry::TelemetryMap;
 use super::{Algorithm, CongestionError, LoadedBy, catalogue, pins, presence};
-use crate::{chatter, link};
+use crate::{link, messages};
 
 /// A congestion control that is registered for as long as this lives, at least.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ fn register(
     loaded: &mut LoadedObject,
     way: RegistrationMethod,
 ) -> Result<Registration, CongestionError> {
-    let (result, log) = chatter::capture(|| attach(loaded));
+    let (result, log) = messages::capture(|| attach(loaded));
     match (result, way) {
         (Ok(link), RegistrationMethod::Link) => Ok(Registration::Link(link)),
         (Ok(mut link), RegistrationMethod::Map) => {
@@ -196,7 +196,7 @@ fn attach(loaded: &mut LoadedObject) -> libbpf_rs::Result<Link> {
 /// Replaces the program of `link`. The map has to be written before, and in libbpf only attaching does that; it then
 /// fails because the name is taken by the program to replace.
 fn update(algorithm: &Algorithm, loaded: &mut LoadedObject, old: &Link) -> Result<(), CongestionError> {
-    let (attached, log) = chatter::capture(|| attach(loaded));
+    let (attached, log) = messages::capture(|| attach(loaded));
     if let Err(error) = attached.map(drop)
         && error.kind() != ErrorKind::AlreadyExists
     {

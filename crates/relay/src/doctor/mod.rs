@@ -5,8 +5,8 @@
 //! [`SystemState`] is the state of the machine, [`Workload`] the requirement; most checks are pure functions of both.
 //! The last checks create and remove rules, devices and sockets.
 
+mod capacity;
 mod kernel;
-mod room;
 mod system;
 mod transparent;
 mod windows;
@@ -48,7 +48,7 @@ pub fn examine(purpose: &Workload) -> Vec<Finding> {
 pub fn judge(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = kernel::checks(reading, purpose);
     findings.extend(windows::checks(reading, purpose));
-    findings.extend(room::checks(reading, purpose));
+    findings.extend(capacity::checks(reading, purpose));
     findings
 }
 

@@ -13,7 +13,7 @@ use ekiden_proto::key::PublicKey;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::doubts::Rejections;
+use super::rejections::Rejections;
 use super::thread;
 use super::view::{EtcdStatus, fleet_view};
 use crate::config::FleetConfig;

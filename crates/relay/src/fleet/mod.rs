@@ -8,10 +8,10 @@
 
 mod author;
 mod directory;
-mod doubts;
 mod etcd;
 mod join;
 mod listing;
+mod rejections;
 mod session;
 mod state;
 mod thread;

@@ -1,11 +1,11 @@
 //! Plans relays before there are any: from sites and the round trips between them to ranked paths and the best places
 //! for one or two more relays.
 //!
-//! [`PlanInput`] is the input, [`doubts`] its anomalies, [`Plan`] the result, by the arithmetic of [`super::model`].
-//! [`table`], [`picture`] and [`view`] show it. Nothing is measured or read here.
+//! [`PlanInput`] is the input, [`implausible`] its anomalies, [`Plan`] the result, by the arithmetic of
+//! [`super::model`]. [`table`], [`picture`] and [`view`] show it. Nothing is measured or read here.
 
-pub mod doubts;
 mod geography;
+pub mod implausible;
 mod network;
 pub mod picture;
 mod placement;

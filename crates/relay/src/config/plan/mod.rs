@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::path::model::{CongestionControl, RelayCosts};
-use ekiden_proto::path::plan::doubts::find_anomalies;
+use ekiden_proto::path::plan::implausible::find_anomalies;
 use ekiden_proto::path::plan::{
     DistanceModel, PlanInput, Position, Roles, RttEntry, RttMatrix, RttSource, SectionTraits, Site, Traffic,
 };
@@ -135,16 +135,16 @@ fn read_plan(file: &TableReader<'_>) -> PlanFile {
         matrix.get(one, other).is_some() || to_measure.iter().any(|known| is_same_pair(known.sites, (one, other)))
     });
     let mut warnings = Vec::new();
-    for doubt in find_anomalies(&sites.sites, &matrix) {
-        let Some(place) = places.get(&doubt.sites) else { continue };
-        let rtt = matrix.get(doubt.sites.0, doubt.sites.1).map_or(Duration::ZERO, |entry| entry.rtt);
+    for anomaly in find_anomalies(&sites.sites, &matrix) {
+        let Some(place) = places.get(&anomaly.sites) else { continue };
+        let rtt = matrix.get(anomaly.sites.0, anomaly.sites.1).map_or(Duration::ZERO, |entry| entry.rtt);
         let found = format!("\"{}ms\"", rtt.as_secs_f64() * 1e3);
-        if doubt.is_mistake {
-            place.error(FoundValue::Value(found), doubt.expected);
+        if anomaly.is_mistake {
+            place.error(FoundValue::Value(found), anomaly.expected);
         } else {
             let line = place.line.map_or_else(String::new, |line| format!("{line}: "));
             let (file, key) = (place.source.name, &place.key);
-            warnings.push(format!("{file}:{line}warning: {key} = {found}: expected {}", doubt.expected));
+            warnings.push(format!("{file}:{line}warning: {key} = {found}: expected {}", anomaly.expected));
         }
     }
     let yardstick = DistanceModel::with_inflation(1.0);
@@ -274,7 +274,7 @@ impl PlanFile {
         }
     }
 
-    /// The matrix so far, for doubts.
+    /// The matrix so far, for the check of anomalies.
     #[must_use]
     pub fn matrix(&self) -> &RttMatrix {
         &self.network.matrix

@@ -1,6 +1,6 @@
 //! The nftables table (nft(8)): intercepting, holding and steering connections, and counting the rest.
 
-mod phrases;
+mod statements;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,9 +8,9 @@ use std::fmt::Write;
 use super::owner::table;
 use super::{Family, Marks, OWN_PROGRAMS, Queue, Ruleset, by_tproxy, interfaces};
 use crate::config::{Listener, QuicPolicy, TargetPattern};
-use phrases::{QUIC_PORT, is, mark, matching, matching_quic, others, place, sources, translation};
+use statements::{QUIC_PORT, is, mark, matching, matching_quic, others, place, sources, translation};
 
-pub(super) use phrases::set;
+pub(super) use statements::set;
 
 /// Matches TCP packets. By number: nft(8) looks names of protocols up in /etc/protocols, which minimal containers lack.
 const TCP: &str = "meta l4proto 6";

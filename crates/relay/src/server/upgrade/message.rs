@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ekiden_sys::along;
+use ekiden_sys::fd_passing;
 use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -21,7 +21,7 @@ pub enum Message {
         /// The version of the sender.
         version: String,
     },
-    /// An inherited object; its descriptor comes along.
+    /// An inherited object; its descriptor comes with the message.
     Thing {
         /// The kind of object.
         thing: Inherited,
@@ -88,7 +88,7 @@ const MAX_MESSAGE: usize = 64 << 10;
 pub(super) struct Channel(UnixDatagram);
 
 impl Channel {
-    /// The end that `along::pair` created.
+    /// The end that `fd_passing::seqpacket_pair` created.
     ///
     /// # Errors
     /// The socket cannot be polled.
@@ -103,9 +103,9 @@ impl Channel {
     ///
     /// # Errors
     /// As sendmsg(2): `BrokenPipe` if the other process is gone.
-    pub async fn send(&self, message: &Message, along: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub async fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
-        self.0.async_io(Interest::WRITABLE, || along::send(self.0.as_fd(), &text, along)).await
+        self.0.async_io(Interest::WRITABLE, || fd_passing::send(self.0.as_fd(), &text, fd)).await
     }
 
     /// Receives a message with its descriptor; `None` if the other process is gone.
@@ -114,10 +114,10 @@ impl Channel {
     /// As recvmsg(2), or `InvalidData` for an invalid message.
     pub async fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
         let mut buffer = vec![0; MAX_MESSAGE];
-        let received = self.0.async_io(Interest::READABLE, || along::receive(self.0.as_fd(), &mut buffer)).await;
+        let received = self.0.async_io(Interest::READABLE, || fd_passing::receive(self.0.as_fd(), &mut buffer)).await;
         match received {
             Ok((0, _)) => Ok(None),
-            Ok((length, along)) => Ok(Some((serde_json::from_slice(&buffer[..length])?, along))),
+            Ok((length, fd)) => Ok(Some((serde_json::from_slice(&buffer[..length])?, fd))),
             // The other process ended with unread messages.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(error),

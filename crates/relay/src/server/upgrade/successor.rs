@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ekiden_sys::{along, signal};
+use ekiden_sys::{fd_passing, signal};
 use tokio::time::timeout;
 
 use super::VARIABLE;
@@ -109,7 +109,7 @@ impl Successor {
         if std::process::id() == 1 {
             return Err(UpgradeError::First);
         }
-        let (ours, its) = along::seqpacket_pair()?;
+        let (ours, its) = fd_passing::seqpacket_pair()?;
         let channel = Channel::new(ours)?;
         let mut arguments = env::args_os();
         // Use the name of the original call, so that a link or a search path leads to the new program.

@@ -17,7 +17,7 @@ use crate::experiment::judge::expect;
 use crate::topology::file::words::{self, KeyProblem};
 use crate::topology::{self, Lab};
 
-mod mistakes;
+mod errors;
 
 /// An experiment, read and found right.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,7 @@ impl Experiment {
         let document: Table =
             text.parse().map_err(|error: toml::de::Error| vec![error.to_string().trim().to_owned()])?;
         let mut mistakes = Vec::new();
-        mistakes::validate_top_level_keys(&document, &mut mistakes);
+        errors::validate_top_level_keys(&document, &mut mistakes);
         let settings: Option<ExperimentSettings> = parse_part(&document, "experiment", &mut mistakes);
         let title: Option<String> = parse_part(&document, "title", &mut mistakes);
         let mut factors: Vec<Factor> = parse_parts(&document, "factor", &mut mistakes);
@@ -105,9 +105,9 @@ impl Experiment {
         let expects: Vec<Expectation> = parse_parts(&document, "expect", &mut mistakes);
         let source = document.contains_key("source").then(|| parse_part(&document, "source", &mut mistakes)).flatten();
         let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };
-        mistakes::validate_settings(&settings, &document, &mut mistakes);
-        mistakes::validate_quick_rules(&factors, &mut mistakes);
-        mistakes::validate_level_names(&settings, &factors, &document, &mut mistakes);
+        errors::validate_settings(&settings, &document, &mut mistakes);
+        errors::validate_quick_rules(&factors, &mut mistakes);
+        errors::validate_level_names(&settings, &factors, &document, &mut mistakes);
         let mut metric =
             |name: &String| metric::by_name(name).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
         let (own, also) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
@@ -146,7 +146,7 @@ impl Experiment {
                     Ok(spec) if !spec.treatment.at.is_empty() && spec.treatment.override_at(&levels).is_none() => {}
                     Ok(spec) => {
                         self.seed = spec.lab.seed;
-                        match mistakes::skip_reason(&spec) {
+                        match errors::skip_reason(&spec) {
                             Some(reason) => self.skipped.push((place, reason)),
                             None => self.cells.push(ExperimentCell { key: place, quick, spec }),
                         }
@@ -218,7 +218,7 @@ fn build_spec(document: &Table, sets: &[Table], place: &CellKey) -> Result<RunSp
         treatment.chain.clone_from(&workload.chain);
     }
     let spec = RunSpec { lab, workload, background, treatment };
-    mistakes::validate_spec(&spec, &mut mistakes);
+    errors::validate_spec(&spec, &mut mistakes);
     if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
 }
 

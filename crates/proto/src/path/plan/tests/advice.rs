@@ -82,7 +82,7 @@ fn only_known_round_trips_are_checked_for_anomalies() {
                 RttEntry { source: if other == 1 { RttSource::Given } else { origin }, ..entry },
             );
         }
-        doubts::find_anomalies(&network.sites, &network.matrix).len()
+        implausible::find_anomalies(&network.sites, &network.matrix).len()
     };
     assert_eq!(
         (anomaly_count(RttSource::Given, 400.0, 50.0), anomaly_count(RttSource::Estimated, 400.0, 50.0)),
@@ -92,7 +92,7 @@ fn only_known_round_trips_are_checked_for_anomalies() {
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
     let mut matrix = RttMatrix::default();
     matrix.set(0, 1, RttEntry { source: RttSource::Estimated, ..ms(3.0) });
-    assert_eq!(doubts::find_anomalies(&sites, &matrix), [], "an estimate is never a mistake");
+    assert_eq!(implausible::find_anomalies(&sites, &matrix), [], "an estimate is never a mistake");
 }
 
 #[test]

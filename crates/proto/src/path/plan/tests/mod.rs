@@ -151,9 +151,12 @@ fn inflation_is_the_median_of_known_round_trips() {
 fn short_detours_are_suspicious_and_extreme_ratios_mistakes() {
     for (direct, expected) in [(100.0, None), (140.0, None), (400.0, Some(false)), (5000.0, Some(true))] {
         let network = network(&[("m", "relay", 50.0, 50.0)], direct);
-        let doubts = doubts::find_anomalies(&network.sites, &network.matrix);
-        assert_eq!(doubts.first().map(|doubt| doubt.is_mistake), expected, "{direct}: {doubts:?}");
-        assert!(doubts.iter().all(|doubt| doubt.sites == (0, 1) && doubt.expected.contains("by m")), "{doubts:?}");
+        let anomalies = implausible::find_anomalies(&network.sites, &network.matrix);
+        assert_eq!(anomalies.first().map(|anomaly| anomaly.is_mistake), expected, "{direct}: {anomalies:?}");
+        assert!(
+            anomalies.iter().all(|anomaly| anomaly.sites == (0, 1) && anomaly.expected.contains("by m")),
+            "{anomalies:?}"
+        );
     }
 }
 
@@ -162,10 +165,10 @@ fn round_trip_faster_than_light_is_a_mistake() {
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
     let mut matrix = RttMatrix::default();
     matrix.set(0, 1, ms(9.0));
-    assert_eq!(doubts::find_anomalies(&sites, &matrix), []);
+    assert_eq!(implausible::find_anomalies(&sites, &matrix), []);
     matrix.set(0, 1, ms(3.0));
-    let doubts = doubts::find_anomalies(&sites, &matrix);
-    assert!(doubts[0].is_mistake && doubts[0].expected.starts_with("at least 9.6ms"), "{doubts:?}");
+    let anomalies = implausible::find_anomalies(&sites, &matrix);
+    assert!(anomalies[0].is_mistake && anomalies[0].expected.starts_with("at least 9.6ms"), "{anomalies:?}");
 }
 
 #[test]

@@ -23,18 +23,18 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((one.into(), other.into()))
 }
 
-/// Sends a message, and a descriptor along with it.
+/// Sends a message, and a descriptor with it.
 ///
 /// # Errors
 /// The kernel's, from sendmsg(2): `WouldBlock` while too many wait to be received, `EPIPE` when the other end is closed.
-pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::Result<()> {
+pub fn send(socket: impl AsFd, message: &[u8], fd: Option<impl AsFd>) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
     let mut control = FdControl::default();
     // SAFETY: all zeroes is a valid msghdr, with nothing in it.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
-    if let Some(along) = &along {
+    if let Some(fd) = &fd {
         header.msg_control = control.as_mut_ptr().cast();
         // SAFETY: both compute a length from a length.
         let (space, length) = unsafe { (libc::CMSG_SPACE(FD_SIZE), libc::CMSG_LEN(FD_SIZE)) };
@@ -45,7 +45,7 @@ pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::
             (*first).cmsg_level = libc::SOL_SOCKET;
             (*first).cmsg_type = libc::SCM_RIGHTS;
             (*first).cmsg_len = length as _;
-            libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(along.as_fd().as_raw_fd());
+            libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(fd.as_fd().as_raw_fd());
         }
     }
     // SAFETY: the buffers that `header` points to live until after the call, and the kernel only reads them.
@@ -53,7 +53,7 @@ pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives a message, and the descriptor that came along with it. No bytes are the end: the other end is closed.
+/// Receives a message, and the descriptor that came with it. No bytes are the end: the other end is closed.
 ///
 /// # Errors
 /// The kernel's, from recvmsg(2): `WouldBlock` when nothing is there. `InvalidData` for a message longer than `buffer`, or
@@ -71,11 +71,11 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Optio
     // SAFETY: the kernel fills the buffer and `control`, within the lengths given, and both live until after the call.
     let received = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
     let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-    let along = received_fd(&header);
+    let fd = received_fd(&header);
     if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok((length, along))
+    Ok((length, fd))
 }
 
 /// The descriptor in a header that recvmsg(2) has filled in.

@@ -13,7 +13,7 @@ static CAPTURE: Mutex<()> = Mutex::new(());
 /// Runs `act`; returns its result and the messages of libbpf meanwhile.
 pub(crate) fn capture<T>(act: impl FnOnce() -> T) -> (T, String) {
     silence();
-    let _turn = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
     buffer().clear();
     let result = act();
     (result, std::mem::take(&mut *buffer()))
@@ -28,9 +28,9 @@ pub(crate) fn silence() {
 }
 
 fn on_line(_: PrintLevel, line: String) {
-    let mut said = buffer();
-    if said.len() < MAX_LOG {
-        said.push_str(&line);
+    let mut log = buffer();
+    if log.len() < MAX_LOG {
+        log.push_str(&line);
     }
 }
 

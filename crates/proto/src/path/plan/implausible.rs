@@ -34,16 +34,16 @@ pub struct RttAnomaly {
 #[must_use]
 pub fn find_anomalies(sites: &[Site], matrix: &RttMatrix) -> Vec<RttAnomaly> {
     let known = || matrix.entries().filter(|(_, _, entry)| entry.source != RttSource::Estimated);
-    let mut doubts = Vec::new();
+    let mut anomalies = Vec::new();
     for (one, other, entry) in known() {
         let is_mistake = |expected| RttAnomaly { sites: (one, other), is_mistake: true, expected };
         if let Some(expected) = faster_than_light(&sites[one], &sites[other], entry.rtt) {
-            doubts.push(is_mistake(expected));
+            anomalies.push(is_mistake(expected));
         } else if let Some((ratio, expected)) = detour(sites, matrix, one, other, entry.rtt) {
-            doubts.push(RttAnomaly { is_mistake: ratio >= MISTAKE_RATIO, ..is_mistake(expected) });
+            anomalies.push(RttAnomaly { is_mistake: ratio >= MISTAKE_RATIO, ..is_mistake(expected) });
         }
     }
-    doubts
+    anomalies
 }
 
 fn faster_than_light(one: &Site, other: &Site, rtt: Duration) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Mistakes that span several keys of an experiment file: combinations that make no sense.
+//! Errors that span several keys of an experiment file: combinations that make no sense.
 
 use std::time::Duration;
 

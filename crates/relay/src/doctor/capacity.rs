@@ -1,4 +1,4 @@
-//! How many sessions there is room for: descriptors, pipes, queues of new connections, ports, connection tracking.
+//! The capacity for sessions: descriptors, pipes, queues of new connections, ports, connection tracking.
 
 use super::Finding;
 use super::system::SystemState;
@@ -10,7 +10,7 @@ const PIPE_SIZE: u64 = 1 << 20;
 /// For how long a connection that is over keeps its port, in seconds (`TCP_TIMEWAIT_LEN` of Linux).
 const TIME_WAIT: u64 = 60;
 
-/// All checks of the room for sessions.
+/// All checks of the capacity for sessions.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     vec![
         open_files(reading, purpose),
@@ -29,13 +29,13 @@ fn open_files(reading: &SystemState, purpose: &Workload) -> Finding {
     let Some(hard) = reading.open_files else {
         return Finding::new("open_files", subject, "no limit");
     };
-    let room = purpose.session_capacity(hard);
-    let finding = Finding::new("open_files", subject, format!("{hard}, for about {room} sessions"));
+    let capacity = purpose.session_capacity(hard);
+    let finding = Finding::new("open_files", subject, format!("{hard}, for about {capacity} sessions"));
     let effect = format!(
-        "new clients wait from {room} sessions on, and {} are wanted; a systemd unit says LimitNOFILE=1048576",
+        "new clients wait from {capacity} sessions on, and {} are wanted; a systemd unit says LimitNOFILE=1048576",
         purpose.sessions
     );
-    finding.with_hint_if(room < purpose.sessions, effect, "ulimit -n 1048576")
+    finding.with_hint_if(capacity < purpose.sessions, effect, "ulimit -n 1048576")
 }
 
 fn pipe_size(reading: &SystemState) -> Finding {
