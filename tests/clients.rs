@@ -5,8 +5,6 @@ mod harness;
 
 #[path = "clients/curl.rs"]
 mod curl;
-#[path = "clients/cut.rs"]
-mod cut;
 #[path = "clients/errors.rs"]
 mod errors;
 #[path = "clients/hops.rs"]
@@ -31,6 +29,8 @@ mod servers;
 mod socks;
 #[path = "clients/table.rs"]
 mod table;
+#[path = "clients/truncation.rs"]
+mod truncation;
 #[path = "clients/uploads.rs"]
 mod uploads;
 #[path = "clients/users.rs"]

@@ -1,9 +1,6 @@
 //! How long a client's first packet waits for the server's answer: at most `timeouts.hold`, and no longer than its client.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-#[allow(dead_code, reason = "these tests use their own parts of it")]
-#[path = "transparent/boxes.rs"]
-mod boxes;
 #[path = "harness/mod.rs"]
 mod harness;
 #[allow(dead_code, reason = "these tests use their own parts of it")]
@@ -12,6 +9,9 @@ mod network;
 #[path = "clients/programs.rs"]
 mod programs;
 #[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "transparent/relays.rs"]
+mod relays;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
 #[path = "sections/streams.rs"]
 mod streams;
 
@@ -19,9 +19,9 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use boxes::*;
 use harness::*;
 use network::*;
+use relays::*;
 use streams::*;
 
 /// The client gets no reply before the server has answered.

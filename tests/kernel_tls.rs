@@ -35,7 +35,7 @@ use harness::{
 use programs::{client, is_any_missing, program, run_successfully};
 
 /// A relay with a TLS listener; `None` without kernel TLS, with a message.
-fn scene() -> Option<(Certificate, Relay)> {
+fn fixture() -> Option<(Certificate, Relay)> {
     if !has_kernel_tls() {
         skipped("the kernel has no TLS (modprobe tls)");
         return None;
@@ -72,7 +72,7 @@ fn spliced(closed: &Value) -> u64 {
 /// Where the kernel does not have a cipher, the bytes are copied.
 #[test]
 fn streams_of_each_cipher_suite_arrive_whole() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     let bytes = pattern(1_000_000);
     for (suite, version, cipher) in [
         (cipher_suite::TLS13_AES_128_GCM_SHA256, Version::Tls13, Cipher::Aes128Gcm),
@@ -119,7 +119,7 @@ fn record_responses(relay: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
 /// With AES-GCM in TLS 1.2 each record begins with its nonce (RFC 5288). rustls and the kernel share a key.
 #[test]
 fn nonces_are_used_once() {
-    let Some((certificate, relay)) = scene() else { return };
+    let Some((certificate, relay)) = fixture() else { return };
     let (address, recording) = record_responses(relay.address());
     let (listener, target) = server();
     let serving = std::thread::spawn(move || accept(&listener).write_all(&pattern(300_000)).unwrap());
@@ -148,7 +148,7 @@ fn nonces_are_used_once() {
 /// An HTTPS proxy for curl, whose tunnels are spliced.
 #[test]
 fn curl_downloads_and_uploads_by_a_tunnel() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     if is_any_missing(&["curl"]) {
         return;
     }
@@ -188,7 +188,7 @@ while received := stream.recv(65536):
     sys.stdout.buffer.write(received)
 stream.unwrap()
 ";
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     if is_any_missing(&["python3"]) {
         return;
     }
@@ -222,7 +222,7 @@ fn write_pending_records(client: &mut Client) {
 
 #[test]
 fn key_update_in_a_tunnel_resets_the_session() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     for bytes in [6, 300_000] {
         let (listener, address) = server();
         let mut client = certificate.client(relay.address()).connect(address);
@@ -240,7 +240,7 @@ fn key_update_in_a_tunnel_resets_the_session() {
 
 #[test]
 fn key_update_of_openssl_resets_the_session() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     let (listener, address) = server();
     let mut openssl = program("openssl", &certificate.folder);
     openssl.args(["s_client", "-tls1_3", "-verify_return_error", "-CAfile"]).arg(certificate.file());
@@ -261,7 +261,7 @@ fn key_update_of_openssl_resets_the_session() {
 /// The kernel gets the keys of the last key update.
 #[test]
 fn key_update_before_the_tunnel_reaches_the_kernel() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     let (address, serving) = echo_at_end();
     let mut client = certificate.client(relay.address());
     let request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n");
@@ -280,7 +280,7 @@ fn key_update_before_the_tunnel_reaches_the_kernel() {
 /// The kernel cannot open a record of which this process has read a part.
 #[test]
 fn partial_record_keeps_the_session_in_user_space() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     let (listener, address) = server();
     let mut client = certificate.client(relay.address());
     let mut records = Vec::new();
@@ -304,7 +304,7 @@ fn partial_record_keeps_the_session_in_user_space() {
 /// epoll reports a record that arrives alone. Only splice(2) reports a record behind another record, and only once.
 #[test]
 fn altered_record_after_spliced_records_resets_the_session() {
-    let Some((certificate, mut relay)) = scene() else { return };
+    let Some((certificate, mut relay)) = fixture() else { return };
     for header in [[23, 3, 3, 0, 32], [23, 1, 1, 0, 32], [23, 3, 3, 255, 255]] {
         for is_alone in [true, false] {
             let (listener, address) = server();
@@ -329,7 +329,7 @@ fn altered_record_after_spliced_records_resets_the_session() {
 /// close(2) discards the part of a record for which the send buffer has no room, and a small buffer has room for few records.
 #[test]
 fn close_notify_follows_the_last_byte_with_a_small_send_buffer() {
-    let Some((certificate, _)) = scene() else { return };
+    let Some((certificate, _)) = fixture() else { return };
     let keys = certificate.keys();
     let small = "[profile.small]\nsndbuf = \"32KiB\"\n";
     let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\nprofile = \"small\"\n{keys}{small}");

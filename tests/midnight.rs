@@ -1,19 +1,19 @@
 //! Quotas are reset at midnight. The test sets the clock of the virtual machine, so it runs alone in its process.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+#[allow(dead_code, reason = "this test uses its own part of it")]
+#[path = "quotas/fixture.rs"]
+mod fixture;
 mod harness;
 #[path = "clients/programs.rs"]
 mod programs;
-#[allow(dead_code, reason = "this test uses its own part of it")]
-#[path = "quotas/scene.rs"]
-mod scene;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use fixture::*;
 use harness::*;
 use programs::is_any_missing;
-use scene::*;
 
 /// A quota of a day and one of a month.
 const LIMITS: &str =
@@ -31,27 +31,27 @@ fn quotas_reset_at_midnight_utc() {
         assert!(Command::new("date").args(["--utc", "--set", time]).output().unwrap().status.success());
     };
     set_clock("2027-12-31T23:59:00Z");
-    let mut scene = Scene::new(&format!("{LIMITS}{LISTENER}"));
+    let mut fixture = Fixture::new(&format!("{LIMITS}{LISTENER}"));
     let quotas = [("alice", "2028-01-01T00:00:00Z"), ("bob", "2028-01-01T00:00:00Z")];
     for (user, ends) in quotas {
-        assert!([18, 56].contains(&scene.download(user, 2 << 20).code));
-        assert_eq!(scene.download(user, 1).code, 97);
-        assert_eq!(scene.account("user", user)["quota_ends"], ends);
+        assert!([18, 56].contains(&fixture.download(user, 2 << 20).code));
+        assert_eq!(fixture.download(user, 1).code, 97);
+        assert_eq!(fixture.account("user", user)["quota_ends"], ends);
     }
     pause_until(Instant::now() + Duration::from_secs(60));
     for (user, _) in quotas {
-        assert_eq!(scene.download(user, 100_000).code, 0, "{user}");
+        assert_eq!(fixture.download(user, 100_000).code, 0, "{user}");
     }
     set_clock("2028-01-15T23:59:52Z");
     // The file is written 5 s later and at midnight: then the bytes are those of the day that ends.
     pause_until(Instant::now() + Duration::from_millis(7800));
-    assert_eq!(scene.download("alice", 100_000).code, 0);
+    assert_eq!(fixture.download("alice", 100_000).code, 0);
     pause_until(Instant::now() + Duration::from_secs(2));
-    assert_eq!(scene.used(), 0, "the daily quota is reset");
-    assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the monthly quota remains");
+    assert_eq!(fixture.used(), 0, "the daily quota is reset");
+    assert!(fixture.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the monthly quota remains");
     let events = [
-        scene.relay.next(|event| event["event"] == "quota_used"),
-        scene.relay.next(|event| event["event"] == "quota_used"),
+        fixture.relay.next(|event| event["event"] == "quota_used"),
+        fixture.relay.next(|event| event["event"] == "quota_used"),
     ];
     assert_eq!(events.map(|event| event["until"].clone()), ["2028-01-01T00:00:00Z"; 2]);
 }

@@ -12,5 +12,5 @@ mod network;
 mod programs;
 
 mod names;
-mod own;
+mod own_addresses;
 mod passwords;

@@ -1,6 +1,6 @@
 //! Web pages that may send requests to the admin listener, and the headers that restrict browsers.
 
-use crate::scene::{Scene, TOKEN};
+use crate::fixture::{Fixture, TOKEN};
 
 const EVIL: &str = "http://evil.example";
 
@@ -9,7 +9,7 @@ const DATA_PATHS: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/
 
 #[test]
 fn cross_origin_requests_are_refused_even_with_the_token() {
-    let (open, with_token) = (Scene::open(), Scene::with_token(""));
+    let (open, with_token) = (Fixture::open(), Fixture::with_token(""));
     let bearer = format!("Authorization: Bearer {TOKEN}");
     for path in ["/", "/app.js", "/api/access"].iter().chain(&DATA_PATHS) {
         for line in [
@@ -31,7 +31,7 @@ fn cross_origin_requests_are_refused_even_with_the_token() {
 
 #[test]
 fn foreign_host_names_are_refused_even_with_the_token() {
-    let with_token = Scene::with_token("hosts = [\"relay.example\"]");
+    let with_token = Fixture::with_token("hosts = [\"relay.example\"]");
     let bearer = format!("Authorization: Bearer {TOKEN}");
     for (host, status) in [
         ("Host: evil.example", 403),
@@ -45,15 +45,15 @@ fn foreign_host_names_are_refused_even_with_the_token() {
         assert_eq!(answer.status, status, "{host}");
         assert_eq!(answer.body.contains("not by this name"), status == 403, "{}", answer.body);
     }
-    let open = Scene::open();
+    let open = Fixture::open();
     assert_eq!(open.request("GET", "/", &["Host: 192.0.2.7"]).status, 403, "an open listener refuses other addresses");
 }
 
 #[test]
 fn every_response_has_the_security_headers() {
-    let scene = Scene::open();
+    let fixture = Fixture::open();
     for path in ["/", "/style.css", "/api/sessions", "/nothing"] {
-        let head = scene.get(path, &[]).head;
+        let head = fixture.get(path, &[]).head;
         for line in [
             "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'",
             "frame-ancestors 'none'",
@@ -65,19 +65,19 @@ fn every_response_has_the_security_headers() {
             assert!(head.contains(line), "{path} has no {line} in\n{head}");
         }
     }
-    assert!(scene.get("/", &[]).head.contains("content-type: text/html"), "the page is HTML");
+    assert!(fixture.get("/", &[]).head.contains("content-type: text/html"), "the page is HTML");
 }
 
 /// The Content-Security-Policy forbids resources from other origins, so the page must not refer to any.
 #[test]
 fn page_refers_to_no_external_resources() {
-    let scene = Scene::open();
-    let page = scene.get("/", &[]).body;
+    let fixture = Fixture::open();
+    let page = fixture.get("/", &[]).body;
     let mut files: Vec<String> = vec!["/app.js".into(), "/style.css".into(), "/icon.svg".into()];
     assert!(files.iter().all(|file| page.contains(file.as_str())), "{page}");
     let mut seen = Vec::new();
     while let Some(file) = files.pop() {
-        let answer = scene.get(&file, &[]);
+        let answer = fixture.get(&file, &[]);
         assert_eq!(answer.status, 200, "{file}");
         for forbidden in ["http:", "https:", "url(", "innerHTML", "eval("] {
             let text = answer.body.replace("http://www.w3.org/2000/svg", "");
@@ -94,12 +94,12 @@ fn page_refers_to_no_external_resources() {
 
 #[test]
 fn unknown_path_lists_the_available_paths() {
-    let scene = Scene::open();
-    let answer = scene.get("/metric", &[]);
+    let fixture = Fixture::open();
+    let answer = fixture.get("/metric", &[]);
     assert_eq!(answer.status, 404);
     assert!(DATA_PATHS.iter().all(|path| answer.body.contains(path)), "{}", answer.body);
-    let host = format!("Host: {}", scene.admin);
-    let answer = scene.request("POST", "/api/sessions", &[&host, "Content-Length: 0"]);
+    let host = format!("Host: {}", fixture.admin);
+    let answer = fixture.request("POST", "/api/sessions", &[&host, "Content-Length: 0"]);
     assert_eq!(answer.status, 405);
     assert!(answer.head.contains("allow: get"), "{}", answer.head);
 }

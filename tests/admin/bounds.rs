@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
+use crate::fixture::{Fixture, Snapshots, TOKEN};
 use crate::harness::{PATIENCE, connect, eventually, read_remaining};
-use crate::scene::{Scene, Snapshots, TOKEN};
 
 /// The constant of the relay.
 const MOST_CONNECTIONS: usize = 64;
@@ -27,11 +27,11 @@ fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
 /// Regression: silent connections held all places until their timeout of 10 s, and every other request waited as long.
 #[test]
 fn silent_connections_yield_to_new_connections() {
-    for scene in [Scene::open(), Scene::with_token("")] {
+    for fixture in [Fixture::open(), Fixture::with_token("")] {
         let authorization = format!("Authorization: Bearer {TOKEN}");
-        let clients: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
+        let clients: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(fixture.admin)).collect();
         let asked = Instant::now();
-        assert_eq!(scene.get("/api/sessions", &[&authorization]).status, 200);
+        assert_eq!(fixture.get("/api/sessions", &[&authorization]).status, 200);
         assert!(asked.elapsed() < HEAD, "answered only after {:?}, by the timeout", asked.elapsed());
         drop(clients);
     }
@@ -40,11 +40,11 @@ fn silent_connections_yield_to_new_connections() {
 /// Many connections from one address must not displace a client of another address that is about to send a request.
 #[test]
 fn source_with_the_most_connections_yields_first() {
-    let scene = Scene::open();
-    let mut early = connect(scene.admin);
-    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect_from("127.0.0.2", scene.admin)).collect();
+    let fixture = Fixture::open();
+    let mut early = connect(fixture.admin);
+    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect_from("127.0.0.2", fixture.admin)).collect();
     let before = Instant::now();
-    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "all clients have been accepted by now");
+    assert_eq!(fixture.get("/api/sessions", &[]).status, 200, "all clients have been accepted by now");
     write!(early, "GET /api/access HTTP/1.0\r\n\r\n").unwrap();
     assert!(String::from_utf8(read_remaining(&mut early).0).unwrap().starts_with("HTTP/1.0 200"));
     assert!(before.elapsed() < HEAD);
@@ -54,13 +54,13 @@ fn source_with_the_most_connections_yields_first() {
 /// The bound holds, and a connection whose request is being answered never yields.
 #[test]
 fn connection_limit_holds_and_active_streams_continue() {
-    let scene = Scene::open();
-    let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| scene.stream()).collect();
+    let fixture = Fixture::open();
+    let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| fixture.stream()).collect();
     readers.iter_mut().for_each(|reader| assert_eq!(reader.next()["open"], 0));
-    let before = scene.relay.descriptors();
-    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
-    assert_eq!(scene.get("/api/sessions", &[]).status, 200);
-    let open = scene.relay.descriptors();
+    let before = fixture.relay.descriptors();
+    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect(fixture.admin)).collect();
+    assert_eq!(fixture.get("/api/sessions", &[]).status, 200);
+    let open = fixture.relay.descriptors();
     // A further connection may be in the accept queue, and reading /proc takes descriptors for a moment.
     assert!(open <= before + MOST_CONNECTIONS - MOST_READERS + 4, "{open} descriptors, {before} before");
     for reader in &mut readers {
@@ -72,9 +72,9 @@ fn connection_limit_holds_and_active_streams_continue() {
 
 #[test]
 fn connections_without_a_complete_request_are_closed() {
-    let scene = Scene::open();
-    let mut silent = connect(scene.admin);
-    let mut slow = connect(scene.admin);
+    let fixture = Fixture::open();
+    let mut silent = connect(fixture.admin);
+    let mut slow = connect(fixture.admin);
     write!(slow, "GET /api/access HTTP/1.1\r\nHost: local").unwrap();
     assert_eq!(read_remaining(&mut slow).0, b"", "an incomplete head gets no response");
     read_remaining(&mut silent);
@@ -82,8 +82,8 @@ fn connections_without_a_complete_request_are_closed() {
 
 #[test]
 fn oversized_request_head_is_refused() {
-    let scene = Scene::open();
-    let mut client = connect(scene.admin);
+    let fixture = Fixture::open();
+    let mut client = connect(fixture.admin);
     // The answer may be lost: a connection that is closed with bytes unread is reset.
     let _ = write!(client, "GET /api/access HTTP/1.1\r\nX-Long: {}\r\n\r\n", "a".repeat(64 << 10));
     let answer = String::from_utf8(read_remaining(&mut client).0).unwrap();
@@ -92,13 +92,13 @@ fn oversized_request_head_is_refused() {
 
 #[test]
 fn stream_readers_are_limited_and_places_are_released() {
-    let scene = Scene::open();
-    let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| scene.stream()).collect();
+    let fixture = Fixture::open();
+    let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| fixture.stream()).collect();
     readers.iter_mut().for_each(|reader| assert_eq!(reader.next()["open"], 0));
-    assert_eq!(scene.stream().status(), 503);
-    let refused = scene.get("/api/stream", &[]);
+    assert_eq!(fixture.stream().status(), 503);
+    let refused = fixture.get("/api/stream", &[]);
     assert!(refused.head.contains("retry-after: 10") && refused.body.contains("/api/sessions"), "{}", refused.body);
-    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "other requests are still answered");
+    assert_eq!(fixture.get("/api/sessions", &[]).status, 200, "other requests are still answered");
     readers.pop();
-    eventually("a free place for a reader", || (scene.stream().status() == 200).then_some(()));
+    eventually("a free place for a reader", || (fixture.stream().status() == 200).then_some(()));
 }

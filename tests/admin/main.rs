@@ -5,10 +5,10 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod scene;
+mod fixture;
 
 mod access;
 mod bounds;
-mod several;
+mod several_relays;
 mod stream;
 mod token;

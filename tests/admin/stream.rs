@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::TcpStream;
 
+use crate::fixture::Fixture;
 use crate::harness::{accept, connect, eventually, pattern, read_exactly, serve, server};
-use crate::scene::Scene;
 
 /// The constant of the relay.
 const MOST_SESSIONS: usize = 100;
@@ -12,11 +12,12 @@ const MOST_SESSIONS: usize = 100;
 #[test]
 fn snapshot_shows_rates_sessions_paths_and_profiles() {
     let (listener, target) = server();
-    let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\"\nname = \"door\"\nprofile = \"lan\""));
-    let mut snapshots = scene.stream();
+    let fixture =
+        Fixture::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\"\nname = \"door\"\nprofile = \"lan\""));
+    let mut snapshots = fixture.stream();
     assert_eq!(snapshots.next()["open"], 0);
 
-    let mut client = connect(scene.clients);
+    let mut client = connect(fixture.clients);
     let mut server = accept(&listener);
     server.write_all(&pattern(300_000)).unwrap();
     read_exactly(&mut client, 300_000);
@@ -39,31 +40,31 @@ fn snapshot_shows_rates_sessions_paths_and_profiles() {
 #[test]
 fn snapshot_events_exclude_closed_sessions() {
     let target = serve(|mut stream| drop(stream.write_all(b"hello")));
-    let mut scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
-    read_exactly(&mut connect(scene.clients), 5);
-    scene.relay.closed();
-    scene.relay.signal("HUP");
-    scene.relay.next(|event| event["event"] == "reloaded");
-    let mut snapshots = scene.stream();
+    let mut fixture = Fixture::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
+    read_exactly(&mut connect(fixture.clients), 5);
+    fixture.relay.closed();
+    fixture.relay.signal("HUP");
+    fixture.relay.next(|event| event["event"] == "reloaded");
+    let mut snapshots = fixture.stream();
     let events = snapshots.next()["events"].clone();
     let lines: Vec<&str> = events.as_array().unwrap().iter().map(|event| event["line"].as_str().unwrap()).collect();
     assert!(lines[0].contains(" reloaded listeners=1"), "the newest first: {lines:?}");
     assert!(lines.iter().any(|line| line.contains("listening listener=admin kind=admin")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains(" closed ")), "{lines:?}");
-    let all: serde_json::Value = serde_json::from_str(&scene.get("/api/events", &[]).body).unwrap();
+    let all: serde_json::Value = serde_json::from_str(&fixture.get("/api/events", &[]).body).unwrap();
     assert_eq!(all, events);
 }
 
 #[test]
 fn snapshot_shows_the_sessions_with_the_highest_rates() {
     let (listener, target) = server();
-    let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
+    let fixture = Fixture::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
     let open = |_| {
-        let client = connect(scene.clients);
+        let client = connect(fixture.clients);
         (client, accept(&listener))
     };
     let mut pairs: Vec<(TcpStream, TcpStream)> = (0..MOST_SESSIONS + 20).map(open).collect();
-    let mut snapshots = scene.stream();
+    let mut snapshots = fixture.stream();
     // The oldest session is the last in the order of age, and its transfer makes it the first in the order of rate.
     let busiest = pairs[0].0.local_addr().unwrap().to_string();
     snapshots.find(|snapshot| snapshot["open"] == MOST_SESSIONS + 20);
@@ -79,26 +80,26 @@ fn snapshot_shows_the_sessions_with_the_highest_rates() {
 #[test]
 fn slow_readers_miss_snapshots_without_memory_growth() {
     let (listener, target) = server();
-    let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
+    let fixture = Fixture::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
     // Enough sessions for snapshots of about 100 KB: more than the kernel buffers for a client that does not read.
     let open = |_| {
-        let client = connect(scene.clients);
+        let client = connect(fixture.clients);
         (client, accept(&listener))
     };
     let _pairs: Vec<(TcpStream, TcpStream)> = (0..MOST_SESSIONS).map(open).collect();
     let mut slow: Vec<_> = (0..8)
         .map(|_| {
-            let slow = scene.stream();
+            let slow = fixture.stream();
             socket2::SockRef::from(&slow.stream).set_recv_buffer_size(32 << 10).unwrap();
             slow
         })
         .collect();
-    let mut quick = scene.stream();
+    let mut quick = fixture.stream();
     quick.find(|snapshot| snapshot["sessions"].as_array().is_some_and(|all| all.len() == MOST_SESSIONS));
-    let before = scene.relay.resident_kib();
+    let before = fixture.relay.resident_kib();
     let numbers: Vec<u64> = (0..8).map(|_| quick.next()["number"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the quick reader misses no snapshot: {numbers:?}");
-    let grown = scene.relay.resident_kib().saturating_sub(before);
+    let grown = fixture.relay.resident_kib().saturating_sub(before);
     // Eight readers with eight stored snapshots each would take about 7 MB.
     assert!(grown < 3000, "{grown} KiB more");
     for slow in &mut slow {

@@ -2,8 +2,8 @@
 
 use std::process::Output;
 
+use crate::fixture::{Fixture, TOKEN};
 use crate::harness::{Folder, Relay, ekiden};
-use crate::scene::{Scene, TOKEN};
 
 fn check(folder: &Folder, admin: &str) -> (Option<i32>, String) {
     let listener = "[[listener]]\nbind = \"127.0.0.1:0\"\n";
@@ -59,36 +59,36 @@ fn token_file_must_be_private_and_long_enough() {
 
 #[test]
 fn requests_without_the_right_token_get_401() {
-    let scene = Scene::with_token("");
+    let fixture = Fixture::with_token("");
     for path in ["/metrics", "/api/sessions", "/api/stream", "/nothing"] {
-        let answer = scene.get(path, &[]);
+        let answer = fixture.get(path, &[]);
         assert_eq!(answer.status, 401, "{path}");
         assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
         assert!(answer.body.contains("Authorization: Bearer"), "{}", answer.body);
     }
-    let wrong = scene.get("/api/sessions", &["Authorization: Bearer correct-horse-battery-stapl"]);
+    let wrong = fixture.get("/api/sessions", &["Authorization: Bearer correct-horse-battery-stapl"]);
     assert_eq!(wrong.status, 401);
     assert!(wrong.body.contains("wrong token") && !wrong.body.contains(TOKEN), "{}", wrong.body);
-    let right = scene.get("/api/sessions", &[&format!("Authorization: Bearer {TOKEN}")]);
+    let right = fixture.get("/api/sessions", &[&format!("Authorization: Bearer {TOKEN}")]);
     assert_eq!(right.status, 200);
     assert!(right.body.contains("\"sessions\":[]"), "{}", right.body);
     // The page reveals only that the relay requires a token.
-    assert_eq!(scene.get("/", &[]).status, 200);
-    assert_eq!(scene.get("/api/access", &[]).body.trim(), r#"{"token":true}"#);
-    assert_eq!(Scene::open().get("/api/access", &[]).body.trim(), r#"{"token":false}"#);
+    assert_eq!(fixture.get("/", &[]).status, 200);
+    assert_eq!(fixture.get("/api/access", &[]).body.trim(), r#"{"token":true}"#);
+    assert_eq!(Fixture::open().get("/api/access", &[]).body.trim(), r#"{"token":false}"#);
 }
 
 #[test]
 fn status_sends_the_token_of_the_file() {
-    let scene = Scene::with_token("");
-    let admin = scene.admin.to_string();
+    let fixture = Fixture::with_token("");
+    let admin = fixture.admin.to_string();
     let status = |more: &[&str]| output_of(&ekiden().args(["status", "--admin", &admin]).args(more).output().unwrap());
     let (code, text) = status(&[]);
     assert!(code == Some(1) && text.contains("401") && text.contains("token"), "{code:?} {text}");
-    let file = scene.folder.0.join("token");
+    let file = fixture.folder.0.join("token");
     let (code, text) = status(&["--token-file", file.to_str().unwrap()]);
     assert!(code == Some(0) && text.contains("0 sessions"), "{code:?} {text}");
-    let wrong = scene.folder.write("wrong", "short");
+    let wrong = fixture.folder.write("wrong", "short");
     let (code, text) = status(&["--token-file", wrong.to_str().unwrap()]);
     assert!(code == Some(1) && text.contains("16 to 256"), "{code:?} {text}");
 }
@@ -96,9 +96,9 @@ fn status_sends_the_token_of_the_file() {
 /// With port 0 only the log of the relay has the port. Regression: `ekiden status -c` connected to port 0 of this host.
 #[test]
 fn status_of_a_configuration_with_port_0_asks_for_admin() {
-    let scene = Scene::with_token("");
-    assert_ne!(scene.admin.port(), 0);
-    let file = scene.folder.0.join("ekiden.toml");
+    let fixture = Fixture::with_token("");
+    assert_ne!(fixture.admin.port(), 0);
+    let file = fixture.folder.0.join("ekiden.toml");
     let (code, text) = output_of(&ekiden().arg("status").arg("-c").arg(&file).output().unwrap());
     assert!(code == Some(1) && text.contains("port 0") && text.contains("--admin"), "{code:?} {text}");
 }

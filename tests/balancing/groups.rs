@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::between::*;
 use crate::harness::*;
+use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 

@@ -12,7 +12,7 @@ use crate::streams::*;
 const RELAYS: usize = 4;
 
 /// A client, a director, and four relays behind the director, which share its address on the client's side.
-struct Scene {
+struct Fixture {
     row: Row,
     relays: Vec<Option<Relay>>,
     addresses: Vec<SocketAddr>,
@@ -20,7 +20,7 @@ struct Scene {
     target: SocketAddr,
 }
 
-impl Scene {
+impl Fixture {
     /// `None`, with a printed reason, where the kernel has no IPVS.
     fn new() -> Option<Self> {
         if is_any_missing(&["ipvsadm"]) {
@@ -38,10 +38,10 @@ impl Scene {
         let start = |_| row["relays"].inside(|| start_relay(SocketAddr::new(host, 0)));
         let relays: Vec<Option<Relay>> = (0..RELAYS).map(start).map(Some).collect();
         let addresses = relays.iter().flatten().map(Relay::address).collect();
-        let scene = Self { row, relays, addresses, service, target };
-        scene.ipvsadm(&["-A", "-t", &service.to_string(), "-s", "mh", "-b", "mh-port"]);
-        (0..RELAYS).for_each(|at| scene.add(at));
-        Some(scene)
+        let fixture = Self { row, relays, addresses, service, target };
+        fixture.ipvsadm(&["-A", "-t", &service.to_string(), "-s", "mh", "-b", "mh-port"]);
+        (0..RELAYS).for_each(|at| fixture.add(at));
+        Some(fixture)
     }
 
     fn ipvsadm(&self, arguments: &[&str]) {
@@ -88,21 +88,21 @@ fn is_alive(session: &mut TcpStream) -> bool {
 /// Only the sessions of the killed relay are lost, and those of the others outlast both changes of the set.
 #[test]
 fn only_the_sessions_of_a_killed_relay_are_lost() {
-    let Some(mut scene) = Scene::new() else { return };
-    let mut sessions = scene.open(100);
-    let shares = scene.sessions();
+    let Some(mut fixture) = Fixture::new() else { return };
+    let mut sessions = fixture.open(100);
+    let shares = fixture.sessions();
     assert!(shares.iter().all(|share| (10..=40).contains(share)), "consistent hashing: {shares:?}");
-    scene.kill(1);
-    scene.remove(1);
+    fixture.kill(1);
+    fixture.remove(1);
     sessions.retain_mut(is_alive);
     assert_eq!(100 - sessions.len(), shares[1]);
-    let mut later = scene.open(60);
-    let address = scene.addresses[1];
-    scene.relays[1] = Some(scene.row["relays"].inside(|| start_relay(address)));
-    scene.add(1);
+    let mut later = fixture.open(60);
+    let address = fixture.addresses[1];
+    fixture.relays[1] = Some(fixture.row["relays"].inside(|| start_relay(address)));
+    fixture.add(1);
     sessions.iter_mut().chain(&mut later).for_each(assert_echo);
-    let before = scene.sessions();
-    let _more = scene.open(60);
+    let before = fixture.sessions();
+    let _more = fixture.open(60);
     assert_eq!(before[1], 0, "open sessions do not move: {before:?}");
-    assert!(scene.sessions()[1] > 5, "{:?}", scene.sessions());
+    assert!(fixture.sessions()[1] > 5, "{:?}", fixture.sessions());
 }

@@ -1,11 +1,11 @@
 //! Equal relays that share sessions: members of a group, and relays behind IPVS.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-#[allow(dead_code, reason = "these tests use their own parts of it")]
-#[path = "../sections/between.rs"]
-mod between;
 #[path = "../harness/mod.rs"]
 mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/interceptor.rs"]
+mod interceptor;
 #[allow(dead_code, reason = "these tests use their own parts of it")]
 #[path = "../transparent/network.rs"]
 mod network;

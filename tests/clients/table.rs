@@ -41,7 +41,7 @@ fn table(page: &str) -> BTreeMap<&str, Vec<&str>> {
 }
 
 /// The servers, with a text file at each of them.
-struct Scene {
+struct Fixture {
     relay: Relay,
     text: String,
     nginx: Nginx,
@@ -50,7 +50,7 @@ struct Scene {
     folder: Folder,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let text: String = (0..4000).map(|number| format!("line {number}\n")).collect();
         let nginx = Nginx::with_tls().with_file("file", text.as_bytes());
@@ -58,10 +58,10 @@ impl Scene {
         let tls = format!("auto://127.0.0.1:0?{}", nginx.tls_keys());
         let relay = Relay::listen(&["auto://127.0.0.1:0", &tls]);
         let sshd = Sshd::start();
-        let scene = Self { rsync: Self::rsync(&nginx, &folder), relay, text, nginx, sshd, folder };
-        scene.make_repository();
-        scene.write_settings();
-        scene
+        let fixture = Self { rsync: Self::rsync(&nginx, &folder), relay, text, nginx, sshd, folder };
+        fixture.make_repository();
+        fixture.write_settings();
+        fixture
     }
 
     fn rsync(nginx: &Nginx, folder: &Folder) -> (u16, Daemon) {
@@ -171,7 +171,7 @@ fn every_command_of_the_page_downloads_through_the_relay() {
     if is_any_missing(&["nginx", "openssl", "sshd", "ssh-keygen", "rsync"]) {
         return;
     }
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for (name, commands) in commands.into_iter().filter(|(name, _)| !BROWSERS.contains(name)) {
         let program = name.split(' ').next().unwrap();
         let program = if program == "apt" || program == "Python" { "sh" } else { program };
@@ -179,6 +179,6 @@ fn every_command_of_the_page_downloads_through_the_relay() {
             skipped(format_args!("{program} is missing, scripts/setup installs it"));
             continue;
         }
-        commands.iter().for_each(|(method, command)| scene.check(name, method, command));
+        commands.iter().for_each(|(method, command)| fixture.check(name, method, command));
     }
 }

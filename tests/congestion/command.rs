@@ -3,8 +3,8 @@
 use ekiden_sys::congestion::{check_available, of_socket};
 
 use crate::harness::{accept, connect, read_exactly, server};
-use crate::room::Namespace;
-use crate::turn::{RegistrationLock, wait_absent};
+use crate::mount_namespace::Namespace;
+use crate::name_lock::{RegistrationLock, wait_absent};
 
 #[test]
 fn loaded_control_is_available_to_all_users_and_unloads_cleanly() {

@@ -4,11 +4,11 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
-#[path = "../../crates/bpf/tests/turn/mod.rs"]
-mod turn;
+#[path = "../../crates/bpf/tests/name_lock/mod.rs"]
+mod name_lock;
 
-mod room;
+mod mount_namespace;
 
 mod command;
+mod errors;
 mod relay;
-mod trouble;

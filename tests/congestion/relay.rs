@@ -10,18 +10,18 @@ use serde_json::Value;
 use crate::harness::{
     Folder, Relay, accept, connect, eventually, read_exactly, relay_with_connection, server, signal, wait_process_end,
 };
-use crate::room::{Namespace, UNPRIVILEGED};
-use crate::turn::{RegistrationLock, wait_absent};
+use crate::mount_namespace::{Namespace, UNPRIVILEGED};
+use crate::name_lock::{RegistrationLock, wait_absent};
 
 /// A relay to a server of the test, with one profile for both sections.
-struct Scene {
+struct Fixture {
     relay: Relay,
     origin: TcpListener,
     address: SocketAddr,
     folder: Folder,
 }
 
-impl Scene {
+impl Fixture {
     fn new(namespace: &Namespace, through: &str, profile: &str) -> Self {
         let (origin, address) = server();
         let folder = Folder::new();
@@ -91,20 +91,20 @@ fn sections_of_short_paths_do_not_pace() {
 fn profile_loads_its_control_until_the_relay_ends() {
     let Some(lock) = RegistrationLock::acquire_linked() else { return };
     let namespace = Namespace::with_script("umount /sys/fs/bpf 2>/dev/null; true");
-    let mut scene = Scene::new(&namespace, "", &format!("congestion = {:?}", lock.name));
-    let event = scene.event();
+    let mut fixture = Fixture::new(&namespace, "", &format!("congestion = {:?}", lock.name));
+    let event = fixture.event();
     assert_eq!((&event["name"], &event["in_use"]), (&lock.name.into(), &lock.name.into()), "{event}");
     assert_eq!(event["from"], "loaded by this relay");
-    assert!(scene.settings().contains(&format!("congestion = {}: applied", lock.name)));
-    let _session = scene.session();
-    for section in scene.sections() {
+    assert!(fixture.settings().contains(&format!("congestion = {}: applied", lock.name)));
+    let _session = fixture.session();
+    for section in fixture.sections() {
         assert_eq!(section["congestion"], lock.name, "{section}");
         assert!(section["window"].as_u64().unwrap() > 0, "{section}");
     }
-    assert_eq!(namespace.listed(lock.name)["holders"], serde_json::json!([scene.relay.id()]));
-    let table = namespace.ekiden(&format!("status --admin unix:{}", scene.relay.admin.display())).expect_success();
+    assert_eq!(namespace.listed(lock.name)["holders"], serde_json::json!([fixture.relay.id()]));
+    let table = namespace.ekiden(&format!("status --admin unix:{}", fixture.relay.admin.display())).expect_success();
     assert!(table.contains("loaded by this relay") && table.contains("QUEUED"), "{table}");
-    scene.relay.signal("KILL");
+    fixture.relay.signal("KILL");
     wait_absent(lock.name);
 }
 
@@ -115,20 +115,20 @@ fn control_survives_an_upgrade() {
     for may_keep in [true, false] {
         let namespace = Namespace::with_script("umount /sys/fs/bpf 2>/dev/null; true");
         let through = if may_keep { "" } else { "setpriv --bounding-set -sys_admin --inh-caps -sys_admin --" };
-        let mut scene = Scene::new(&namespace, through, &format!("congestion = {:?}", lock.name));
+        let mut fixture = Fixture::new(&namespace, through, &format!("congestion = {:?}", lock.name));
         let loaded = |event: &Value| event["event"] == "congestion" && event["from"] == "loaded by this relay";
-        scene.relay.next(loaded);
-        scene.relay.signal("USR2");
-        let now = scene.relay.upgraded();
-        wait_process_end(scene.relay.id());
+        fixture.relay.next(loaded);
+        fixture.relay.signal("USR2");
+        let now = fixture.relay.upgraded();
+        wait_process_end(fixture.relay.id());
         if !may_keep {
-            scene.relay.next(loaded);
+            fixture.relay.next(loaded);
         }
         eventually("the new process as the only holder", || {
             (namespace.listed(lock.name)["holders"] == serde_json::json!([now])).then_some(())
         });
-        let _session = scene.session();
-        for section in scene.sections() {
+        let _session = fixture.session();
+        for section in fixture.sections() {
             assert_eq!(section["congestion"], lock.name, "{section}");
         }
         signal(now, "KILL");
@@ -140,20 +140,20 @@ fn control_survives_an_upgrade() {
 fn unprivileged_relay_uses_and_reports_a_replacement() {
     let Some(lock) = RegistrationLock::acquire() else { return };
     let namespace = Namespace::new();
-    let mut scene = Scene::new(&namespace, UNPRIVILEGED, &format!("congestion = {:?}", lock.name));
-    let event = scene.event();
+    let mut fixture = Fixture::new(&namespace, UNPRIVILEGED, &format!("congestion = {:?}", lock.name));
+    let event = fixture.event();
     let (in_use, why) = (event["in_use"].as_str().unwrap().to_owned(), event["why"].as_str().unwrap());
     assert_ne!(in_use, lock.name);
     assert!(why.contains("CAP_BPF") && why.contains("AmbientCapabilities"), "{why}");
     let setting = format!("congestion = {}: ", lock.name);
-    let settings = scene.settings();
+    let settings = fixture.settings();
     let reported = settings.iter().find_map(|one| one.strip_prefix(&setting)).unwrap();
     assert!(reported.starts_with("clamped(") || reported.starts_with("unsupported("), "{reported}");
-    let _session = scene.session();
-    for section in scene.sections() {
+    let _session = fixture.session();
+    for section in fixture.sections() {
         assert_eq!(section["congestion"], in_use.as_str(), "{section}");
     }
-    let answer: Value = serde_json::from_str(&scene.relay.ask("/api/sessions")).unwrap();
+    let answer: Value = serde_json::from_str(&fixture.relay.ask("/api/sessions")).unwrap();
     assert_eq!(answer["congestion"][0]["in_use"], in_use.as_str(), "{answer}");
     assert_eq!(answer["congestion"][0]["why"], event["why"]);
 }
@@ -165,33 +165,33 @@ fn unprivileged_relay_uses_a_loaded_control_and_its_telemetry() {
     let Some(_lock) = RegistrationLock::acquire_named("ctcp") else { return };
     let namespace = Namespace::new();
     namespace.ekiden("cc load ctcp").expect_success();
-    let mut scene = Scene::new(&namespace, UNPRIVILEGED, "congestion = \"ctcp\"\nctcp_gamma = 12");
-    let event = scene.event();
+    let mut fixture = Fixture::new(&namespace, UNPRIVILEGED, "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let event = fixture.event();
     assert_eq!((&event["in_use"], &event["from"]), (&"ctcp".into(), &"ekiden cc load".into()), "{event}");
-    let settings = scene.settings();
+    let settings = fixture.settings();
     let gamma = settings.iter().find(|one| one.starts_with("ctcp_gamma")).unwrap();
     assert!(gamma.contains("unsupported") && gamma.contains("chmod g+w"), "{gamma}");
-    assert!(sections_report_gamma(&scene, 30), "{:?}", scene.sections());
+    assert!(sections_report_gamma(&fixture, 30), "{:?}", fixture.sections());
 }
 
 #[test]
 fn parameters_reach_the_connections_of_both_sides() {
     let Some(_lock) = RegistrationLock::acquire_named("ctcp") else { return };
     let namespace = Namespace::new();
-    let mut scene = Scene::new(&namespace, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
-    let settings = scene.settings();
+    let mut fixture = Fixture::new(&namespace, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let settings = fixture.settings();
     assert!(settings.contains(&"ctcp_gamma = 12: applied".to_owned()), "{settings:?}");
-    assert!(sections_report_gamma(&scene, 12), "{:?}", scene.sections());
+    assert!(sections_report_gamma(&fixture, 12), "{:?}", fixture.sections());
 }
 
 /// Sends in both directions until the congestion controls of both sections report this gamma.
-fn sections_report_gamma(scene: &Scene, gamma: u64) -> bool {
-    let (mut client, mut server) = scene.session();
+fn sections_report_gamma(fixture: &Fixture, gamma: u64) -> bool {
+    let (mut client, mut server) = fixture.session();
     let is_reported = |section: &Value| section["told"]["gamma"].as_u64() == Some(gamma);
     eventually("telemetry with the expected gamma", || {
         transfer(&mut client, &mut server);
         transfer(&mut server, &mut client);
-        scene.sections().iter().all(is_reported).then_some(true)
+        fixture.sections().iter().all(is_reported).then_some(true)
     })
 }
 
@@ -205,17 +205,17 @@ fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
 fn reload_loads_new_controls_and_releases_unused_controls() {
     let Some(lock) = RegistrationLock::acquire() else { return };
     let namespace = Namespace::new();
-    let mut scene = Scene::new(&namespace, "", "congestion = \"reno\"");
+    let mut fixture = Fixture::new(&namespace, "", "congestion = \"reno\"");
     assert_eq!(namespace.listed(lock.name)["origin"], "not_loaded");
-    scene.reload(&format!("congestion = {:?}", lock.name));
-    assert_eq!(scene.event()["from"], "loaded by this relay");
-    let session = scene.session();
-    assert_eq!(scene.sections()[0]["congestion"], lock.name, "accepted after the reload");
-    scene.reload("congestion = \"reno\"");
+    fixture.reload(&format!("congestion = {:?}", lock.name));
+    assert_eq!(fixture.event()["from"], "loaded by this relay");
+    let session = fixture.session();
+    assert_eq!(fixture.sections()[0]["congestion"], lock.name, "accepted after the reload");
+    fixture.reload("congestion = \"reno\"");
     drop(session);
     wait_absent(lock.name);
-    let _session = scene.session();
+    let _session = fixture.session();
     eventually("a session with the last configuration", || {
-        scene.sections().iter().all(|section| section["congestion"] == "reno").then_some(())
+        fixture.sections().iter().all(|section| section["congestion"] == "reno").then_some(())
     });
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::fence::root;
+use crate::code_blocks::root;
 use crate::harness::ekiden;
 
 const MARK: &str = "<!-- help: `make cli-page` writes the rest of this page -->\n";

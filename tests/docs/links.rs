@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::fence::{Page, pages, root};
+use crate::code_blocks::{Page, pages, root};
 
 /// The fragment of a heading in links, as GitHub forms it.
 fn anchor(heading: &str) -> String {

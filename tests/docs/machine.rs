@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ekiden_sys::netns;
 
-use crate::fence::root;
+use crate::code_blocks::root;
 use crate::harness::{Folder, ekiden, eventually, skipped};
 
 /// Reads paths of scripts, one on each line, runs them, and writes their exit statuses.

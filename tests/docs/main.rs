@@ -13,25 +13,25 @@
 //! | `text` | a diagram or output; but `ekiden` and `$ ekiden` at the beginning of a line are commands |
 //!
 //! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are
-//! network namespaces with their own /etc and /run ([`machine`]); [`worlds`] defines the machines and their links. On relays of
-//! recipes, ekiden is installed as a service, and `systemctl.py` runs the service as its unit specifies. The section "The way
-//! back" of a recipe must restore the state before the installation.
+//! network namespaces with their own /etc and /run ([`machine`]); [`topologies`] defines the machines and their links. On
+//! relays of recipes, ekiden is installed as a service, and `systemctl.py` runs the service as its unit specifies. The
+//! section "The way back" of a recipe must restore the state before the installation.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod checked;
+mod arguments;
 mod cli_page;
+mod code_blocks;
 mod command_line;
-mod fence;
-mod followed;
+mod configurations;
 mod links;
 mod machine;
-mod parsed;
-mod worlds;
+mod topologies;
+mod walkthrough;
 
-use fence::{Kind, pages};
+use code_blocks::{Kind, pages};
 
 #[test]
 fn blocks_have_known_kinds_and_all_kinds_but_file_occur() {

@@ -1,8 +1,8 @@
 //! `ekiden fleet`, and the checks of `[fleet]` by `ekiden check`.
 
 use crate::etcd::Etcd;
+use crate::fixture::*;
 use crate::harness::*;
-use crate::scene::*;
 
 fn check(text: &str) -> (Option<i32>, String) {
     let folder = Folder::new();

@@ -6,11 +6,11 @@
 mod harness;
 
 mod command;
+mod entries;
 mod etcd;
+mod etcd_proxy;
+mod failures;
+mod fixture;
 mod members;
-mod scene;
-mod trouble;
-mod unbelieved;
+mod untrusted;
 mod users;
-mod way;
-mod writing;

@@ -1,8 +1,8 @@
 //! Relays join, drain, leave and are upgraded without losing a session.
 
 use super::etcd::Etcd;
+use super::fixture::*;
 use super::harness::*;
-use super::scene::*;
 
 #[test]
 fn relays_discover_each_other_and_carry_sessions() {

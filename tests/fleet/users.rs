@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::etcd::Etcd;
+use crate::etcd_proxy::EtcdProxy;
+use crate::fixture::*;
 use crate::harness::*;
-use crate::scene::*;
-use crate::way::EtcdProxy;
 
 const ENTRY_REFUSED: &str = "etcd does not take our entry";
 

@@ -1,15 +1,15 @@
 //! Invalid responses of servers: the client gets an error, and the relay does not use the server's connection again.
 
+use crate::exchange::*;
 use crate::framing::{AMBIGUOUS_FIELDS, BAD_CHUNKS};
 use crate::harness::*;
-use crate::talk::*;
 
 /// Asserts that the relay rejects this response with 502 and closes the server's connection.
-fn assert_rejected(scene: &mut Scene, bytes: &[u8]) {
+fn assert_rejected(fixture: &mut Fixture, bytes: &[u8]) {
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/"));
-    let mut server = scene.accept();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, bytes);
     let (head, page) = expect_refusal(&mut client, 502, &shown);
@@ -17,23 +17,23 @@ fn assert_rejected(scene: &mut Scene, bytes: &[u8]) {
     assert!(!page.contains("evil"), "{shown:?}: {page}");
     drop(client);
     assert_closed(&mut server);
-    assert_eq!(scene.request()["status"], 502, "{shown:?}");
-    assert_eq!(scene.relay.closed()["end"], "bad_answer", "{shown:?}");
-    scene.assert_not_contacted(&shown);
+    assert_eq!(fixture.request()["status"], 502, "{shown:?}");
+    assert_eq!(fixture.relay.closed()["end"], "bad_answer", "{shown:?}");
+    fixture.assert_not_contacted(&shown);
 }
 
 #[test]
 fn ambiguous_framing_in_responses_returns_502() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for trick in AMBIGUOUS_FIELDS {
         let evil = "5\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
-        assert_rejected(&mut scene, format!("HTTP/1.1 200 OK\r\n{trick}\r\n\r\n{evil}").as_bytes());
+        assert_rejected(&mut fixture, format!("HTTP/1.1 200 OK\r\n{trick}\r\n\r\n{evil}").as_bytes());
     }
 }
 
 #[test]
 fn invalid_responses_return_502() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let (many, long) = ("X: y\r\n".repeat(101), "y".repeat(70_000));
     for text in [
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -50,18 +50,18 @@ fn invalid_responses_return_502() {
         &format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
         &format!("HTTP/1.1 200 OK\r\nX: {long}\r\n\r\n"),
     ] {
-        assert_rejected(&mut scene, text.as_bytes());
+        assert_rejected(&mut fixture, text.as_bytes());
     }
 }
 
 /// Without a next relay, the error page for people must not mention a failing relay.
 #[test]
 fn server_errors_do_not_mention_a_next_relay() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     for evil in ["SSH-2.0-evil\r\n", "HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n"] {
-        let mut client = scene.client();
-        send(&mut client, scene.get("/"));
-        let mut server = scene.accept();
+        let mut client = fixture.client();
+        send(&mut client, fixture.get("/"));
+        let mut server = fixture.accept();
         Head::read(&mut server);
         send(&mut server, evil);
         let (_, page) = read_response(&mut client);
@@ -73,11 +73,11 @@ fn server_errors_do_not_mention_a_next_relay() {
 /// The head has already been sent, so the end must not look like the end of the body.
 #[test]
 fn invalid_chunks_in_a_response_reset_the_client() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for bad in BAD_CHUNKS {
-        let mut client = scene.client();
-        send(&mut client, scene.get("/"));
-        let mut server = scene.accept();
+        let mut client = fixture.client();
+        send(&mut client, fixture.get("/"));
+        let mut server = fixture.accept();
         Head::read(&mut server);
         let body = format!("3\r\nabc\r\n{bad}0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
         send(&mut server, format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
@@ -86,18 +86,18 @@ fn invalid_chunks_in_a_response_reset_the_client() {
         assert_eq!(ending, Ending::Reset, "{bad:?}: {received:?}");
         assert!(!received.contains("\r\n0\r\n\r\n") && !received.contains("evil"), "{bad:?}: {received:?}");
         assert_closed(&mut server);
-        assert_eq!(scene.request()["status"], 200, "{bad:?}");
-        assert_ne!(scene.relay.closed()["end"], "finished", "{bad:?}");
-        scene.assert_not_contacted(bad);
+        assert_eq!(fixture.request()["status"], 200, "{bad:?}");
+        assert_ne!(fixture.relay.closed()["end"], "finished", "{bad:?}");
+        fixture.assert_not_contacted(bad);
     }
 }
 
 #[test]
 fn response_chunk_extensions_and_forbidden_trailers_are_dropped() {
-    let scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/"));
-    let mut server = scene.accept();
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n");
     send(
@@ -108,20 +108,20 @@ fn response_chunk_extensions_and_forbidden_trailers_are_dropped() {
     assert_eq!((head.get("Transfer-Encoding"), head.get("Trailer")), (Some("chunked"), Some("X-Sum")));
     let expected = "5\r\nhello\r\n6\r\n world\r\n0\r\nX-Sum: 1\r\n\r\n";
     assert_eq!(String::from_utf8(read_exactly(&mut client, expected.len())).unwrap(), expected);
-    scene.exchange(&mut client, &mut server, "/next");
+    fixture.exchange(&mut client, &mut server, "/next");
 }
 
 /// Framing fields of a response without a body do not define its end (RFC 9112, 6.3), and must not reach a client.
 #[test]
 fn framing_fields_of_bodyless_responses_are_dropped() {
-    let scene = Scene::new();
-    let (mut client, mut server) = scene.keep_alive_pair();
+    let fixture = Fixture::new();
+    let (mut client, mut server) = fixture.keep_alive_pair();
     for status in ["204 No Content", "304 Not Modified"] {
-        send(&mut client, scene.get("/empty"));
+        send(&mut client, fixture.get("/empty"));
         Head::read(&mut server);
         send(&mut server, format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n"));
         let head = Head::read(&mut client);
         assert_eq!((head.all("Transfer-Encoding").len(), head.get("Connection")), (0, None), "{}", head.0);
     }
-    scene.exchange(&mut client, &mut server, "/next");
+    fixture.exchange(&mut client, &mut server, "/next");
 }

@@ -3,8 +3,8 @@
 
 use std::net::{Shutdown, TcpStream};
 
+use crate::exchange::*;
 use crate::harness::*;
-use crate::talk::*;
 
 const LARGE: usize = 10_000_000;
 
@@ -55,10 +55,10 @@ impl Framing {
 fn request_bodies_arrive_unchanged() {
     for framing in [Framing::Length, Framing::Chunks(1_000), Framing::Chunks(300_000), Framing::Chunks(LARGE)] {
         for size in [0, 1, 5_000, LARGE] {
-            let mut scene = Scene::new();
-            let mut client = scene.client();
-            send(&mut client, scene.post(&framing.field(size)));
-            let mut server = scene.accept();
+            let mut fixture = Fixture::new();
+            let mut client = fixture.client();
+            send(&mut client, fixture.post(&framing.field(size)));
+            let mut server = fixture.accept();
             assert_eq!(Head::read(&mut server).0.matches(&framing.field(size)).count(), 1);
             let writer = {
                 let mut client = client.try_clone().unwrap();
@@ -68,12 +68,12 @@ fn request_bodies_arrive_unchanged() {
             join(writer);
             send(&mut server, OK);
             expect_ok(&mut client);
-            let request = scene.request();
+            let request = fixture.request();
             assert!(request["bytes_up"].as_u64().unwrap() >= size as u64, "{request}");
             // The server's connection is usable again.
-            scene.exchange(&mut client, &mut server, "/next");
+            fixture.exchange(&mut client, &mut server, "/next");
             drop(client);
-            let closed = scene.relay.closed();
+            let closed = fixture.relay.closed();
             assert_eq!(closed["end"], "finished");
             let spliced = closed["bytes_spliced"].as_u64().unwrap();
             let large = size == LARGE && framing != Framing::Chunks(1_000);
@@ -88,10 +88,10 @@ fn response_bodies_arrive_unchanged() {
         [Framing::Length, Framing::Chunks(1_000), Framing::Chunks(300_000), Framing::Chunks(LARGE), Framing::Close]
     {
         for size in [0, 1, 5_000, LARGE] {
-            let mut scene = Scene::new();
-            let mut client = scene.client();
-            send(&mut client, scene.get("/"));
-            let mut server = scene.accept();
+            let mut fixture = Fixture::new();
+            let mut client = fixture.client();
+            send(&mut client, fixture.get("/"));
+            let mut server = fixture.accept();
             Head::read(&mut server);
             let writer = std::thread::spawn(move || {
                 send(&mut server, format!("HTTP/1.1 200 OK\r\n{}\r\n", framing.field(size)));
@@ -104,13 +104,13 @@ fn response_bodies_arrive_unchanged() {
             assert!(framing.receive(&mut client, size) == pattern(size), "{framing:?} changed {size} bytes");
             let mut server = join(writer);
             if framing != Framing::Close {
-                scene.exchange(&mut client, &mut server, "/next");
+                fixture.exchange(&mut client, &mut server, "/next");
             }
             drop(client);
-            let request = scene.request();
+            let request = fixture.request();
             assert_eq!(request["status"], 200);
             assert!(request["bytes_down"].as_u64().unwrap() >= size as u64, "{request}");
-            let closed = scene.relay.closed();
+            let closed = fixture.relay.closed();
             assert_eq!(closed["end"], "finished");
             let spliced = closed["bytes_spliced"].as_u64().unwrap();
             let large = size == LARGE && framing != Framing::Chunks(1_000);
@@ -124,11 +124,11 @@ fn response_bodies_arrive_unchanged() {
 #[test]
 fn an_http_1_0_client_gets_no_chunks() {
     for size in [0, 5_000, LARGE] {
-        let mut scene = Scene::new();
-        let host = scene.server;
-        let mut client = scene.client();
+        let mut fixture = Fixture::new();
+        let host = fixture.server;
+        let mut client = fixture.client();
         send(&mut client, format!("GET http://{host}/old HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
-        let mut server = scene.accept();
+        let mut server = fixture.accept();
         let head = Head::read(&mut server);
         assert_eq!((head.line(), head.get("Host")), ("GET /old HTTP/1.1", Some(host.to_string().as_str())));
         let writer = std::thread::spawn(move || {
@@ -141,18 +141,18 @@ fn an_http_1_0_client_gets_no_chunks() {
         assert!(read_all(&mut client) == pattern(size), "{size} bytes were changed");
         join(writer);
         drop(client);
-        assert_eq!(scene.relay.closed()["end"], "finished");
+        assert_eq!(fixture.relay.closed()["end"], "finished");
     }
 }
 
 #[test]
 fn http_1_0_keep_alive_works_with_known_lengths() {
-    let scene = Scene::new();
-    let host = scene.server;
-    let mut client = scene.client();
+    let fixture = Fixture::new();
+    let host = fixture.server;
+    let mut client = fixture.client();
     let ask = format!("GET http://{host}/old HTTP/1.0\r\nProxy-Connection: keep-alive\r\n\r\n");
     send(&mut client, &ask);
-    let mut server = scene.accept();
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, OK);
     let (head, body) = read_response(&mut client);
@@ -168,9 +168,9 @@ fn http_1_0_keep_alive_works_with_known_lengths() {
 /// The responses have framing fields without a body; the connections continue after their heads.
 #[test]
 fn responses_without_a_body_end_with_their_head() {
-    let mut scene = Scene::new();
-    let (mut client, mut server) = scene.keep_alive_pair();
-    let host = scene.server;
+    let mut fixture = Fixture::new();
+    let (mut client, mut server) = fixture.keep_alive_pair();
+    let host = fixture.server;
     for (method, head, kept_length) in [
         ("HEAD", "200 OK\r\nContent-Length: 1000", true),
         ("HEAD", "200 OK\r\nTransfer-Encoding: chunked", false),
@@ -188,17 +188,17 @@ fn responses_without_a_body_end_with_their_head() {
         let response = Head::read(&mut client);
         assert_eq!(response.get("Content-Length").is_some(), kept_length, "{method} {head}: {}", response.0);
         assert_eq!((response.get("Transfer-Encoding"), response.get("Connection")), (None, None), "{method} {head}");
-        scene.exchange(&mut client, &mut server, "/next");
+        fixture.exchange(&mut client, &mut server, "/next");
     }
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "finished");
+    assert_eq!(fixture.relay.closed()["end"], "finished");
 }
 
 /// A head and a body that arrive together are written together: a reader of the first byte can read all bytes.
 #[test]
 fn small_messages_are_sent_in_one_write() {
-    let scene = Scene::new();
-    let (mut client, mut server) = scene.keep_alive_pair();
+    let fixture = Fixture::new();
+    let (mut client, mut server) = fixture.keep_alive_pair();
     let waiting = |stream: &TcpStream| {
         let mut bytes = [0; 4096];
         let count = stream.peek(&mut bytes).unwrap();
@@ -208,7 +208,7 @@ fn small_messages_are_sent_in_one_write() {
     // Two writes would also arrive together in some rounds, but not in all.
     for round in 0..20 {
         let (response, end) = if round % 2 == 0 { (OK, "\r\n\r\nok") } else { (chunked, "ok\r\n0\r\n\r\n") };
-        send(&mut client, scene.get("/"));
+        send(&mut client, fixture.get("/"));
         Head::read(&mut server);
         send(&mut server, response);
         let available = waiting(&client);
@@ -216,8 +216,8 @@ fn small_messages_are_sent_in_one_write() {
         expect_ok(&mut client);
     }
     for _ in 0..20 {
-        send(&mut client, scene.post("Content-Length: 5\r\n") + "hello");
-        let mut server = scene.accept();
+        send(&mut client, fixture.post("Content-Length: 5\r\n") + "hello");
+        let mut server = fixture.accept();
         let available = waiting(&server);
         assert!(available.ends_with("\r\n\r\nhello"), "{available:?}");
         send(&mut server, OK);

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::exchange::*;
 use crate::harness::*;
-use crate::talk::*;
 
 /// Asserts that no byte arrives on this connection for 100 ms.
 fn assert_nothing_received(stream: &mut TcpStream) {
@@ -17,10 +17,10 @@ fn assert_nothing_received(stream: &mut TcpStream) {
 
 #[test]
 fn expect_and_100_continue_are_forwarded() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
+    let mut server = fixture.accept();
     assert_eq!(Head::read(&mut server).get("Expect"), Some("100-continue"));
     assert_nothing_received(&mut client);
     send(&mut server, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: x\r\n\r\n");
@@ -33,18 +33,18 @@ fn expect_and_100_continue_are_forwarded() {
     assert_eq!(read_exactly(&mut server, 5), b"hello");
     send(&mut server, OK);
     expect_ok(&mut client);
-    assert_eq!(scene.request()["status"], 200);
-    scene.exchange(&mut client, &mut server, "/next");
+    assert_eq!(fixture.request()["status"], 200);
+    fixture.exchange(&mut client, &mut server, "/next");
 }
 
 /// HTTP/1.0 clients do not support interim responses (RFC 9110, 15.2).
 #[test]
 fn http_1_0_client_gets_no_interim_responses() {
-    let scene = Scene::new();
-    let host = scene.server;
-    let mut client = scene.client();
+    let fixture = Fixture::new();
+    let host = fixture.server;
+    let mut client = fixture.client();
     send(&mut client, format!("POST http://{host}/ HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello"));
-    let mut server = scene.accept();
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
     expect_ok(&mut client);
@@ -55,11 +55,11 @@ fn http_1_0_client_gets_no_interim_responses() {
 /// follow.
 #[test]
 fn refused_expectation_closes_both_connections() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for framing in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
-        let mut client = scene.client();
-        send(&mut client, scene.post(&format!("{framing}Expect: 100-continue\r\n")));
-        let mut server = scene.accept();
+        let mut client = fixture.client();
+        send(&mut client, fixture.post(&format!("{framing}Expect: 100-continue\r\n")));
+        let mut server = fixture.accept();
         Head::read(&mut server);
         send(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
         let (head, body) = read_response(&mut client);
@@ -67,8 +67,8 @@ fn refused_expectation_closes_both_connections() {
         assert_closed(&mut client);
         assert_closed(&mut server);
         drop(client);
-        assert_eq!(scene.request()["status"], 417);
-        assert_eq!(scene.relay.closed()["end"], "finished");
+        assert_eq!(fixture.request()["status"], 417);
+        assert_eq!(fixture.relay.closed()["end"], "finished");
     }
 }
 
@@ -76,10 +76,10 @@ fn refused_expectation_closes_both_connections() {
 /// loses its next request.
 #[test]
 fn early_response_has_connection_close() {
-    let scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
-    let mut server = scene.accept();
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.post("Content-Length: 5\r\nExpect: 100-continue\r\n"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
     let (head, _) = read_response(&mut client);
@@ -106,14 +106,14 @@ fn write_until_failure(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
 fn refused_upload_is_stopped_and_its_response_delivered() {
     for framing in ["Content-Length: 1073741824\r\n", "Transfer-Encoding: chunked\r\n"] {
         for staying in [true, false] {
-            let mut scene = Scene::new();
-            let mut client = scene.client();
-            send(&mut client, scene.post(framing));
+            let mut fixture = Fixture::new();
+            let mut client = fixture.client();
+            send(&mut client, fixture.post(framing));
             if framing.starts_with('T') {
                 send(&mut client, "40000000\r\n");
             }
             let writer = write_until_failure(client.try_clone().unwrap());
-            let mut server = scene.accept();
+            let mut server = fixture.accept();
             Head::read(&mut server);
             read_exactly(&mut server, 100_000);
             send(&mut server, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig");
@@ -122,9 +122,9 @@ fn refused_upload_is_stopped_and_its_response_delivered() {
             assert_eq!((head.status(), body.as_slice()), (413, b"big".as_slice()), "{framing}");
             assert!(join(writer) < 1 << 29, "the relay read the whole gigabyte");
             drop(client);
-            let closed = scene.relay.closed();
+            let closed = fixture.relay.closed();
             assert_eq!(closed["end"], "finished", "{framing}");
-            assert_eq!(scene.request()["status"], 413);
+            assert_eq!(fixture.request()["status"], 413);
             if let Some(mut server) = server {
                 read_remaining(&mut server);
             }
@@ -135,10 +135,10 @@ fn refused_upload_is_stopped_and_its_response_delivered() {
 /// The complete response, the end of the server's connection, and only then the rest of the request.
 #[test]
 fn early_response_of_a_closing_server_is_delivered() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.post("Content-Length: 10\r\n") + "hello");
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.post("Content-Length: 10\r\n") + "hello");
+    let mut server = fixture.accept();
     Head::read(&mut server);
     assert_eq!(read_exactly(&mut server, 5), b"hello");
     send(&mut server, "HTTP/1.1 200 OK\r\n\r\nenough");
@@ -147,20 +147,20 @@ fn early_response_of_a_closing_server_is_delivered() {
     assert_eq!((head.status(), head.get("Connection")), (200, Some("close")));
     assert_eq!(read_all(&mut client), b"enough");
     // On a reused connection, the rest would become a request.
-    send(&mut client, scene.get("/smuggled"));
+    send(&mut client, fixture.get("/smuggled"));
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "finished");
+    assert_eq!(fixture.relay.closed()["end"], "finished");
     read_remaining(&mut server);
-    scene.assert_not_contacted("the rest of a body");
+    fixture.assert_not_contacted("the rest of a body");
 }
 
 /// A response may begin before the end of the request, and both continue.
 #[test]
 fn both_bodies_are_forwarded_concurrently() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.post("Transfer-Encoding: chunked\r\n"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.post("Transfer-Encoding: chunked\r\n"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     Head::read(&mut client);
@@ -176,5 +176,5 @@ fn both_bodies_are_forwarded_concurrently() {
     send(&mut server, "0\r\n\r\n");
     assert_eq!(read_exactly(&mut client, 5), b"0\r\n\r\n");
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "finished");
+    assert_eq!(fixture.relay.closed()["end"], "finished");
 }

@@ -2,49 +2,49 @@
 
 use std::net::SocketAddr;
 
+use crate::exchange::*;
 use crate::harness::*;
-use crate::talk::*;
 
 /// Asserts that a GET, a POST and a CONNECT fail with this status and cause.
-fn assert_failure(scene: &mut Scene, target: &str, status: u16, error: &str, end: &str) {
+fn assert_failure(fixture: &mut Fixture, target: &str, status: u16, error: &str, end: &str) {
     let get = format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n");
     let post = format!("POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 100\r\n\r\npart");
     let connect = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
     for (request, logged) in [(get, true), (post, true), (connect, false)] {
-        let mut client = scene.client();
+        let mut client = fixture.client();
         send(&mut client, &request);
         let (head, page) = expect_refusal(&mut client, status, &request);
         assert_eq!(head.get("Proxy-Status"), Some(format!("ekiden; error={error}").as_str()));
         assert!(page.trim_end().ends_with('.') && page.len() > 20, "{page:?} explains nothing");
         drop(client);
         if logged {
-            let request = scene.request();
+            let request = fixture.request();
             assert_eq!((&request["status"], &request["reused"]), (&status.into(), &false.into()));
             assert_eq!(request["url"], format!("http://{target}/"));
         }
-        let closed = scene.relay.closed();
+        let closed = fixture.relay.closed();
         assert_eq!((&closed["end"], &closed["target"]), (&end.into(), &target.into()), "{request}");
     }
 }
 
 #[test]
 fn refused_connection_returns_502() {
-    assert_failure(&mut Scene::new(), &unused_address().to_string(), 502, "connection_refused", "refused");
+    assert_failure(&mut Fixture::new(), &unused_address().to_string(), 502, "connection_refused", "refused");
 }
 
 #[test]
 fn forbidden_target_returns_403() {
-    let mut scene = Scene::with_listener("", "kind = \"http\"\ndeny = [\"127.0.0.0/8\"]\n");
-    let target = scene.server.to_string();
-    assert_failure(&mut scene, &target, 403, "destination_ip_prohibited", "denied");
-    scene.assert_not_contacted("a forbidden target");
+    let mut fixture = Fixture::with_listener("", "kind = \"http\"\ndeny = [\"127.0.0.0/8\"]\n");
+    let target = fixture.server.to_string();
+    assert_failure(&mut fixture, &target, 403, "destination_ip_prohibited", "denied");
+    fixture.assert_not_contacted("a forbidden target");
     // The rule also applies to a name that resolves to the address.
-    let target = format!("localhost:{}", scene.server.port());
-    let mut client = scene.client();
+    let target = format!("localhost:{}", fixture.server.port());
+    let mut client = fixture.client();
     send(&mut client, format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n"));
     let head = Head::read(&mut client);
     assert!(head.status() >= 400, "{}", head.0);
-    scene.assert_not_contacted("a forbidden target by its name");
+    fixture.assert_not_contacted("a forbidden target by its name");
 }
 
 /// The response of a name server without any name (RFC 1035, 4.1.1): a response, recursion available, name error, and
@@ -59,54 +59,54 @@ fn no_such_name(query: &[u8]) -> Vec<u8> {
 
 #[test]
 fn nonexistent_name_returns_502() {
-    let mut scene = Scene::with(&format!("[dns]\nservers = [\"{}\"]\n", name_server(no_such_name)));
-    assert_failure(&mut scene, "no-such-name.example:80", 502, "dns_error", "name_not_found");
+    let mut fixture = Fixture::with(&format!("[dns]\nservers = [\"{}\"]\n", name_server(no_such_name)));
+    assert_failure(&mut fixture, "no-such-name.example:80", 502, "dns_error", "name_not_found");
 }
 
 #[test]
 fn silent_target_returns_504() {
-    let mut scene = Scene::with("[timeouts]\nconnect = \"300ms\"\n");
+    let mut fixture = Fixture::with("[timeouts]\nconnect = \"300ms\"\n");
     // A listener with a full queue accepts no further connection.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
     let address = full.local_addr().unwrap().as_socket().unwrap();
     let _first = connect(address);
-    assert_failure(&mut scene, &address.to_string(), 504, "connection_timeout", "timed_out");
+    assert_failure(&mut fixture, &address.to_string(), 504, "connection_timeout", "timed_out");
 }
 
 /// A browser has opened the relay's own address.
 #[test]
 fn requests_for_the_relay_itself_return_400_with_an_explanation() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for line in ["GET / HTTP/1.1", "GET /favicon.ico HTTP/1.0", "OPTIONS * HTTP/1.1"] {
-        let mut client = scene.client();
-        send(&mut client, format!("{line}\r\nHost: {}\r\n\r\n", scene.relay.address()));
+        let mut client = fixture.client();
+        send(&mut client, format!("{line}\r\nHost: {}\r\n\r\n", fixture.relay.address()));
         let (_, page) = expect_refusal(&mut client, 400, line);
         assert!(page.contains("ekiden") && page.contains("proxy"), "{page:?} does not help");
         drop(client);
-        assert_eq!(scene.relay.closed()["end"], "bad_handshake");
+        assert_eq!(fixture.relay.closed()["end"], "bad_handshake");
     }
 }
 
 #[test]
 fn https_url_without_connect_returns_501() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/").replacen("http://", "https://", 1));
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/").replacen("http://", "https://", 1));
     let (_, page) = expect_refusal(&mut client, 501, "https");
     assert!(page.contains("CONNECT"), "{page:?} does not help");
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "bad_handshake");
-    scene.assert_not_contacted("https");
+    assert_eq!(fixture.relay.closed()["end"], "bad_handshake");
+    fixture.assert_not_contacted("https");
 }
 
 /// The response to HEAD has no content, even when it is the relay's own (RFC 9110, 9.3.2).
 #[test]
 fn error_response_to_head_has_no_body() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let unused = unused_address();
-    let mut client = scene.client();
+    let mut client = fixture.client();
     send(&mut client, format!("HEAD http://{unused}/ HTTP/1.1\r\nHost: {unused}\r\n\r\n"));
     assert_eq!(Head::read(&mut client).status(), 502);
     assert_eq!(String::from_utf8(read_all(&mut client)).unwrap(), "");
@@ -115,14 +115,14 @@ fn error_response_to_head_has_no_body() {
 /// A proxy challenge of the origin server must not reach the client: the client would send its password for the relay.
 #[test]
 fn proxy_challenge_of_a_server_returns_502() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
     let (head, _) = expect_refusal(&mut client, 502, "407 of a server");
     assert_eq!(head.get("Proxy-Authenticate"), None);
     assert_closed(&mut server);
-    assert_eq!(scene.request()["status"], 502);
+    assert_eq!(fixture.request()["status"], 502);
 }

@@ -2,8 +2,8 @@
 
 use std::net::TcpStream;
 
+use crate::exchange::*;
 use crate::harness::*;
-use crate::talk::*;
 
 /// Field lines that make the end of a message ambiguous, or that hide a field. Requests and responses may not have them.
 pub const AMBIGUOUS_FIELDS: &[&str] = &[
@@ -45,55 +45,55 @@ pub const AMBIGUOUS_FIELDS: &[&str] = &[
 ];
 
 /// Bytes that a server would parse as a second request after the wrong end of the first request.
-fn smuggled_request(scene: &Scene) -> String {
-    format!("0\r\n\r\n{}", scene.get("/smuggled"))
+fn smuggled_request(fixture: &Fixture) -> String {
+    format!("0\r\n\r\n{}", fixture.get("/smuggled"))
 }
 
 /// Asserts that the relay responds only with `status` and closes, and that no server receives a byte.
-fn assert_refused(scene: &mut Scene, request: &str, status: u16) {
-    let mut client = scene.client();
+fn assert_refused(fixture: &mut Fixture, request: &str, status: u16) {
+    let mut client = fixture.client();
     send(&mut client, request);
     let shown: String = request.chars().take(200).collect();
     let (_, page) = expect_refusal(&mut client, status, &shown);
     assert!(!page.contains("HTTP/1.1"), "two responses to {shown:?}: {page}");
     drop(client);
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!(closed["end"], "bad_handshake", "{shown:?}");
     assert!(closed["detail"].is_string(), "{shown:?}");
-    scene.assert_not_contacted(&shown);
+    fixture.assert_not_contacted(&shown);
 }
 
 #[test]
 fn ambiguous_framing_in_requests_is_refused() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for trick in AMBIGUOUS_FIELDS {
-        let request = scene.post(&format!("{trick}\r\n")) + &smuggled_request(&scene);
-        assert_refused(&mut scene, &request, 400);
+        let request = fixture.post(&format!("{trick}\r\n")) + &smuggled_request(&fixture);
+        assert_refused(&mut fixture, &request, 400);
     }
 }
 
 /// The second request of a connection is checked as strictly as the first.
 #[test]
 fn ambiguous_framing_in_a_later_request_is_refused() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for trick in AMBIGUOUS_FIELDS.iter().step_by(5) {
-        let mut client = scene.client();
-        send(&mut client, scene.get("/good") + &scene.post(&format!("{trick}\r\n")) + &smuggled_request(&scene));
-        let mut server = scene.accept();
+        let mut client = fixture.client();
+        send(&mut client, fixture.get("/good") + &fixture.post(&format!("{trick}\r\n")) + &smuggled_request(&fixture));
+        let mut server = fixture.accept();
         Head::read(&mut server);
         send(&mut server, OK);
         expect_ok(&mut client);
         expect_refusal(&mut client, 400, trick);
         drop(client);
-        assert_eq!(scene.relay.closed()["end"], "bad_handshake", "{trick:?}");
-        scene.assert_not_contacted(trick);
+        assert_eq!(fixture.relay.closed()["end"], "bad_handshake", "{trick:?}");
+        fixture.assert_not_contacted(trick);
     }
 }
 
 #[test]
 fn invalid_proxy_requests_are_refused() {
-    let mut scene = Scene::new();
-    let server = scene.server;
+    let mut fixture = Fixture::new();
+    let server = fixture.server;
     let many = "X: y\r\n".repeat(101);
     for request in [
         format!("POST http://{server}/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
@@ -114,32 +114,32 @@ fn invalid_proxy_requests_are_refused() {
         format!("CONNECT {server} HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
         format!("CONNECT {server} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ] {
-        assert_refused(&mut scene, &request, 400);
+        assert_refused(&mut fixture, &request, 400);
     }
 }
 
 #[test]
 fn heads_that_are_too_long_are_refused() {
-    let mut scene = Scene::new();
-    let (server, long) = (scene.server, "y".repeat(70_000));
+    let mut fixture = Fixture::new();
+    let (server, long) = (fixture.server, "y".repeat(70_000));
     for request in [
         format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"),
         format!("GET http://{server}/ HTTP/1.1\r\nX: {long}"),
         format!("GET http://{server}/{long} HTTP/1.1\r\n\r\n"),
     ] {
-        assert_refused(&mut scene, &request, 431);
+        assert_refused(&mut fixture, &request, 431);
     }
-    let mut scene = Scene::with("[limits]\nhead = \"4KiB\"\n");
-    let server = scene.server;
+    let mut fixture = Fixture::with("[limits]\nhead = \"4KiB\"\n");
+    let server = fixture.server;
     let long = "y".repeat(4096 - 40);
-    assert_refused(&mut scene, &format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"), 431);
+    assert_refused(&mut fixture, &format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"), 431);
 }
 
 /// A POST whose chunks the server parses itself.
-fn post_chunks(scene: &Scene, body: &str) -> (TcpStream, TcpStream) {
-    let mut client = scene.client();
-    send(&mut client, scene.post("Transfer-Encoding: chunked\r\n") + body);
-    let mut server = scene.accept();
+fn post_chunks(fixture: &Fixture, body: &str) -> (TcpStream, TcpStream) {
+    let mut client = fixture.client();
+    send(&mut client, fixture.post("Transfer-Encoding: chunked\r\n") + body);
+    let mut server = fixture.accept();
     assert_eq!(Head::read(&mut server).get("Transfer-Encoding"), Some("chunked"));
     (client, server)
 }
@@ -171,9 +171,10 @@ pub const BAD_CHUNKS: &[&str] = &[
 
 #[test]
 fn invalid_chunks_in_a_request_are_refused() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for bad in BAD_CHUNKS {
-        let (mut client, mut server) = post_chunks(&scene, &(format!("3\r\nabc\r\n{bad}") + &smuggled_request(&scene)));
+        let (mut client, mut server) =
+            post_chunks(&fixture, &(format!("3\r\nabc\r\n{bad}") + &smuggled_request(&fixture)));
         let (received, _) = read_remaining(&mut server);
         let received = String::from_utf8_lossy(&received);
         assert!(!received.contains("0\r\n\r\n"), "{bad:?}: the server received a complete body: {received:?}");
@@ -182,23 +183,23 @@ fn invalid_chunks_in_a_request_are_refused() {
         let response = String::from_utf8_lossy(&response);
         assert!(response.is_empty() || response.starts_with("HTTP/1.1 400 "), "{bad:?}: {response}");
         drop(client);
-        let closed = scene.relay.closed();
+        let closed = fixture.relay.closed();
         assert_eq!(closed["end"], "bad_handshake", "{bad:?}");
         assert_eq!(closed["detail"], "a chunked body that is none", "{bad:?}");
-        scene.assert_not_contacted(bad);
+        fixture.assert_not_contacted(bad);
     }
 }
 
 #[test]
 fn request_chunk_extensions_and_forbidden_trailers_are_dropped() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let body = "5;a=b;c=\"d;e\"\r\nhello\r\n00006 ; x\r\n world\r\n0;last\r\n\
                 X-Sum: 1\r\nContent-Length: 3\r\nhost: other\r\nTransfer-Encoding: gzip\r\nAuthorization: x\r\n\r\n";
-    let (mut client, mut server) = post_chunks(&scene, body);
+    let (mut client, mut server) = post_chunks(&fixture, body);
     let expected = "5\r\nhello\r\n6\r\n world\r\n0\r\nX-Sum: 1\r\n\r\n";
     assert_eq!(String::from_utf8(read_exactly(&mut server, expected.len())).unwrap(), expected);
     send(&mut server, OK);
     expect_ok(&mut client);
     // No byte is left over: the next request follows directly.
-    scene.exchange(&mut client, &mut server, "/next");
+    fixture.exchange(&mut client, &mut server, "/next");
 }

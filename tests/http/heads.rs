@@ -6,22 +6,22 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::exchange::*;
 use super::harness::*;
-use super::talk::*;
 
 const SHORT_HANDSHAKE: &str = "[timeouts]\nhandshake = \"1s\"\n";
 
 #[test]
 fn byte_by_byte_messages_are_parsed() {
-    let scene = Scene::new();
-    let mut client = scene.client();
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
     client.set_nodelay(true).unwrap();
-    let request = scene.post("Transfer-Encoding: chunked\r\n") + "5\r\nhello\r\n0\r\n\r\n";
+    let request = fixture.post("Transfer-Encoding: chunked\r\n") + "5\r\nhello\r\n0\r\n\r\n";
     let writer = {
         let mut client = client.try_clone().unwrap();
         std::thread::spawn(move || request.as_bytes().chunks(1).for_each(|byte| send(&mut client, byte)))
     };
-    let mut server = scene.accept();
+    let mut server = fixture.accept();
     server.set_nodelay(true).unwrap();
     assert_eq!(Head::read(&mut server).line(), "POST /form HTTP/1.1");
     assert_eq!(chunks(&mut server).0, b"hello");
@@ -54,31 +54,31 @@ fn write_slowly(client: &mut TcpStream, bytes: &[u8]) -> Duration {
 /// One deadline covers all bytes together: otherwise single bytes at intervals would hold a session for ever.
 #[test]
 fn slow_heads_return_408() {
-    let mut scene = Scene::with(SHORT_HANDSHAKE);
-    let head = scene.get("/slow").repeat(4);
-    let mut client = scene.client();
+    let mut fixture = Fixture::with(SHORT_HANDSHAKE);
+    let head = fixture.get("/slow").repeat(4);
+    let mut client = fixture.client();
     let span = write_slowly(&mut client, &head.as_bytes()[..40]);
     assert!(span >= Duration::from_millis(900), "{span:?}");
     expect_refusal(&mut client, 408, "a slow head");
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "handshake_timeout");
-    scene.assert_not_contacted("a slow head");
+    assert_eq!(fixture.relay.closed()["end"], "handshake_timeout");
+    fixture.assert_not_contacted("a slow head");
 
-    let (mut client, _server) = scene.keep_alive_pair();
+    let (mut client, _server) = fixture.keep_alive_pair();
     write_slowly(&mut client, &head.as_bytes()[..40]);
     expect_refusal(&mut client, 408, "a slow second head");
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "handshake_timeout");
-    scene.assert_not_contacted("a slow second head");
+    assert_eq!(fixture.relay.closed()["end"], "handshake_timeout");
+    fixture.assert_not_contacted("a slow second head");
 }
 
 /// A client that sends nothing may not speak HTTP, and gets no response.
 #[test]
 fn silent_client_is_closed_without_a_response() {
-    let mut scene = Scene::with(SHORT_HANDSHAKE);
-    let mut client = scene.client();
+    let mut fixture = Fixture::with(SHORT_HANDSHAKE);
+    let mut client = fixture.client();
     assert_closed(&mut client);
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!(closed["end"], "handshake_timeout");
     assert!(closed["seconds"].as_f64().unwrap() >= 1.0, "{closed}");
 }
@@ -86,8 +86,8 @@ fn silent_client_is_closed_without_a_response() {
 /// Bytes that cannot become a request are refused on arrival, and not at the handshake deadline of 10 s.
 #[test]
 fn garbage_is_refused_at_once() {
-    let mut scene =
-        Scene::with_listener("", "kind = \"auto\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n");
+    let mut fixture =
+        Fixture::with_listener("", "kind = \"auto\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n");
     for garbage in [
         b"\x16\x04\x01\x02\x00\x01\x00\x01\xfc".as_slice(),
         b"\x00",
@@ -102,16 +102,16 @@ fn garbage_is_refused_at_once() {
         &[b'A'; 40],
     ] {
         for listener in 0..2 {
-            let mut client = connect(scene.relay.address_of(listener));
+            let mut client = connect(fixture.relay.address_of(listener));
             send(&mut client, garbage);
             expect_refusal(&mut client, 400, &String::from_utf8_lossy(garbage));
             drop(client);
-            let closed = scene.relay.closed();
+            let closed = fixture.relay.closed();
             assert_eq!(closed["end"], "bad_handshake", "{garbage:?}");
             assert!(closed["seconds"].as_f64().unwrap() < 8.0, "{closed}");
         }
     }
-    let mut socks = connect(scene.relay.address_of(1));
+    let mut socks = connect(fixture.relay.address_of(1));
     send(&mut socks, [5, 1, 0]);
     expect_refusal(&mut socks, 400, "SOCKS on an HTTP listener");
 }
@@ -120,24 +120,24 @@ fn garbage_is_refused_at_once() {
 /// event reported a timeout.
 #[test]
 fn refused_client_that_stays_open_is_not_logged_as_timeout() {
-    let mut scene = Scene::with(SHORT_HANDSHAKE);
-    let mut client = scene.client();
+    let mut fixture = Fixture::with(SHORT_HANDSHAKE);
+    let mut client = fixture.client();
     send(&mut client, "GET / HTTP/7\r\n\r\n");
     expect_refusal(&mut client, 400, "a bad head");
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!(closed["end"], "bad_handshake", "{closed}");
     drop(client);
 }
 
 #[test]
 fn half_close_within_a_head_ends_the_session() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, &scene.get("/")[..20]);
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, &fixture.get("/")[..20]);
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
-    assert_eq!(scene.relay.closed()["end"], "left_early");
-    scene.assert_not_contacted("half a head");
+    assert_eq!(fixture.relay.closed()["end"], "left_early");
+    fixture.assert_not_contacted("half a head");
 }
 
 /// A fatal alert, handshake_failure (RFC 8446, 6.2), in a record of TLS 1.0, which every version reads.

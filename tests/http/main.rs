@@ -1,11 +1,11 @@
 //! The HTTP forward proxy between a client and a server: raw sockets on both sides of the real binary.
 //!
-//! `talk` has the relay, the heads and the bodies; every other module has one subject.
+//! `exchange` has the relay, the heads and the bodies; every other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod exchange;
 #[path = "../harness/mod.rs"]
 mod harness;
-mod talk;
 
 mod access;
 mod answers;
@@ -15,7 +15,7 @@ mod errors;
 mod fields;
 mod framing;
 mod heads;
-mod kept;
+mod idle_connections;
 mod reload;
 mod reuse;
 mod truncation;

@@ -3,18 +3,18 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use super::exchange::*;
 use super::harness::*;
-use super::talk::*;
 
 /// A relay whose configuration file changes, and a server (or an HTTP hop) of the test.
-struct ReloadScene {
+struct ReloadFixture {
     relay: Relay,
     listener: TcpListener,
     address: SocketAddr,
     folder: Folder,
 }
 
-impl ReloadScene {
+impl ReloadFixture {
     /// `settings` returns top-level keys and tables for the address of the server.
     fn with(settings: impl Fn(SocketAddr) -> String) -> Self {
         let (folder, (listener, address)) = (Folder::new(), server());
@@ -59,17 +59,17 @@ fn check_replaced(
     settings: impl Fn(SocketAddr, bool) -> String,
     property: impl Fn(&Head, &TcpStream) -> String,
 ) {
-    let mut scene = ReloadScene::with(|address| settings(address, false));
-    let mut connected = scene.relay.connect();
-    let (head, mut before) = scene.request_on_new_connection(&mut connected);
+    let mut fixture = ReloadFixture::with(|address| settings(address, false));
+    let mut connected = fixture.relay.connect();
+    let (head, mut before) = fixture.request_on_new_connection(&mut connected);
     let old_property = property(&head, &before);
-    scene.reload(|address| settings(address, true));
+    fixture.reload(|address| settings(address, true));
     assert_closed(&mut before);
-    let (head, mut now) = scene.request_on_new_connection(&mut connected);
+    let (head, mut now) = fixture.request_on_new_connection(&mut connected);
     assert_ne!(property(&head, &now), old_property, "{case}: the connected client uses the old configuration");
     // The connection of the new configuration is kept for other clients.
-    let mut other = scene.relay.connect();
-    send(&mut other, get(scene.address, "/other"));
+    let mut other = fixture.relay.connect();
+    send(&mut other, get(fixture.address, "/other"));
     assert_eq!(Head::read(&mut now).line().split(' ').nth(1).unwrap().rsplit('/').next(), Some("other"), "{case}");
     send(&mut now, OK);
     expect_ok(&mut other);
@@ -111,22 +111,22 @@ fn changed_target_profile_replaces_kept_connections() {
 /// No session can use a connection of a removed hop, so the reload closes the connection.
 #[test]
 fn connections_of_a_removed_hop_are_closed() {
-    let mut scene = ReloadScene::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
-    let mut client = scene.relay.connect();
-    let (_, mut kept) = scene.request_on_new_connection(&mut client);
-    scene.reload(|_| String::new());
+    let mut fixture = ReloadFixture::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
+    let mut client = fixture.relay.connect();
+    let (_, mut kept) = fixture.request_on_new_connection(&mut client);
+    fixture.reload(|_| String::new());
     assert_closed(&mut kept);
 }
 
 /// A session that began under the old configuration does not return a connection of the removed hop to the pool.
 #[test]
 fn request_during_a_reload_keeps_no_connection_of_a_removed_hop() {
-    let mut scene = ReloadScene::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
-    let mut client = scene.relay.connect();
-    send(&mut client, get(scene.address, "/"));
-    let mut server = accept(&scene.listener);
+    let mut fixture = ReloadFixture::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
+    let mut client = fixture.relay.connect();
+    send(&mut client, get(fixture.address, "/"));
+    let mut server = accept(&fixture.listener);
     Head::read(&mut server);
-    scene.reload(|_| String::new());
+    fixture.reload(|_| String::new());
     send(&mut server, OK);
     expect_ok(&mut client);
     assert_closed(&mut server);
@@ -135,11 +135,11 @@ fn request_during_a_reload_keeps_no_connection_of_a_removed_hop() {
 /// A reload that does not change the profile of a connection keeps the connection.
 #[test]
 fn unrelated_reload_keeps_connections() {
-    let mut scene = ReloadScene::with(|_| "[profile.other]\nbind = \"127.0.0.2\"\n".to_owned());
-    let mut client = scene.relay.connect();
-    let (_, mut server) = scene.request_on_new_connection(&mut client);
-    scene.reload(|_| "[profile.other]\nbind = \"127.0.0.3\"\n".to_owned());
-    send(&mut client, get(scene.address, "/again"));
+    let mut fixture = ReloadFixture::with(|_| "[profile.other]\nbind = \"127.0.0.2\"\n".to_owned());
+    let mut client = fixture.relay.connect();
+    let (_, mut server) = fixture.request_on_new_connection(&mut client);
+    fixture.reload(|_| "[profile.other]\nbind = \"127.0.0.3\"\n".to_owned());
+    send(&mut client, get(fixture.address, "/again"));
     assert_eq!(Head::read(&mut server).line(), "GET /again HTTP/1.1");
     send(&mut server, OK);
     expect_ok(&mut client);
@@ -148,93 +148,93 @@ fn unrelated_reload_keeps_connections() {
 /// A target that a reload denies is denied to connected clients as well.
 #[test]
 fn new_rules_apply_to_connected_clients() {
-    let mut scene = ReloadScene::with(|_| String::new());
-    let mut client = scene.relay.connect();
-    let (_, _server) = scene.request_on_new_connection(&mut client);
-    scene.reload_text(ReloadScene::text("") + "deny = [\"127.0.0.0/8\"]\n");
-    send(&mut client, get(scene.address, "/forbidden"));
+    let mut fixture = ReloadFixture::with(|_| String::new());
+    let mut client = fixture.relay.connect();
+    let (_, _server) = fixture.request_on_new_connection(&mut client);
+    fixture.reload_text(ReloadFixture::text("") + "deny = [\"127.0.0.0/8\"]\n");
+    send(&mut client, get(fixture.address, "/forbidden"));
     expect_refusal(&mut client, 403, "a target that is forbidden now");
 }
 
 /// The reload removes the listener of the client.
 #[test]
 fn client_of_a_removed_listener_gets_503() {
-    let mut scene = ReloadScene::with(|_| String::new());
-    let mut client = scene.relay.connect();
-    let (_, _server) = scene.request_on_new_connection(&mut client);
-    scene.reload_text(ReloadScene::text("").replace("door", "gate"));
-    send(&mut client, get(scene.address, "/again"));
+    let mut fixture = ReloadFixture::with(|_| String::new());
+    let mut client = fixture.relay.connect();
+    let (_, _server) = fixture.request_on_new_connection(&mut client);
+    fixture.reload_text(ReloadFixture::text("").replace("door", "gate"));
+    send(&mut client, get(fixture.address, "/again"));
     expect_refusal(&mut client, 503, "its listener is gone");
     drop(client);
-    assert_eq!(scene.relay.closed()["end"], "finished");
+    assert_eq!(fixture.relay.closed()["end"], "finished");
 }
 
 /// The drain deadline is 30 seconds, longer than any test waits.
 #[test]
 fn sigterm_ends_an_idle_session_at_once() {
-    let mut scene = Scene::new();
-    let (mut client, mut server) = scene.keep_alive_pair();
-    scene.relay.signal("TERM");
+    let mut fixture = Fixture::new();
+    let (mut client, mut server) = fixture.keep_alive_pair();
+    fixture.relay.signal("TERM");
     assert_closed(&mut client);
     assert_closed(&mut server);
-    assert_eq!(scene.relay.exit_code(), Some(0));
-    assert_eq!(scene.relay.closed()["end"], "finished");
-    assert_eq!(scene.relay.next(|event| event["event"] == "stopped")["aborted"], 0);
+    assert_eq!(fixture.relay.exit_code(), Some(0));
+    assert_eq!(fixture.relay.closed()["end"], "finished");
+    assert_eq!(fixture.relay.next(|event| event["event"] == "stopped")["aborted"], 0);
 }
 
 #[test]
 fn sigterm_lets_a_running_response_finish() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegin");
     Head::read(&mut client);
-    scene.relay.signal("TERM");
-    let draining = scene.relay.next(|event| event["event"] == "draining");
+    fixture.relay.signal("TERM");
+    let draining = fixture.relay.next(|event| event["event"] == "draining");
     assert_eq!(draining["open"], 1);
     let body = pattern(999_995);
     send(&mut server, &body);
     assert_eq!(read_exactly(&mut client, 5), b"begin");
     assert!(read_exactly(&mut client, body.len()) == body);
     assert_closed(&mut client);
-    assert_eq!(scene.relay.exit_code(), Some(0));
-    assert_eq!(scene.relay.closed()["end"], "finished");
-    assert_eq!(scene.request()["status"], 200);
+    assert_eq!(fixture.relay.exit_code(), Some(0));
+    assert_eq!(fixture.relay.closed()["end"], "finished");
+    assert_eq!(fixture.request()["status"], 200);
 }
 
 /// The relay has sent the request to the server, and waits for the response.
 #[test]
 fn sigterm_lets_a_pending_response_arrive() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
-    scene.relay.signal("TERM");
-    scene.relay.next(|event| event["event"] == "draining");
+    fixture.relay.signal("TERM");
+    fixture.relay.next(|event| event["event"] == "draining");
     send(&mut server, OK);
     expect_ok(&mut client);
     assert_closed(&mut client);
-    assert_eq!(scene.relay.exit_code(), Some(0));
-    assert_eq!(scene.relay.closed()["end"], "finished");
+    assert_eq!(fixture.relay.exit_code(), Some(0));
+    assert_eq!(fixture.relay.closed()["end"], "finished");
 }
 
 /// At the deadline the relay resets unfinished responses, so that no client treats them as complete.
 #[test]
 fn drain_deadline_resets_unfinished_responses() {
-    let mut scene = Scene::with("[timeouts]\ndrain = \"300ms\"\n");
-    let mut client = scene.client();
-    send(&mut client, scene.get("/"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::with("[timeouts]\ndrain = \"300ms\"\n");
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.1 200 OK\r\n\r\nbegin");
     Head::read(&mut client);
     assert_eq!(read_exactly(&mut client, 5), b"begin");
-    scene.relay.signal("TERM");
+    fixture.relay.signal("TERM");
     assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Reset));
-    assert_eq!(scene.relay.exit_code(), Some(0));
-    assert_eq!(scene.relay.closed()["end"], "drained");
-    assert_eq!(scene.relay.next(|event| event["event"] == "stopped")["aborted"], 1);
+    assert_eq!(fixture.relay.exit_code(), Some(0));
+    assert_eq!(fixture.relay.closed()["end"], "drained");
+    assert_eq!(fixture.relay.next(|event| event["event"] == "stopped")["aborted"], 1);
 }

@@ -2,20 +2,20 @@
 
 use std::net::TcpStream;
 
+use crate::exchange::*;
 use crate::harness::*;
-use crate::talk::*;
 
 #[test]
 fn one_client_connection_reaches_several_servers() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let (other_listener, other) = server();
-    let first = scene.server;
-    let mut client = scene.client();
+    let first = fixture.server;
+    let mut client = fixture.client();
     let mut at_first: Option<TcpStream> = None;
     let mut at_other: Option<TcpStream> = None;
     for round in 0..3 {
         for (address, listener, stream) in
-            [(first, &scene.listener, &mut at_first), (other, &other_listener, &mut at_other)]
+            [(first, &fixture.listener, &mut at_first), (other, &other_listener, &mut at_other)]
         {
             send(&mut client, get(address, &format!("/{round}?secret=1")));
             let stream = stream.get_or_insert_with(|| accept(listener));
@@ -24,14 +24,14 @@ fn one_client_connection_reaches_several_servers() {
             assert_eq!(head.all("Host"), [address.to_string()]);
             send(stream, OK);
             expect_ok(&mut client);
-            let request = scene.relay.next(|event| event["event"] == "request");
+            let request = fixture.relay.next(|event| event["event"] == "request");
             assert_eq!(request["url"], format!("http://{address}/{round}"), "the query is not logged");
             assert_eq!((&request["method"], &request["status"]), (&"GET".into(), &200.into()));
             assert_eq!(request["reused"], round > 0);
         }
     }
     drop(client);
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &other.to_string().into()));
     assert_eq!(closed["up"]["start"], "cold", "the first request's connection");
     assert!(closed["up"]["segments_out"].as_u64().unwrap() >= 6, "segments of all requests: {}", closed["up"]);
@@ -39,20 +39,20 @@ fn one_client_connection_reaches_several_servers() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let (other_listener, other) = server();
-    let mut client = scene.client();
-    let posted = scene.post("Content-Length: 5\r\n") + "hello";
-    send(&mut client, scene.get("/1") + &get(other, "/2") + &posted + &get(other, "/4"));
+    let mut client = fixture.client();
+    let posted = fixture.post("Content-Length: 5\r\n") + "hello";
+    send(&mut client, fixture.get("/1") + &get(other, "/2") + &posted + &get(other, "/4"));
 
-    let mut first = scene.accept();
+    let mut first = fixture.accept();
     assert_eq!(Head::read(&mut first).line(), "GET /1 HTTP/1.1");
     assert!(!is_waiting(&other_listener), "the second request was sent before the response to the first");
     send(&mut first, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1");
     let mut second = accept(&other_listener);
     assert_eq!(Head::read(&mut second).line(), "GET /2 HTTP/1.1");
     send(&mut second, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n");
-    let mut third = scene.accept();
+    let mut third = fixture.accept();
     assert_eq!(Head::read(&mut third).line(), "POST /form HTTP/1.1");
     assert_eq!(read_exactly(&mut third, 5), b"hello");
     send(&mut third, "HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n3");
@@ -68,10 +68,10 @@ fn pipelined_requests_are_answered_in_order() {
 
 /// Sends two requests; between them the server makes its connection unusable.
 fn assert_not_reused(case: &str, last_answer: &str, closes: bool) {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/first"));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/first"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, last_answer);
     if closes {
@@ -81,16 +81,16 @@ fn assert_not_reused(case: &str, last_answer: &str, closes: bool) {
     assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{case}");
     if head.get("Connection") == Some("close") {
         assert_closed(&mut client);
-        client = scene.client();
+        client = fixture.client();
     }
-    send(&mut client, scene.get("/second"));
-    let mut second = scene.accept();
+    send(&mut client, fixture.get("/second"));
+    let mut second = fixture.accept();
     assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1", "{case}");
     send(&mut second, OK);
     expect_ok(&mut client);
     assert_closed(&mut server);
     for _ in 0..2 {
-        let request = scene.request();
+        let request = fixture.request();
         assert_eq!((&request["status"], &request["reused"]), (&200.into(), &false.into()), "{case}");
     }
 }
@@ -123,15 +123,15 @@ fn connections_with_unexpected_bytes_are_not_reused() {
 
 #[test]
 fn connection_with_bytes_after_a_head_response_is_not_reused() {
-    let scene = Scene::new();
-    let (mut client, mut server) = scene.keep_alive_pair();
-    let host = scene.server;
+    let fixture = Fixture::new();
+    let (mut client, mut server) = fixture.keep_alive_pair();
+    let host = fixture.server;
     send(&mut client, format!("HEAD http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     Head::read(&mut server);
     send(&mut server, OK);
     assert_eq!(Head::read(&mut client).get("Content-Length"), Some("2"));
-    send(&mut client, scene.get("/second"));
-    let mut second = scene.accept();
+    send(&mut client, fixture.get("/second"));
+    let mut second = fixture.accept();
     assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1");
     send(&mut second, OK);
     expect_ok(&mut client);
@@ -140,23 +140,23 @@ fn connection_with_bytes_after_a_head_response_is_not_reused() {
 
 #[test]
 fn http_1_0_keep_alive_connection_is_reused() {
-    let scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, scene.get("/first"));
-    let mut server = scene.accept();
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/first"));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok");
     expect_ok(&mut client);
-    scene.exchange(&mut client, &mut server, "/second");
+    fixture.exchange(&mut client, &mut server, "/second");
 }
 
 #[test]
 fn connection_close_of_the_client_keeps_the_server_connection() {
-    let mut scene = Scene::with("threads = 4\n");
+    let mut fixture = Fixture::with("threads = 4\n");
     for fields in ["Connection: close", "Proxy-Connection: close"] {
-        let mut client = scene.client();
-        send(&mut client, scene.get("/last").replace("\r\n\r\n", &format!("\r\n{fields}\r\n\r\n")));
-        let mut server = scene.accept();
+        let mut client = fixture.client();
+        send(&mut client, fixture.get("/last").replace("\r\n\r\n", &format!("\r\n{fields}\r\n\r\n")));
+        let mut server = fixture.accept();
         let head = Head::read(&mut server);
         assert_eq!((head.all("Connection").len(), head.all("Proxy-Connection").len()), (0, 0), "{}", head.0);
         send(&mut server, OK);
@@ -164,12 +164,12 @@ fn connection_close_of_the_client_keeps_the_server_connection() {
         assert_eq!((head.get("Connection"), body.as_slice()), (Some("close"), b"ok".as_slice()));
         assert_closed(&mut client);
         drop(client);
-        assert_eq!(scene.relay.closed()["end"], "finished");
+        assert_eq!(fixture.relay.closed()["end"], "finished");
         // A second client uses the kept connection to the server.
-        let mut another = scene.client();
-        scene.exchange(&mut another, &mut server, "/another");
+        let mut another = fixture.client();
+        fixture.exchange(&mut another, &mut server, "/another");
         drop(server);
         drop(another);
-        scene.relay.closed();
+        fixture.relay.closed();
     }
 }

@@ -4,22 +4,22 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::exchange::*;
 use crate::harness::*;
-use crate::talk::*;
 
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
 
-fn upgrade_request(scene: &Scene) -> String {
+fn upgrade_request(fixture: &Fixture) -> String {
     let fields = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\n";
-    scene.get("/chat").replace("\r\n\r\n", &format!("\r\n{fields}\r\n"))
+    fixture.get("/chat").replace("\r\n\r\n", &format!("\r\n{fields}\r\n"))
 }
 
 #[test]
 fn upgraded_connection_carries_the_new_protocol() {
-    let mut scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, upgrade_request(&scene));
-    let mut server = scene.accept();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, upgrade_request(&fixture));
+    let mut server = fixture.accept();
     let head = Head::read(&mut server);
     assert_eq!((head.all("Connection"), head.all("Upgrade")), (vec!["upgrade"], vec!["websocket"]));
     assert_eq!(head.get("Sec-WebSocket-Key"), Some("abc"));
@@ -32,7 +32,7 @@ fn upgraded_connection_carries_the_new_protocol() {
         send(&mut server, [!round; 2]);
         assert_eq!(read_exactly(&mut client, 2), [!round; 2]);
     }
-    let request = scene.request();
+    let request = fixture.request();
     assert_eq!((&request["status"], &request["method"]), (&101.into(), &"GET".into()));
 
     let large = pattern(5_000_000);
@@ -48,19 +48,19 @@ fn upgraded_connection_carries_the_new_protocol() {
     drop(server);
     assert_eq!(read_all(&mut client), b"last words");
     drop(client);
-    let closed = scene.relay.closed();
-    assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &scene.server.to_string().into()));
+    let closed = fixture.relay.closed();
+    assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &fixture.server.to_string().into()));
     assert!(closed["bytes_spliced"].as_u64().unwrap() > 0, "{closed}");
 }
 
 /// Both sides send bytes of the new protocol directly after their heads.
 #[test]
 fn bytes_behind_the_heads_are_not_lost() {
-    let scene = Scene::new();
-    let mut client = scene.client();
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
     let (up, down) = (pattern(20_000), pattern(30_000));
-    send(&mut client, [upgrade_request(&scene).as_bytes(), &up].concat());
-    let mut server = scene.accept();
+    send(&mut client, [upgrade_request(&fixture).as_bytes(), &up].concat());
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, [SWITCH.as_bytes(), &down].concat());
     assert!(read_exactly(&mut server, up.len()) == up);
@@ -72,49 +72,49 @@ fn bytes_behind_the_heads_are_not_lost() {
 
 #[test]
 fn declined_upgrade_continues_as_http() {
-    let scene = Scene::new();
-    let mut client = scene.client();
-    send(&mut client, upgrade_request(&scene));
-    let mut server = scene.accept();
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, upgrade_request(&fixture));
+    let mut server = fixture.accept();
     Head::read(&mut server);
     send(&mut server, OK);
     expect_ok(&mut client);
-    scene.exchange(&mut client, &mut server, "/next");
+    fixture.exchange(&mut client, &mut server, "/next");
 }
 
 /// Checks that the client gets 502 and no byte that the server has sent behind its 101, and that both connections end.
-fn check_not_switched(scene: &mut Scene, mut client: TcpStream, mut server: TcpStream, why: &str) {
+fn check_not_switched(fixture: &mut Fixture, mut client: TcpStream, mut server: TcpStream, why: &str) {
     let (head, page) = expect_refusal(&mut client, 502, why);
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
     assert!(!page.contains("evil"), "{why}");
     assert_closed(&mut server);
     drop(client);
-    assert_eq!(scene.request()["status"], 502, "{why}");
+    assert_eq!(fixture.request()["status"], 502, "{why}");
 }
 
 #[test]
 fn unrequested_101_returns_502() {
-    let mut scene = Scene::new();
-    let host = scene.server;
+    let mut fixture = Fixture::new();
+    let host = fixture.server;
     for (fields, why) in [
         ("", "no wish"),
         ("Upgrade: websocket\r\n", "not named by Connection"),
         ("Connection: upgrade\r\n", "without Upgrade"),
         ("Connection: upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n", "h2c"),
     ] {
-        let mut client = scene.client();
+        let mut client = fixture.client();
         send(&mut client, format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
-        let mut server = scene.accept();
+        let mut server = fixture.accept();
         let head = Head::read(&mut server);
         let hop_by_hop = ["Upgrade", "Connection", "HTTP2-Settings"].map(|name| head.all(name).len());
         assert_eq!(hop_by_hop, [0; 3], "{why}: {}", head.0);
         send(&mut server, format!("{SWITCH}evil"));
-        check_not_switched(&mut scene, client, server, why);
-        scene.relay.closed();
+        check_not_switched(&mut fixture, client, server, why);
+        fixture.relay.closed();
     }
-    let mut client = scene.client();
+    let mut client = fixture.client();
     send(&mut client, format!("GET http://{host}/ HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"));
-    let mut server = scene.accept();
+    let mut server = fixture.accept();
     assert_eq!(Head::read(&mut server).get("Upgrade"), None, "HTTP/1.0 has no upgrades");
     send(&mut server, SWITCH);
     expect_refusal(&mut client, 502, "HTTP/1.0");
@@ -124,7 +124,7 @@ fn unrequested_101_returns_502() {
 /// protocol. The relay discards the bytes of an unrequested protocol.
 #[test]
 fn switch_to_an_unrequested_protocol_returns_502() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for (answered, why) in [
         ("Connection: upgrade\r\nUpgrade: h2c\r\n", "another protocol"),
         ("Connection: upgrade\r\nUpgrade: websocket, h2c\r\n", "another protocol on top"),
@@ -132,13 +132,13 @@ fn switch_to_an_unrequested_protocol_returns_502() {
         ("Connection: upgrade\r\nUpgrade: \r\n", "an empty name"),
         ("Connection: upgrade\r\n", "no protocol at all"),
     ] {
-        let mut client = scene.client();
-        send(&mut client, upgrade_request(&scene));
-        let mut server = scene.accept();
+        let mut client = fixture.client();
+        send(&mut client, upgrade_request(&fixture));
+        let mut server = fixture.accept();
         Head::read(&mut server);
         send(&mut server, format!("HTTP/1.1 101 Switching Protocols\r\n{answered}\r\nevil"));
-        check_not_switched(&mut scene, client, server, why);
-        assert_eq!(scene.relay.closed()["end"], "bad_answer", "{why}");
+        check_not_switched(&mut fixture, client, server, why);
+        assert_eq!(fixture.relay.closed()["end"], "bad_answer", "{why}");
     }
 }
 
@@ -148,10 +148,10 @@ fn server_selects_one_of_the_requested_protocols() {
     for (asked, answered) in
         [("websocket", "WebSocket"), ("example/2, websocket", "websocket"), ("a/1, b/2", "b/2, A/1")]
     {
-        let scene = Scene::new();
-        let mut client = scene.client();
-        send(&mut client, upgrade_request(&scene).replace("Upgrade: websocket", &format!("Upgrade: {asked}")));
-        let mut server = scene.accept();
+        let fixture = Fixture::new();
+        let mut client = fixture.client();
+        send(&mut client, upgrade_request(&fixture).replace("Upgrade: websocket", &format!("Upgrade: {asked}")));
+        let mut server = fixture.accept();
         assert_eq!(Head::read(&mut server).all("Upgrade"), [asked]);
         send(&mut server, SWITCH.replace("websocket", answered));
         let head = Head::read(&mut client);
@@ -167,20 +167,20 @@ fn server_selects_one_of_the_requested_protocols() {
 /// switch before it has the complete request, so the relay may also report a fault of the server.)
 #[test]
 fn upgrade_loses_no_byte_of_the_request_body() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let body = pattern(30_000_000);
-    let mut client = scene.client();
+    let mut client = fixture.client();
     let fields = format!("Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: {}\r\n", body.len());
-    send(&mut client, scene.post(&fields));
+    send(&mut client, fixture.post(&fields));
     let writer = {
         let (mut client, body) = (client.try_clone().unwrap(), body.clone());
         std::thread::spawn(move || client.write_all(&body))
     };
-    let mut server = scene.accept();
+    let mut server = fixture.accept();
     Head::read(&mut server);
     let mut before = 0;
     eventually("the end of progress at the relay", || {
-        let moved = scene.relay.sessions()[0]["bytes_up"].as_u64().unwrap();
+        let moved = fixture.relay.sessions()[0]["bytes_up"].as_u64().unwrap();
         std::thread::park_timeout(Duration::from_millis(50));
         (moved > 0 && std::mem::replace(&mut before, moved) == moved).then_some(())
     });

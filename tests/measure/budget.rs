@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::*;
-use crate::known::*;
 use crate::relays::*;
+use crate::reports::*;
 
 /// Bytes in both directions, for each connection in the order of arrival.
 type Counts = Arc<Mutex<Vec<Arc<AtomicU64>>>>;
@@ -119,7 +119,7 @@ fn section_in_use_is_not_probed() {
     let mut flow = |until: &dyn Fn() -> bool| {
         let mut sent = 0;
         while !until() {
-            crate::trouble::transfer(&mut server, &mut client, 20_000);
+            crate::failures::transfer(&mut server, &mut client, 20_000);
             sent += 20_000_u64;
             pause_until(Instant::now() + Duration::from_millis(100));
         }

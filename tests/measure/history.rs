@@ -6,8 +6,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::*;
-use crate::known::*;
 use crate::relays::*;
+use crate::reports::*;
 
 /// The configuration of a relay that chooses paths and stores its measurements in `file`.
 fn config_with_history(site: &Site, file: &Path) -> std::path::PathBuf {

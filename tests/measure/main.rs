@@ -1,6 +1,6 @@
 //! Measurement of sections, and reports between relays: real relays, real sessions, and the resulting `/api/paths`.
 //!
-//! `known` reads `/api/paths`; each other module has one subject.
+//! `reports` reads `/api/paths`; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
@@ -9,8 +9,8 @@ mod harness;
 #[path = "../sections/relays.rs"]
 mod relays;
 
-mod known;
+mod reports;
 
 mod budget;
+mod failures;
 mod history;
-mod trouble;

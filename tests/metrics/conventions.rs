@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::scene::*;
+use crate::fixture::*;
 
 /// Base units. A name that ends with another unit is refused, and so is a name that has its unit in the middle.
 const UNITS: [&str; 5] = ["bits_per_second", "bytes_per_second", "seconds", "bytes", "ratio"];
@@ -108,10 +108,10 @@ fn broken_rules(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
 
 #[test]
 fn every_name_follows_the_conventions() {
-    let scene = Scene::busy();
-    wait_metric(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
+    let fixture = Fixture::busy();
+    wait_metric(&fixture.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
     let mut found = Vec::new();
-    for scrape in [&scene.home, &scene.far, &scene.proxy].map(Scrape::of) {
+    for scrape in [&fixture.home, &fixture.far, &fixture.proxy].map(Scrape::of) {
         let (kinds, units, helps) = (metadata(&scrape, "TYPE"), metadata(&scrape, "UNIT"), metadata(&scrape, "HELP"));
         for (name, kind) in &kinds {
             found.extend(broken_rules(name, kind, units.get(name).copied()));

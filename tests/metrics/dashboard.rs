@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::fixture::*;
 use crate::harness::*;
-use crate::scene::*;
 
 const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
 const ALERTS: &str = include_str!("../../docs/grafana/alerts.yaml");
@@ -59,9 +59,9 @@ fn names(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn queried_metrics_exist_and_are_documented() {
-    let scene = Scene::busy();
-    wait_metric(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
-    let scrapes = [&scene.home, &scene.far, &scene.proxy].map(Scrape::of);
+    let fixture = Fixture::busy();
+    wait_metric(&fixture.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
+    let scrapes = [&fixture.home, &fixture.far, &fixture.proxy].map(Scrape::of);
     let known: BTreeSet<&str> = scrapes.iter().flat_map(Scrape::names).collect();
     let asked: BTreeSet<String> = {
         let alerts = alert_expressions().into_iter().map(str::to_owned);

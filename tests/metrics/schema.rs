@@ -5,9 +5,9 @@ use std::io::Write;
 
 use serde_json::Value;
 
+use crate::fixture::*;
 use crate::harness::*;
 use crate::relays::*;
-use crate::scene::*;
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
@@ -90,8 +90,8 @@ fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
 #[test]
 fn api_page_lists_exactly_the_fields_of_responses() {
     let mut found = BTreeMap::new();
-    let scene = Scene::busy();
-    let mut chosen = socks5(scene.home.address(), data_server(10_000_000)).expect("a tunnel");
+    let fixture = Fixture::busy();
+    let mut chosen = socks5(fixture.home.address(), data_server(10_000_000)).expect("a tunnel");
     chosen.write_all(b"?").unwrap();
     let (home, far, _sites) = pair_of_relays();
     let (client, server) = session(&home);
@@ -102,7 +102,7 @@ fn api_page_lists_exactly_the_fields_of_responses() {
         answer
     };
     eventually("a session on a chosen path", || {
-        record_answer(&scene.home)["sessions"][0]["chosen"].is_object().then_some(())
+        record_answer(&fixture.home)["sessions"][0]["chosen"].is_object().then_some(())
     });
     eventually("a session limited by the client, on a tuned section", || {
         let session = record_answer(&home)["sessions"][0].clone();

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use socket2::{Domain, Socket, Type};
 
+use super::fixture::*;
 use super::harness::*;
 use super::relays::*;
-use super::scene::*;
 
 const LISTENER_LABEL: &str = "listener=\"door\"";
 

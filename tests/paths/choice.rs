@@ -1,7 +1,7 @@
 //! The chosen path without failures.
 
+use crate::fixture::*;
 use crate::harness::*;
-use crate::scene::*;
 
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
@@ -10,8 +10,8 @@ const SESSION_BYTES: u64 = 1 << 20;
 
 #[test]
 fn first_session_races_unmeasured_paths() {
-    let Some(mut scene) = Scene::new(AUTO) else { return };
-    let closed = scene.download(10_000);
+    let Some(mut fixture) = Fixture::new(AUTO) else { return };
+    let closed = fixture.download(10_000);
     assert!(["a", "direct"].contains(&path(&closed).as_str()), "{closed}");
     assert_eq!(closed["chosen"]["reason"], "unmeasured", "{closed}");
     assert!(
@@ -24,14 +24,14 @@ fn first_session_races_unmeasured_paths() {
 /// `b` alone.
 #[test]
 fn fastest_path_is_found_and_kept() {
-    let Some(mut scene) = Scene::with(AUTO, true, |_| String::new()) else { return };
+    let Some(mut fixture) = Fixture::with(AUTO, true, |_| String::new()) else { return };
     for (host, mbit) in [("server", 8), ("a", 12), ("c", 12)] {
-        scene.limit_rate(host, mbit);
+        fixture.limit_rate(host, mbit);
     }
-    scene.run_until_settled_on('b', SESSION_BYTES);
-    let kept = scene.paths(10, SESSION_BYTES);
+    fixture.run_until_settled_on('b', SESSION_BYTES);
+    let kept = fixture.paths(10, SESSION_BYTES);
     assert!(kept.iter().filter(|path| path.starts_with('b')).count() >= 8, "{kept:?}");
-    let status: serde_json::Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&fixture.home.relay.ask("/api/sessions")).unwrap();
     let choice = status["choices"]
         .as_array()
         .unwrap()
@@ -39,7 +39,7 @@ fn fastest_path_is_found_and_kept() {
         .find(|choice| choice["likely_bytes"].as_u64() >= Some(SESSION_BYTES / 2));
     assert!(choice.unwrap()["path"].as_str().unwrap().starts_with('b'), "{status}");
     let shown =
-        ekiden().args(["status", "--admin", &format!("unix:{}", scene.home.relay.admin.display())]).output().unwrap();
+        ekiden().args(["status", "--admin", &format!("unix:{}", fixture.home.relay.admin.display())]).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("CANDIDATE") && shown.contains("10.9.0.0/24"), "{shown}");
 }
@@ -47,16 +47,16 @@ fn fastest_path_is_found_and_kept() {
 #[test]
 fn reload_enables_and_disables_path_selection() {
     let fixed = "[[path]]\nname = \"fixed\"\nrelays = [\"c\"]\n[[route]]\npath = [\"fixed\"]\n";
-    let Some(mut scene) = Scene::new(fixed) else { return };
-    let closed = scene.download(1000);
+    let Some(mut fixture) = Fixture::new(fixed) else { return };
+    let closed = fixture.download(1000);
     assert!(path(&closed) == "fixed" && closed["chosen"].is_null(), "{closed}");
-    scene.reload(AUTO);
-    wait_for_session(&mut scene, |closed| closed["chosen"]["reason"].is_string());
-    scene.reload(fixed);
-    wait_for_session(&mut scene, |closed| path(closed) == "fixed" && closed["chosen"].is_null());
+    fixture.reload(AUTO);
+    wait_for_session(&mut fixture, |closed| closed["chosen"]["reason"].is_string());
+    fixture.reload(fixed);
+    wait_for_session(&mut fixture, |closed| path(closed) == "fixed" && closed["chosen"].is_null());
 }
 
 /// Repeats sessions until one satisfies `wanted`: a worker may accept a connection before it has the new configuration.
-fn wait_for_session(scene: &mut Scene, wanted: impl Fn(&serde_json::Value) -> bool) {
-    eventually("a session by the new configuration", || wanted(&scene.download(1000)).then_some(()));
+fn wait_for_session(fixture: &mut Fixture, wanted: impl Fn(&serde_json::Value) -> bool) {
+    eventually("a session by the new configuration", || wanted(&fixture.download(1000)).then_some(()));
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::fixture::*;
 use super::harness::*;
-use super::scene::*;
 
 #[test]
 fn a_download_is_measured_direct_and_through_every_relay() {

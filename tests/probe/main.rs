@@ -1,12 +1,12 @@
 //! `ekiden probe`, run as a user does: real relays on loopback, a server of the test.
 //!
-//! `scene` has the relays and the server; each other module has one subject.
+//! `fixture` has the relays and the server; each other module has one subject.
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod scene;
+mod fixture;
 
 mod downloads;
-mod trouble;
+mod failures;
 mod visits;

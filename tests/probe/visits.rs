@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
+use super::fixture::*;
 use super::harness::*;
-use super::scene::*;
 
 const VISIT: usize = 1 << 20;
 

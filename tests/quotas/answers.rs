@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 
+use crate::fixture::*;
 use crate::harness::*;
 use crate::programs::{is_any_missing, run_successfully, run_to_end};
-use crate::scene::*;
 
 /// The sessions of a user on two listeners count together, and other users have their own limit.
 #[test]
@@ -13,28 +13,28 @@ fn user_session_limit_spans_all_listeners() {
     if is_any_missing(&["curl"]) {
         return;
     }
-    let mut scene = Scene::new(&format!("[user.alice]\nsessions = 1\nrate = \"1Mbit/s\"\n{LISTENER}{LISTENER}"));
-    let download = scene.start_endless("alice", 0);
+    let mut fixture = Fixture::new(&format!("[user.alice]\nsessions = 1\nrate = \"1Mbit/s\"\n{LISTENER}{LISTENER}"));
+    let download = fixture.start_endless("alice", 0);
     eventually("the start of a download", || (download.bytes() > 0).then_some(()));
-    let refused = run_to_end(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
+    let refused = run_to_end(&mut fixture.curl("alice", "socks5h", 1, &[&fixture.url(10)]));
     assert!(refused.code == 97 && refused.err.contains("(2)"), "not allowed (RFC 1928, 6): {refused:?}");
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!((&closed["end"], &closed["user"]), (&"session_limit".into(), &"alice".into()), "{closed}");
     assert_eq!(closed["detail"], "the session limit of this user (1) is reached");
-    let refused = run_to_end(&mut scene.curl("alice", "http", 1, &["--include", &scene.url(10)]));
+    let refused = run_to_end(&mut fixture.curl("alice", "http", 1, &["--include", &fixture.url(10)]));
     let text = String::from_utf8(refused.out).unwrap();
     assert!(
         text.starts_with("HTTP/1.1 429 Too Many Requests")
             && text.contains("the session limit of this user (1) is reached"),
         "{text}"
     );
-    assert_eq!(scene.relay.closed()["end"], "session_limit");
-    run_successfully(&mut scene.curl("bob", "socks5h", 1, &[&scene.url(10)]));
-    let account = scene.account("user", "alice");
+    assert_eq!(fixture.relay.closed()["end"], "session_limit");
+    run_successfully(&mut fixture.curl("bob", "socks5h", 1, &[&fixture.url(10)]));
+    let account = fixture.account("user", "alice");
     assert_eq!((account["sessions"].as_u64(), account["refused_for_sessions"].as_u64()), (Some(1), Some(2)));
     drop(download);
-    eventually("the end of the download", || (scene.account("user", "alice")["sessions"] == 0).then_some(()));
-    run_successfully(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
+    eventually("the end of the download", || (fixture.account("user", "alice")["sessions"] == 0).then_some(()));
+    run_successfully(&mut fixture.curl("alice", "socks5h", 1, &[&fixture.url(10)]));
 }
 
 #[test]
@@ -42,12 +42,12 @@ fn listener_session_limit_spans_all_users() {
     if is_any_missing(&["curl"]) {
         return;
     }
-    let mut scene = Scene::new(&format!("{LISTENER}sessions = 1\nrate = \"1Mbit/s\"\nname = \"door\"\n"));
-    let download = scene.start_endless("alice", 0);
+    let mut fixture = Fixture::new(&format!("{LISTENER}sessions = 1\nrate = \"1Mbit/s\"\nname = \"door\"\n"));
+    let download = fixture.start_endless("alice", 0);
     eventually("the start of a download", || (download.bytes() > 0).then_some(()));
-    assert_eq!(scene.download("bob", 10).code, 97);
-    assert_eq!(scene.relay.closed()["detail"], "the session limit of this listener (1) is reached");
-    assert_eq!(scene.account("listener", "door")["sessions"], 1);
+    assert_eq!(fixture.download("bob", 10).code, 97);
+    assert_eq!(fixture.relay.closed()["detail"], "the session limit of this listener (1) is reached");
+    assert_eq!(fixture.account("listener", "door")["sessions"], 1);
 }
 
 /// The running session is cut off at the last byte of the quota, and the answer to the next session names the time at
@@ -58,24 +58,24 @@ fn exhausted_quota_resets_sessions_and_explains_rejections() {
         return;
     }
     let limits = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"300KiB/day\"\n";
-    let mut scene = Scene::new(&format!("{limits}{LISTENER}{LISTENER}"));
-    assert_eq!(scene.download("alice", 100_000).code, 0);
-    let first = transferred_bytes(&scene.relay.closed());
-    assert_eq!(scene.used(), first);
-    let cut = scene.download("alice", 1_000_000);
+    let mut fixture = Fixture::new(&format!("{limits}{LISTENER}{LISTENER}"));
+    assert_eq!(fixture.download("alice", 100_000).code, 0);
+    let first = transferred_bytes(&fixture.relay.closed());
+    assert_eq!(fixture.used(), first);
+    let cut = fixture.download("alice", 1_000_000);
     assert!([18, 56].contains(&cut.code), "a partial file, or a reset: {cut:?}");
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!((&closed["end"], transferred_bytes(&closed) + first), (&"over_quota".into(), 300 << 10), "{closed}");
     let why = closed["detail"].as_str().unwrap();
     assert!(why.starts_with("the quota of this user, 300KiB/day, is used up until 20"), "{why}");
     assert!(why.ends_with("T00:00:00Z"), "{why}");
 
-    assert_eq!(scene.download("alice", 1).code, 97);
-    assert_eq!(scene.relay.closed()["end"], "over_quota");
+    assert_eq!(fixture.download("alice", 1).code, 97);
+    assert_eq!(fixture.relay.closed()["end"], "over_quota");
     // The same at the other listener, for a forwarded request and for CONNECT.
     for arguments in [&["--include"][..], &["--include", "--proxytunnel"]] {
-        let url = scene.url(1);
-        let response = run_to_end(&mut scene.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
+        let url = fixture.url(1);
+        let response = run_to_end(&mut fixture.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
         let text = String::from_utf8(response.out).unwrap();
         assert!(text.starts_with("HTTP/1.1 429 Too Many Requests"), "{text}");
         let seconds = text.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap().trim();
@@ -83,15 +83,15 @@ fn exhausted_quota_resets_sessions_and_explains_rejections() {
         if !arguments.contains(&"--proxytunnel") {
             assert!(text.contains("This relay refuses the request: the quota of this user, 300KiB/day"), "{text}");
         }
-        scene.relay.closed();
+        fixture.relay.closed();
     }
-    let used = scene.relay.next(|event| event["event"] == "quota_used");
+    let used = fixture.relay.next(|event| event["event"] == "quota_used");
     assert_eq!(
         (&used["scope"], &used["name"], &used["quota"]),
         (&"user".into(), &"alice".into(), &"300KiB/day".into())
     );
-    assert_eq!(scene.account("user", "alice")["refused_for_quota"], 3);
-    let metrics = scene.relay.ask("/metrics");
+    assert_eq!(fixture.account("user", "alice")["refused_for_quota"], 3);
+    let metrics = fixture.relay.ask("/metrics");
     for line in [
         "ekiden_quota_used_bytes{scope=\"user\",name=\"alice\"} 307200",
         "ekiden_user_sessions_refused_total{user=\"alice\",reason=\"over_quota\"} 3",
@@ -99,7 +99,7 @@ fn exhausted_quota_resets_sessions_and_explains_rejections() {
     ] {
         assert!(metrics.lines().any(|shown| shown == line), "no {line} in {metrics}");
     }
-    assert_eq!(scene.download("bob", 1_000_000).code, 0, "the quota of one user does not apply to another user");
+    assert_eq!(fixture.download("bob", 1_000_000).code, 0, "the quota of one user does not apply to another user");
 }
 
 /// A stream whose last byte is the last byte of the quota is complete, and ends without a reset.
@@ -163,11 +163,11 @@ fn running_sessions_lose_the_limits_of_a_removed_listener() {
         return;
     }
     let limits = "[limits]\nusage_file = \"USAGE\"\n";
-    let mut scene = Scene::new(&format!("{limits}{LISTENER}name = \"door\"\nrate = \"1Mbit/s\"\n"));
-    let download = scene.start_endless("alice", 0);
+    let mut fixture = Fixture::new(&format!("{limits}{LISTENER}name = \"door\"\nrate = \"1Mbit/s\"\n"));
+    let download = fixture.start_endless("alice", 0);
     eventually("the start of a download", || (download.bytes() > 0).then_some(()));
-    assert_eq!(scene.account("listener", "door")["rate_bits_per_second"], 1_000_000);
-    scene.reload(&format!("{limits}{LISTENER}name = \"gate\"\n"));
+    assert_eq!(fixture.account("listener", "door")["rate_bits_per_second"], 1_000_000);
+    fixture.reload(&format!("{limits}{LISTENER}name = \"gate\"\n"));
     // A minute's bytes at the earlier rate.
     eventually("a download without a limit", || (download.bytes() > 7_500_000).then_some(()));
 }

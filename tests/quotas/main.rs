@@ -7,6 +7,6 @@ mod harness;
 mod programs;
 
 mod answers;
-mod kept;
+mod fixture;
+mod persistence;
 mod rates;
-mod scene;

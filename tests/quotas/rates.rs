@@ -5,9 +5,9 @@ use std::net::Shutdown;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use crate::fixture::*;
 use crate::harness::*;
 use crate::programs::is_any_missing;
-use crate::scene::*;
 
 /// The configured rate, in bits per second.
 const RATE: f64 = 10e6;
@@ -43,8 +43,8 @@ fn user_rate_is_shared_by_all_listeners_and_threads() {
     if is_any_missing(&["curl"]) {
         return;
     }
-    let scene = Scene::new(&format!("{LIMITED}[user.bob]\nrate = \"20Mbit/s\"\n{LISTENER}{LISTENER}"));
-    let start = |user| [0, 1].map(|index| scene.start_endless(user, index));
+    let fixture = Fixture::new(&format!("{LIMITED}[user.bob]\nrate = \"20Mbit/s\"\n{LISTENER}{LISTENER}"));
+    let start = |user| [0, 1].map(|index| fixture.start_endless(user, index));
     let (alice, bob) = (start("alice"), start("bob"));
     let sum = |downloads: &[Transfer]| downloads.iter().map(Transfer::bytes).sum::<u64>();
     eventually("a second download of alice", || (alice[1].bytes() > 100_000).then_some(()));
@@ -65,10 +65,10 @@ fn both_directions_have_the_rate_of_the_listener() {
         return;
     }
     let text = format!("[user.alice]\nrate = \"1Gbit/s\"\n{LISTENER}rate = \"10Mbit/s\"\nname = \"door\"\n");
-    let scene = Scene::new(&text);
-    let download = scene.start_endless("alice", 0);
-    let _upload = scene.start_upload("alice", 0);
-    let sent = || scene.account("user", "alice")["bytes_up"].as_u64().unwrap();
+    let fixture = Fixture::new(&text);
+    let download = fixture.start_endless("alice", 0);
+    let _upload = fixture.start_upload("alice", 0);
+    let sent = || fixture.account("user", "alice")["bytes_up"].as_u64().unwrap();
     eventually("the start of the upload", || (sent() > 100_000).then_some(()));
     let before = sent();
     let down = measure(std::slice::from_ref(&download));
@@ -83,12 +83,12 @@ fn a_reload_changes_the_rate_of_running_sessions() {
     if is_any_missing(&["curl"]) {
         return;
     }
-    let mut scene = Scene::new(&format!("{LIMITED}{LISTENER}"));
-    let download = [scene.start_endless("alice", 0)];
+    let mut fixture = Fixture::new(&format!("{LIMITED}{LISTENER}"));
+    let download = [fixture.start_endless("alice", 0)];
     assert_rate(measure(&download), RATE);
-    let limit = scene.relay.sessions()[0]["limits"]["down"].clone();
+    let limit = fixture.relay.sessions()[0]["limits"]["down"].clone();
     assert_eq!((&limit["section"], &limit["by"]), (&"relay".into(), &"rate_limit".into()), "{limit}");
-    scene.reload(&format!("[user.\"*\"]\nrate = \"2Mbit/s\"\n{LISTENER}"));
+    fixture.reload(&format!("[user.\"*\"]\nrate = \"2Mbit/s\"\n{LISTENER}"));
     // The client's receive buffer is full of bytes that came at the old rate.
     pause_until(Instant::now() + Duration::from_secs(2));
     assert_rate(measure(&download), RATE / 5.0);

@@ -13,7 +13,7 @@ mod network;
 mod sockets;
 
 mod bypass;
-mod caught;
 mod command;
 mod doctor;
+mod interception;
 mod quic;

@@ -17,7 +17,7 @@ use crate::streams::*;
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
 
 /// A relay with an HTTP listener and a section listener that knows one peer.
-struct Scene {
+struct Fixture {
     relay: Relay,
     site: Site,
     peer: Site,
@@ -26,7 +26,7 @@ struct Scene {
     target: SocketAddr,
 }
 
-impl Scene {
+impl Fixture {
     /// `settings` are tables of the relay's configuration.
     fn new(settings: &str) -> Self {
         Self::started(settings, start)
@@ -144,41 +144,41 @@ fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result
 /// the HTTP listener of the same relay.
 #[test]
 fn replayed_hellos_take_no_session_places() {
-    let scene = Scene::new("[limits]\nsessions = 2\n");
-    let mut replays: Vec<_> = (0..50).map(|_| scene.replay_from(LOCAL)).collect();
+    let fixture = Fixture::new("[limits]\nsessions = 2\n");
+    let mut replays: Vec<_> = (0..50).map(|_| fixture.replay_from(LOCAL)).collect();
     replays[..2].iter_mut().for_each(wait_answered);
-    let session = scene.session_from(LOCAL);
+    let session = fixture.session_from(LOCAL);
     replays[2..].iter_mut().for_each(wait_answered);
     drop(session);
-    drop(scene.session_from(LOCAL));
-    scene.wait_sections_waiting(50);
+    drop(fixture.session_from(LOCAL));
+    fixture.wait_sections_waiting(50);
 }
 
 /// The dialler keeps a ready connection for `ready_age`. A connection without a session long after that time is closed.
 #[test]
 fn unproven_connection_is_closed_after_ready_age() {
-    let scene = Scene::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
-    let mut replay = scene.answered_replay_from(LOCAL);
+    let fixture = Fixture::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
+    let mut replay = fixture.answered_replay_from(LOCAL);
     assert_eq!(read_remaining(&mut replay), (Vec::new(), Ending::Clean));
-    scene.wait_sections_waiting(0);
+    fixture.wait_sections_waiting(0);
 }
 
 /// `sessions_per_client` bounds connections that have proven nothing, too, once they have had the time of a handshake to
 /// open a session. The oldest is closed, so that a peer behind the same address can still connect.
 #[test]
 fn unproven_connections_are_limited_per_source_address() {
-    let scene = Scene::new("[limits]\nsessions_per_client = 2\n[timeouts]\nhandshake = \"2s\"\n");
-    let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
-    let mut replays: Vec<_> = (0..5).map(|_| scene.answered_replay_from(LOCAL)).collect();
+    let fixture = Fixture::new("[limits]\nsessions_per_client = 2\n[timeouts]\nhandshake = \"2s\"\n");
+    let elsewhere = fixture.answered_replay_from([127, 0, 0, 2]);
+    let mut replays: Vec<_> = (0..5).map(|_| fixture.answered_replay_from(LOCAL)).collect();
     for replay in &mut replays[..3] {
         assert_eq!(read_remaining(replay), (Vec::new(), Ending::Clean));
     }
-    scene.wait_sections_waiting(3);
+    fixture.wait_sections_waiting(3);
     let evicted = "ekiden_sections_evicted_total{listener=\"section\"} 3";
-    assert!(scene.relay.ask("/metrics").lines().any(|line| line == evicted));
+    assert!(fixture.relay.ask("/metrics").lines().any(|line| line == evicted));
     // Places of sessions are separate: both are free.
-    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    assert_echo(&mut socks5(scene.home().address(), scene.target).unwrap());
+    let sessions = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
+    assert_echo(&mut socks5(fixture.home().address(), fixture.target).unwrap());
     drop((sessions, elsewhere, replays));
 }
 
@@ -186,18 +186,18 @@ fn unproven_connections_are_limited_per_source_address() {
 /// 112 is for connections that prove nothing. The address with most of them loses its oldest.
 #[test]
 fn unproven_connections_leave_descriptors_for_sessions() {
-    let scene = Scene::started("", |file| {
+    let fixture = Fixture::started("", |file| {
         let mut command = Command::new("sh");
         let script = "ulimit -n 128; exec \"$0\" run -c \"$@\"";
         Relay::start(command.args(["-c", script, env!("CARGO_BIN_EXE_ekiden")]).arg(file), 2)
     });
-    let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
-    let replays: Vec<_> = (0..100).map(|_| scene.answered_replay_from(LOCAL)).collect();
-    scene.wait_sections_waiting(14);
+    let elsewhere = fixture.answered_replay_from([127, 0, 0, 2]);
+    let replays: Vec<_> = (0..100).map(|_| fixture.answered_replay_from(LOCAL)).collect();
+    fixture.wait_sections_waiting(14);
     elsewhere.set_nonblocking(true).unwrap();
     assert_eq!(elsewhere.peek(&mut [0]).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
-    drop(scene.session_from(LOCAL));
-    assert_echo(&mut socks5(scene.home().address(), scene.target).unwrap());
+    drop(fixture.session_from(LOCAL));
+    assert_echo(&mut socks5(fixture.home().address(), fixture.target).unwrap());
     drop(replays);
 }
 
@@ -205,28 +205,28 @@ fn unproven_connections_leave_descriptors_for_sessions() {
 /// taken.
 #[test]
 fn failed_handshakes_release_no_session_place() {
-    let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
-    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.check_rejected(LOCAL);
+    let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
+    let sessions = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
+    fixture.check_rejected(LOCAL);
     for _ in 0..3 {
-        let mut stranger = connect(scene.site.address);
+        let mut stranger = connect(fixture.site.address);
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         read_remaining(&mut stranger);
-        assert_eq!(scene.closed_of("section")["end"], "bad_handshake");
+        assert_eq!(fixture.closed_of("section")["end"], "bad_handshake");
     }
-    scene.check_rejected(LOCAL);
+    fixture.check_rejected(LOCAL);
     drop(sessions);
 }
 
 /// The client address of a session that a relay has sent is a claim of that relay.
 #[test]
 fn claimed_client_address_does_not_count_against_that_client() {
-    let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
-    let home = scene.home();
-    let mut claimed = [(); 2].map(|()| socks5_from(LOCAL, home.address(), scene.target).unwrap());
+    let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
+    let home = fixture.home();
+    let mut claimed = [(); 2].map(|()| socks5_from(LOCAL, home.address(), fixture.target).unwrap());
     claimed.iter_mut().for_each(assert_echo);
-    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.check_rejected(LOCAL);
+    let sessions = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
+    fixture.check_rejected(LOCAL);
     drop((claimed, sessions));
 }
 
@@ -234,18 +234,18 @@ fn claimed_client_address_does_not_count_against_that_client() {
 /// peer does not report the relay as unreachable.
 #[test]
 fn peer_sessions_are_limited_per_peer() {
-    let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
-    let mut home = scene.home();
-    let client = |last| socks5_from([127, 0, 0, last], home.address(), scene.target);
+    let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
+    let mut home = fixture.home();
+    let client = |last| socks5_from([127, 0, 0, last], home.address(), fixture.target);
     let mut sessions = [client(1).unwrap(), client(2).unwrap()];
     sessions.iter_mut().for_each(assert_echo);
     assert_eq!(client(3).map(drop), Err(1));
-    let closed = scene.relay.closed();
+    let closed = fixture.relay.closed();
     assert_eq!((&closed["end"], &closed["peer"]), (&"client_limit".into(), &"home".into()), "{closed}");
     let [first, second] = sessions;
     drop(first);
-    assert_eq!(scene.closed_of("section")["end"], "finished");
-    assert_echo(&mut socks5_from([127, 0, 0, 4], home.address(), scene.target).unwrap());
+    assert_eq!(fixture.closed_of("section")["end"], "finished");
+    assert_echo(&mut socks5_from([127, 0, 0, 4], home.address(), fixture.target).unwrap());
     drop(second);
     let closed = home.next(|event| event["event"] == "closed" && event["end"] != "finished");
     assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
@@ -274,16 +274,16 @@ fn sessions_of_unknown_relays_are_limited_per_address() {
 /// refused.
 #[test]
 fn peer_session_waits_for_a_place() {
-    let mut scene = Scene::new("[limits]\nsessions = 1\n");
-    let home = scene.home();
+    let mut fixture = Fixture::new("[limits]\nsessions = 1\n");
+    let home = fixture.home();
     wait_ready(&home);
-    let session = scene.session_from(LOCAL);
-    let paused = scene.relay.next(|event| event["event"] == "accept_paused");
+    let session = fixture.session_from(LOCAL);
+    let paused = fixture.relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
-    let (address, target) = (home.address(), scene.target);
+    let (address, target) = (home.address(), fixture.target);
     let waiting = std::thread::spawn(move || socks5(address, target).map(|mut session| assert_echo(&mut session)));
     eventually("the session at the home relay", || (home.sessions().len() == 1).then_some(()));
-    assert_eq!(scene.relay.sessions().len(), 1);
+    assert_eq!(fixture.relay.sessions().len(), 1);
     drop(session);
     assert_eq!(join(waiting), Ok(()));
 }
@@ -291,36 +291,36 @@ fn peer_session_waits_for_a_place() {
 /// The wait has a deadline: the relay that has opened the session gets an answer, and the listener continues.
 #[test]
 fn peer_session_without_a_place_is_refused_at_the_deadline() {
-    let mut scene = Scene::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
-    let mut home = scene.home();
+    let mut fixture = Fixture::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
+    let mut home = fixture.home();
     wait_ready(&home);
-    let session = scene.session_from(LOCAL);
-    assert_eq!(socks5(home.address(), scene.target).map(drop), Err(1));
-    let closed = scene.closed_of("section");
+    let session = fixture.session_from(LOCAL);
+    assert_eq!(socks5(home.address(), fixture.target).map(drop), Err(1));
+    let closed = fixture.closed_of("section");
     assert_eq!((&closed["end"], &closed["peer"]), (&"exhausted".into(), &"home".into()), "{closed}");
     let closed = home.closed();
     assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
     drop(session);
-    assert_eq!(scene.closed_of("door")["end"], "finished");
-    assert_echo(&mut socks5(home.address(), scene.target).unwrap());
+    assert_eq!(fixture.closed_of("door")["end"], "finished");
+    assert_echo(&mut socks5(home.address(), fixture.target).unwrap());
 }
 
 /// A limit that a reload sets counts the sessions that run already, and one that a reload removes leaves no count behind.
 #[test]
 fn limit_set_by_a_reload_counts_running_sessions() {
-    let mut scene = Scene::new("");
-    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.reload("[limits]\nsessions_per_client = 2\n");
-    scene.check_rejected(LOCAL);
-    scene.reload("");
-    let third = scene.session_from(LOCAL);
-    scene.reload("[limits]\nsessions_per_client = 3\n");
-    scene.check_rejected(LOCAL);
+    let mut fixture = Fixture::new("");
+    let sessions = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
+    fixture.reload("[limits]\nsessions_per_client = 2\n");
+    fixture.check_rejected(LOCAL);
+    fixture.reload("");
+    let third = fixture.session_from(LOCAL);
+    fixture.reload("[limits]\nsessions_per_client = 3\n");
+    fixture.check_rejected(LOCAL);
     drop(sessions);
     for _ in 0..2 {
-        assert_eq!(scene.closed_of("door")["end"], "finished");
+        assert_eq!(fixture.closed_of("door")["end"], "finished");
     }
-    let more = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.check_rejected(LOCAL);
+    let more = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
+    fixture.check_rejected(LOCAL);
     drop((third, more));
 }

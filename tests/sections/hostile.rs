@@ -7,20 +7,20 @@ use std::sync::mpsc::channel;
 
 use serde_json::Value;
 
-use crate::between::*;
 use crate::harness::*;
+use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 
 /// A relay that gets hostile connections, and a home relay that it admits, whose sessions continue to work.
-struct Scene {
+struct Fixture {
     relay: Relay,
     home: Relay,
     site: Site,
     _home: Site,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let (site, home) = (Site::new(), Site::new());
         let peers = site.admit(&[(&home.key.public, "home")]);
@@ -52,35 +52,35 @@ impl Scene {
 
 #[test]
 fn clients_of_other_protocols_are_rejected() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let http: &[u8] = b"GET / HTTP/1.1\r\nHost: relay.example\r\nAccept: */*\r\n\r\n";
     let tls: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     for words in [http, tls, b"SSH-2.0-OpenSSH_9.9\r\n", b"\x05\x01\x00", b"EHLO mail.example\r\n", b"\r\n"] {
-        scene.check_rejected(words, false);
-        scene.check_rejected(words, true);
+        fixture.check_rejected(words, false);
+        fixture.check_rejected(words, true);
     }
 }
 
 #[test]
 fn noise_of_all_lengths_is_rejected() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for length in [0, 1, 9, 10, 11, 100, 70_000] {
-        scene.check_rejected(&pattern(length), length % 2 == 0);
-        scene.check_rejected(&vec![0; length], true);
-        scene.check_rejected(&vec![0xff; length], true);
+        fixture.check_rejected(&pattern(length), length % 2 == 0);
+        fixture.check_rejected(&vec![0; length], true);
+        fixture.check_rejected(&vec![0xff; length], true);
     }
 }
 
 /// The bytes of a real home relay: its hello, and the records of one session.
-fn record_session() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
-    let scene = Scene::new();
+fn record_session() -> (Fixture, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
+    let fixture = Fixture::new();
     let (sender, frames) = channel();
-    let middle = start_interceptor(scene.site.address, Framed::Encrypted, move |frame| {
+    let middle = start_interceptor(fixture.site.address, Framed::Encrypted, move |frame| {
         let _ = sender.send(frame.clone());
         forward_unchanged(frame)
     });
-    let hop = scene.site.url().replace(&scene.site.address.to_string(), &middle.to_string());
-    let home = start(&scene._home.write_home(&format!("forward = [\"{hop}&encrypt=true\"]\n"), AUTO));
+    let hop = fixture.site.url().replace(&fixture.site.address.to_string(), &middle.to_string());
+    let home = start(&fixture._home.write_home(&format!("forward = [\"{hop}&encrypt=true\"]\n"), AUTO));
     let (listener, target) = server();
     let mut client = socks5(home.address(), target).unwrap();
     let mut server = accept(&listener);
@@ -89,39 +89,39 @@ fn record_session() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) 
     let all: Vec<Frame> = frames.try_iter().filter(|frame| frame.direction == Direction::Up).collect();
     let session = all.iter().find(|frame| frame.number == 1).expect("an OPEN").connection;
     let words = all.into_iter().filter(|frame| frame.connection == session).map(|frame| frame.bytes).collect();
-    (scene, words, target, listener)
+    (fixture, words, target, listener)
 }
 
 #[test]
 fn truncated_oversized_and_altered_hellos_are_rejected() {
-    let (mut scene, words, ..) = record_session();
+    let (mut fixture, words, ..) = record_session();
     let hello = &words[0];
     for length in [1, 9, 10, 11, hello.len() / 2, hello.len() - 1] {
-        scene.check_rejected(&hello[..length], false);
-        scene.check_rejected(&hello[..length], true);
+        fixture.check_rejected(&hello[..length], false);
+        fixture.check_rejected(&hello[..length], true);
     }
     // The maximum length, first with fewer bytes after it, then with as many.
     let mut endless = hello.clone();
     endless[8..10].copy_from_slice(&[0xff, 0xff]);
-    scene.check_rejected(&endless, false);
+    fixture.check_rejected(&endless, false);
     endless.extend(pattern(65_535));
-    scene.check_rejected(&endless, false);
+    fixture.check_rejected(&endless, false);
     // One bit of every field.
     for at in (0..10).chain((10..hello.len()).step_by(7)) {
         let mut changed = hello.clone();
         changed[at] ^= 1;
-        scene.check_rejected(&changed, true);
+        fixture.check_rejected(&changed, true);
     }
 }
 
 /// All bytes of a session are sent again: the relay answers the hello with new keys, so the other records do not decrypt.
 #[test]
 fn replayed_bytes_open_no_session() {
-    let (mut scene, words, _, listener) = record_session();
+    let (mut fixture, words, _, listener) = record_session();
     assert!(words.len() >= 3, "a hello, an OPEN and a record");
-    scene.check_rejected(&words.concat(), false);
+    fixture.check_rejected(&words.concat(), false);
     // The same bytes in the right order: only after the relay's own hello.
-    let mut stranger = connect(scene.site.address);
+    let mut stranger = connect(fixture.site.address);
     stranger.write_all(&words[0]).unwrap();
     let header = read_exactly(&mut stranger, 10);
     read_exactly(&mut stranger, u16::from_be_bytes([header[8], header[9]]).into());
@@ -129,23 +129,23 @@ fn replayed_bytes_open_no_session() {
     read_remaining(&mut stranger);
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the target was reached a second time");
-    assert_echo(&mut socks5(scene.home.address(), echo_server()).unwrap());
+    assert_echo(&mut socks5(fixture.home.address(), echo_server()).unwrap());
 }
 
 /// Checks that an OPEN that `change` alters between the relays opens no session.
 fn check_altered_open(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let armed = Arc::new(AtomicBool::new(true));
     let is_armed = Arc::clone(&armed);
     let framed = if encrypt { Framed::Encrypted } else { Framed::Plain };
-    let middle = start_interceptor(scene.site.address, framed, move |frame| {
+    let middle = start_interceptor(fixture.site.address, framed, move |frame| {
         let opening = frame.direction == Direction::Up && frame.number == 1;
         FrameAction::Send(if opening && is_armed.load(Ordering::Relaxed) { change(frame.bytes) } else { frame.bytes })
     });
-    let hop = scene.site.url().replace(&scene.site.address.to_string(), &middle.to_string());
-    let home = start(&scene._home.write_home(&format!("forward = [\"{hop}&encrypt={encrypt}\"]\n"), AUTO));
+    let hop = fixture.site.url().replace(&fixture.site.address.to_string(), &middle.to_string());
+    let home = start(&fixture._home.write_home(&format!("forward = [\"{hop}&encrypt={encrypt}\"]\n"), AUTO));
     let (listener, target) = server();
     assert_eq!(socks5(home.address(), target).map(|_| ()), Err(1));
     listener.set_nonblocking(true).unwrap();

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use super::between::*;
 use super::harness::*;
+use super::interceptor::*;
 use super::relays::*;
 use super::streams::*;
 

@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
 
-use crate::between::*;
 use crate::harness::*;
+use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::between::*;
 use crate::harness::*;
+use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
+use super::fixture::*;
 use super::harness::*;
 use super::network::*;
 use super::programs::is_any_missing;
-use super::scene::*;
 
 /// Bytes of four seconds at [`RATE`].
 const LONG: u64 = 10_000_000;
@@ -15,10 +15,10 @@ fn shares_are_equal_for_all_congestion_controls() {
     for family in BOTH {
         let text =
             [SHARED, &listener(8001, "cubic", ""), &listener(8002, "bbr", ""), &listener(8003, "reno", "")].concat();
-        let Some(scene) = Scene::of(family, &text) else { return };
-        let downloads = [8001, 8001, 8002, 8002, 8003].map(|port| scene.download(port));
-        scene.wait_for_shares(&[RATE / 5.0; 5]);
-        scene.assert_shares(&downloads.each_ref(), &[RATE / 5.0; 5], LONG);
+        let Some(fixture) = Fixture::of(family, &text) else { return };
+        let downloads = [8001, 8001, 8002, 8002, 8003].map(|port| fixture.download(port));
+        fixture.wait_for_shares(&[RATE / 5.0; 5]);
+        fixture.assert_shares(&downloads.each_ref(), &[RATE / 5.0; 5], LONG);
     }
 }
 
@@ -26,27 +26,27 @@ fn shares_are_equal_for_all_congestion_controls() {
 fn sole_section_gets_the_full_rate_before_and_after_sharing() {
     for congestion in ["cubic", "bbr"] {
         let text = [SHARED, &listener(8001, congestion, ""), &listener(8002, "cubic", "")].concat();
-        let Some(scene) = Scene::new(&text) else { return };
-        let first = scene.download(8001);
-        scene.wait_for_shares(&[RATE]);
-        scene.assert_shares(&[&first], &[RATE], LONG / 2);
-        let second = scene.download(8002);
-        scene.wait_for_shares(&[RATE / 2.0; 2]);
-        scene.assert_shares(&[&first, &second], &[RATE / 2.0; 2], LONG / 2);
+        let Some(fixture) = Fixture::new(&text) else { return };
+        let first = fixture.download(8001);
+        fixture.wait_for_shares(&[RATE]);
+        fixture.assert_shares(&[&first], &[RATE], LONG / 2);
+        let second = fixture.download(8002);
+        fixture.wait_for_shares(&[RATE / 2.0; 2]);
+        fixture.assert_shares(&[&first, &second], &[RATE / 2.0; 2], LONG / 2);
         drop(second);
-        scene.wait_for_shares(&[RATE]);
-        scene.assert_shares(&[&first], &[RATE], LONG / 2);
+        fixture.wait_for_shares(&[RATE]);
+        fixture.assert_shares(&[&first], &[RATE], LONG / 2);
     }
 }
 
 /// The other sections use the unused share of a slow server.
 #[test]
 fn unused_share_is_available_to_other_sections() {
-    let Some(scene) = Scene::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };
-    let address = SocketAddr::new(scene.relay_ip(), 8001);
-    let slow = scene.download_by(&["--request-target", SLOW_PATH], address);
-    let fast = scene.download(8001);
-    scene.assert_shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
+    let Some(fixture) = Fixture::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };
+    let address = SocketAddr::new(fixture.relay_ip(), 8001);
+    let slow = fixture.download_by(&["--request-target", SLOW_PATH], address);
+    let fast = fixture.download(8001);
+    fixture.assert_shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
 }
 
 /// Encrypted records are paced like plain bytes.
@@ -58,44 +58,44 @@ fn encrypted_sections_get_equal_shares() {
          allow_private = true\n",
         key.file.display()
     );
-    let Some(scene) = Scene::new(&far) else { return };
+    let Some(fixture) = Fixture::new(&far) else { return };
     let near = |port| {
-        let hop = format!("section://{}:7000?key={}&encrypt=true", scene.relay_ip(), key.public);
-        let listener = format!("tcp://127.0.0.1:{port}/{}?allow_private=true", scene.server);
-        scene.row["client"].inside(|| Relay::run(&["-L", &listener, "-F", &hop], 1))
+        let hop = format!("section://{}:7000?key={}&encrypt=true", fixture.relay_ip(), key.public);
+        let listener = format!("tcp://127.0.0.1:{port}/{}?allow_private=true", fixture.server);
+        fixture.row["client"].inside(|| Relay::run(&["-L", &listener, "-F", &hop], 1))
     };
     let _relays = [8001, 8002].map(near);
-    let downloads = [8001, 8002].map(|port| scene.download_by(&[], SocketAddr::from(([127, 0, 0, 1], port))));
-    scene.wait_for_shares(&[RATE / 2.0; 2]);
-    scene.assert_shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
+    let downloads = [8001, 8002].map(|port| fixture.download_by(&[], SocketAddr::from(([127, 0, 0, 1], port))));
+    fixture.wait_for_shares(&[RATE / 2.0; 2]);
+    fixture.assert_shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
 }
 
 /// Uploads leave by the other interface, so the limit of that interface applies to uploads only.
 #[test]
 fn traffic_on_another_interface_is_not_limited() {
     let text = format!("{}{}", SHARED.replace("left", "right"), listener(8001, "cubic", ""));
-    let Some(scene) = Scene::new(&text) else { return };
-    let download = scene.download(8001);
+    let Some(fixture) = Fixture::new(&text) else { return };
+    let download = fixture.download(8001);
     let got = measure(&[&download], LONG);
-    scene.wait_unlimited();
+    fixture.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
 }
 
 /// One part for the first download, three parts for the second.
 const SHARES: [f64; 2] = [RATE / 4.0, RATE * 3.0 / 4.0];
 
-fn check_three_to_one(scene: &Scene, downloads: &[Download; 2]) {
-    scene.wait_for_shares(&SHARES);
+fn check_three_to_one(fixture: &Fixture, downloads: &[Download; 2]) {
+    fixture.wait_for_shares(&SHARES);
     let ratio = |got: &Sample| got.bytes[1] as f64 / got.bytes[0] as f64;
-    scene.assert_fair(&downloads.each_ref(), &SHARES, 8_000_000, |got| (2.3..3.7).contains(&ratio(got)));
+    fixture.assert_fair(&downloads.each_ref(), &SHARES, 8_000_000, |got| (2.3..3.7).contains(&ratio(got)));
 }
 
 #[test]
 fn shares_follow_listener_weights() {
     let text = [SHARED, &listener(8001, "bbr", ""), &listener(8002, "cubic", "weight = 3")].concat();
-    let Some(scene) = Scene::new(&text) else { return };
-    let downloads = [8001, 8002].map(|port| scene.download(port));
-    check_three_to_one(&scene, &downloads);
+    let Some(fixture) = Fixture::new(&text) else { return };
+    let downloads = [8001, 8002].map(|port| fixture.download(port));
+    check_three_to_one(&fixture, &downloads);
 }
 
 #[test]
@@ -114,11 +114,11 @@ fn shares_follow_user_weights() {
          users = \"{}\"\n",
         users.display()
     );
-    let Some(scene) = Scene::new(&text) else { return };
-    let proxy = SocketAddr::new(scene.relay_ip(), 8001);
+    let Some(fixture) = Fixture::new(&text) else { return };
+    let proxy = SocketAddr::new(fixture.relay_ip(), 8001);
     for way in ["http", "socks5"] {
         let downloads = ["alice", "bob"]
-            .map(|user| scene.download_by(&["--proxy", &format!("{way}://{user}:hunter2@{proxy}")], scene.server));
-        check_three_to_one(&scene, &downloads);
+            .map(|user| fixture.download_by(&["--proxy", &format!("{way}://{user}:hunter2@{proxy}")], fixture.server));
+        check_three_to_one(&fixture, &downloads);
     }
 }

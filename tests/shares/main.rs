@@ -1,7 +1,7 @@
 //! Sections that share an interface, between real programs, in networks made for each test. Only the relay limits the
 //! rate: the links are as fast as the machine.
 //!
-//! `scene` has the hosts, the relay and the downloads; each other module has one subject.
+//! `fixture` has the hosts, the relay and the downloads; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
@@ -12,7 +12,7 @@ mod network;
 #[path = "../clients/programs.rs"]
 mod programs;
 
-mod scene;
+mod fixture;
 
 mod equal;
 mod reload;

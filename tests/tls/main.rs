@@ -3,14 +3,14 @@
 
 #[allow(dead_code, reason = "the suites of TLS use their own parts of it")]
 mod certificate;
-mod certified;
+mod client_certificates;
 mod clients;
 mod files;
 mod handshakes;
 mod http2;
 mod http2_limits;
 mod pac;
-mod reported;
+mod proxy_headers;
 mod streams;
 
 #[path = "../clients/curl.rs"]

@@ -12,5 +12,5 @@ mod relays;
 mod collector;
 
 mod chain;
+mod failures;
 mod settings;
-mod trouble;

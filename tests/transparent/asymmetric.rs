@@ -1,8 +1,8 @@
 //! Only one direction of a connection goes through the box: it continues as if there were no relay, and is counted.
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::*;
 use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];

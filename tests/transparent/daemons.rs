@@ -3,10 +3,10 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
+use crate::relays::*;
 use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];

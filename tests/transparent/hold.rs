@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::*;
 use crate::streams::*;
 
 /// ECONNREFUSED means that the reset was the first answer: after a SYN-ACK it would be ECONNRESET (RFC 9293, 3.10.7).

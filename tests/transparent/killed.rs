@@ -5,9 +5,9 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
-use super::boxes::*;
 use super::harness::*;
 use super::network::*;
+use super::relays::*;
 use super::streams::*;
 
 /// Idle sessions, and a session during a transfer.

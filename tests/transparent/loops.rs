@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::*;
 use crate::streams::*;
 
 /// The box's own listener, at each of its addresses.

@@ -1,6 +1,6 @@
 //! Transparent relays between hosts: packets are intercepted on their path, in networks made for each test.
 //!
-//! `network` makes the hosts, `boxes` puts relays on them; every other module covers one topic.
+//! `network` makes the hosts, `relays` puts relays on them; every other module covers one topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
@@ -11,21 +11,21 @@ mod programs;
 #[path = "../sections/streams.rs"]
 mod streams;
 
-mod boxes;
 #[allow(dead_code, reason = "other tests of hosts in a row use the rest of it")]
 mod network;
+mod relays;
 
 mod asymmetric;
-mod carried;
+mod byte_streams;
+mod client_addresses;
 mod daemons;
+mod fail_open;
 mod hold;
-mod kept;
 mod killed;
 mod loops;
 mod names;
-mod open;
 mod packets;
 mod quic;
 mod redirect;
-mod upgraded;
+mod upgrade;
 mod web;

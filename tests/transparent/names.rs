@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::Value;
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
+use crate::relays::*;
 
 /// The address of `exit.example`, which is that of the server.
 const ADDRESSES: [(&str, &str); 1] = [("exit.example", "10.0.1.2")];
@@ -17,7 +17,7 @@ const ADDRESSES: [(&str, &str); 1] = [("exit.example", "10.0.1.2")];
 const UNUSED_ADDRESS: &str = "203.0.113.9";
 
 /// A client, a relay that catches its connections, a SOCKS proxy at the same host, and a server.
-struct Scene {
+struct Fixture {
     row: Row,
     near: RunningRelay,
     proxy: Relay,
@@ -27,7 +27,7 @@ struct Scene {
     folder: Folder,
 }
 
-impl Scene {
+impl Fixture {
     /// `route` leads to the proxy; everything else is direct.
     fn new(route: &str) -> Option<Self> {
         Self::with(route, "")
@@ -88,39 +88,39 @@ fn request(host: &str) -> Vec<u8> {
 
 #[test]
 fn host_of_an_http_request_selects_the_route() {
-    let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
-    assert_eq!(scene.path_of(&request("a.example")), ("proxy".into(), "a.example".into()));
-    assert_eq!(scene.path_of(&request("a.other")), ("direct".into(), "a.other".into()));
-    assert_eq!(scene.path_of(&request("10.0.1.2")), ("direct".into(), Value::Null));
-    assert_eq!(scene.path_of(b"SSH-2.0-client\r\n"), ("direct".into(), Value::Null));
+    let Some(mut fixture) = Fixture::new("to = [\"*.example\"]") else { return };
+    assert_eq!(fixture.path_of(&request("a.example")), ("proxy".into(), "a.example".into()));
+    assert_eq!(fixture.path_of(&request("a.other")), ("direct".into(), "a.other".into()));
+    assert_eq!(fixture.path_of(&request("10.0.1.2")), ("direct".into(), Value::Null));
+    assert_eq!(fixture.path_of(b"SSH-2.0-client\r\n"), ("direct".into(), Value::Null));
 }
 
 /// The server accepts the connection before the client sends the name, so the relay has dialled without the name.
 #[test]
 fn connection_with_a_late_name_is_routed_by_its_address() {
-    let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
-    let (mut client, mut server) = (scene.connect(), accept(&scene.server));
+    let Some(mut fixture) = Fixture::new("to = [\"*.example\"]") else { return };
+    let (mut client, mut server) = (fixture.connect(), accept(&fixture.server));
     server.write_all(b"220 ready\r\n").unwrap();
     assert_eq!(read_exactly(&mut client, 11), b"220 ready\r\n");
     client.write_all(&request("late.example")).unwrap();
     assert_eq!(read_exactly(&mut server, request("late.example").len()), request("late.example"));
     drop((client, server));
-    let closed = scene.near.relay.closed();
+    let closed = fixture.near.relay.closed();
     assert_eq!((&closed["path"], &closed["server_name"]), (&"direct".into(), &Value::Null), "{closed}");
 }
 
 /// A name in two pieces, the second after the wait: all bytes arrive.
 #[test]
 fn connection_with_an_incomplete_name_is_routed_by_its_address() {
-    let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
-    let (bytes, mut client) = (request("pieces.example"), scene.connect());
+    let Some(mut fixture) = Fixture::new("to = [\"*.example\"]") else { return };
+    let (bytes, mut client) = (request("pieces.example"), fixture.connect());
     client.write_all(&bytes[..20]).unwrap();
-    let mut server = accept(&scene.server);
+    let mut server = accept(&fixture.server);
     assert_eq!(read_exactly(&mut server, 20), bytes[..20]);
     client.write_all(&bytes[20..]).unwrap();
     assert_eq!(read_exactly(&mut server, bytes.len() - 20), bytes[20..]);
     drop((client, server));
-    assert_eq!(scene.near.relay.closed()["path"], "direct");
+    assert_eq!(fixture.near.relay.closed()["path"], "direct");
 }
 
 #[test]
@@ -128,55 +128,55 @@ fn the_name_in_a_client_hello_selects_the_route() {
     if is_any_missing(&["curl"]) {
         return;
     }
-    let Some(mut scene) = Scene::new("to = [\"tls.example\"]") else { return };
-    let connect_to = format!("tls.example:443:{}", scene.address);
-    let mut curl = scene.row["client"].inside(|| {
+    let Some(mut fixture) = Fixture::new("to = [\"tls.example\"]") else { return };
+    let connect_to = format!("tls.example:443:{}", fixture.address);
+    let mut curl = fixture.row["client"].inside(|| {
         let mut curl = std::process::Command::new("curl");
         curl.args(["-s", "--max-time", "20", "--connect-to", &connect_to, "https://tls.example/"]).spawn().unwrap()
     });
-    let mut server = accept(&scene.server);
+    let mut server = accept(&fixture.server);
     assert_eq!(read_exactly(&mut server, 2), [22, 3], "a TLS record");
     drop(server);
     curl.wait().unwrap();
-    let closed = scene.near.relay.closed();
+    let closed = fixture.near.relay.closed();
     assert_eq!((&closed["path"], &closed["server_name"]), (&"proxy".into(), &"tls.example".into()), "{closed}");
 }
 
 /// The proxy gets the name, and connects to the address that it resolves.
 #[test]
 fn resolve_exit_sends_the_name_to_the_proxy() {
-    let Some(mut scene) = Scene::new("to = [\"exit.example\"]\nresolve = \"exit\"") else { return };
-    let nowhere = SocketAddr::new(UNUSED_ADDRESS.parse().unwrap(), scene.address.port());
-    let client = scene.row["client"].connect(nowhere);
-    let closed = scene.closed_after(client, &request("exit.example"));
+    let Some(mut fixture) = Fixture::new("to = [\"exit.example\"]\nresolve = \"exit\"") else { return };
+    let nowhere = SocketAddr::new(UNUSED_ADDRESS.parse().unwrap(), fixture.address.port());
+    let client = fixture.row["client"].connect(nowhere);
+    let closed = fixture.closed_after(client, &request("exit.example"));
     assert_eq!((&closed["path"], &closed["target"]), (&"proxy".into(), &nowhere.to_string().into()), "{closed}");
-    let expected = format!("exit.example:{}", scene.address.port());
-    assert_eq!(scene.proxy.closed()["target"], expected);
+    let expected = format!("exit.example:{}", fixture.address.port());
+    assert_eq!(fixture.proxy.closed()["target"], expected);
 }
 
 /// The rules of a transparent listener match addresses; a name would match none of them.
 #[test]
 fn access_rules_apply_to_the_address_not_to_the_name() {
     let route = "to = [\"exit.example\"]\nresolve = \"exit\"";
-    let Some(mut scene) = Scene::with(route, "allow = [\"10.0.1.0/24\"]") else { return };
-    assert_eq!(scene.path_of(&request("exit.example")), ("proxy".into(), "exit.example".into()));
-    assert_eq!(scene.proxy.closed()["target"], format!("exit.example:{}", scene.address.port()));
+    let Some(mut fixture) = Fixture::with(route, "allow = [\"10.0.1.0/24\"]") else { return };
+    assert_eq!(fixture.path_of(&request("exit.example")), ("proxy".into(), "exit.example".into()));
+    assert_eq!(fixture.proxy.closed()["target"], format!("exit.example:{}", fixture.address.port()));
 }
 
 #[test]
 fn changed_list_file_is_reloaded_unless_invalid() {
-    let Some(mut scene) = Scene::new("to_files = [\"LIST\"]") else { return };
-    assert_eq!(scene.path_of(&request("listed.example")).0, "proxy");
-    assert_eq!(scene.path_of(&request("other.example")).0, "direct");
-    scene.folder.write("list", "# others\nother.example\n");
-    eventually("the new target list", || (scene.path_of(&request("other.example")).0 == "proxy").then_some(()));
-    assert_eq!(scene.path_of(&request("listed.example")).0, "direct");
-    scene.folder.write("list", "other.example\nno name\n");
-    let warning = scene.near.relay.next(|event| event["event"] == "warning");
+    let Some(mut fixture) = Fixture::new("to_files = [\"LIST\"]") else { return };
+    assert_eq!(fixture.path_of(&request("listed.example")).0, "proxy");
+    assert_eq!(fixture.path_of(&request("other.example")).0, "direct");
+    fixture.folder.write("list", "# others\nother.example\n");
+    eventually("the new target list", || (fixture.path_of(&request("other.example")).0 == "proxy").then_some(()));
+    assert_eq!(fixture.path_of(&request("listed.example")).0, "direct");
+    fixture.folder.write("list", "other.example\nno name\n");
+    let warning = fixture.near.relay.next(|event| event["event"] == "warning");
     let message = warning["message"].as_str().unwrap();
     assert!(message.starts_with("the list before stays: ") && message.contains("/list:2: "), "{message}");
-    scene.folder.write("list", "");
-    let warning = scene.near.relay.next(|event| event["event"] == "warning");
+    fixture.folder.write("list", "");
+    let warning = fixture.near.relay.next(|event| event["event"] == "warning");
     assert!(warning["message"].as_str().unwrap().ends_with("not an empty one"), "{warning}");
-    assert_eq!(scene.path_of(&request("other.example")).0, "proxy");
+    assert_eq!(fixture.path_of(&request("other.example")).0, "proxy");
 }

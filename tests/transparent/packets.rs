@@ -1,8 +1,8 @@
 //! Fragments, small MTUs and rewritten headers: each section handles those of its own part of the path.
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::*;
 use crate::streams::*;
 
 const MEBI: usize = 1 << 20;

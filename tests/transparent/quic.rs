@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::*;
 use crate::streams::*;
 
 /// The client's socket, connected to the server's, which is at UDP port 443.

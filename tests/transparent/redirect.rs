@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::*;
 use crate::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use super::boxes::*;
 use super::harness::*;
 use super::network::*;
 use super::programs::{Daemon, client, is_any_missing, program, run_successfully};
+use super::relays::*;
 use super::streams::*;
 
 const MEBI: usize = 1 << 20;

@@ -219,7 +219,7 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
     );
     configs.left = configs.left.replacen("[[relay]]", &table, 1).replacen("[\"other\"]", "[\"middle\", \"other\"]", 1);
     let rules = "allow = [\"10.0.2.2\", \"fd00:0:0:2::2\"]";
-    let mut running = crate::boxes::RunningRelay::start(&row["left"], &text(rules));
+    let mut running = crate::relays::RunningRelay::start(&row["left"], &text(rules));
     let sites = Sites::start(row, configs);
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));

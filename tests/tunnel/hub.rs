@@ -8,11 +8,11 @@ use std::path::Path;
 
 use ekiden_proto::addr::Network;
 
-use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::lanes::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
+use crate::relays::RunningRelay;
 use crate::sites::networks;
 
 /// The addresses of the hub in its own network.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::RunningRelay;
 use crate::sites::*;
 
 /// How long a test waits for a packet before it sends another one.

@@ -4,27 +4,27 @@
 //! `sites` makes the two, `lanes` has the packets of tests; every other module covers one topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-#[allow(dead_code, reason = "these tests use their own parts of it")]
-#[path = "../sections/between.rs"]
-mod between;
-#[allow(dead_code, reason = "these tests use their own parts of it")]
-#[path = "../transparent/boxes.rs"]
-mod boxes;
 #[path = "../harness/mod.rs"]
 mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/interceptor.rs"]
+mod interceptor;
 #[allow(dead_code, reason = "these tests use their own parts of it")]
 #[path = "../transparent/network.rs"]
 mod network;
 #[path = "../clients/programs.rs"]
 mod programs;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/relays.rs"]
+mod relays;
 
 mod lanes;
 mod sites;
 
-mod crossing;
+mod connections;
 mod datagrams;
-mod datagrams_trouble;
+mod errors;
 mod hub;
-mod life;
+mod lane_failures;
+mod lifecycle;
 mod manual;
-mod trouble;

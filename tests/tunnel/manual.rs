@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::RunningRelay;
 use crate::sites::*;
 
 const MANUAL: &str = include_str!("../../docs/tunnel.md");

@@ -7,9 +7,9 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::boxes::RunningRelay;
 use crate::harness::*;
 use crate::network::*;
+use crate::relays::RunningRelay;
 
 /// The name of the devices.
 pub const DEVICE: &str = "ekiden0";

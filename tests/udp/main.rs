@@ -15,6 +15,6 @@ mod streams;
 mod client;
 mod direct;
 mod http3;
-mod older;
+mod older_relays;
 mod relayed;
 mod resolver;

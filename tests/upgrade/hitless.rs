@@ -1,7 +1,7 @@
 //! Sessions during an upgrade, and the messages to a manager like systemd (sd_notify(3)).
 
+use super::fixture::*;
 use super::harness::*;
-use super::scene::*;
 
 #[test]
 fn downloads_continue_unchanged_during_an_upgrade() {

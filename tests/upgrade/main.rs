@@ -4,8 +4,8 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod failing;
+mod failures;
+mod fixture;
 mod hitless;
-mod leaving;
-mod scene;
+mod old_process;
 mod trust;

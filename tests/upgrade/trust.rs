@@ -7,8 +7,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::fixture::*;
 use crate::harness::*;
-use crate::scene::*;
 
 /// A user id that no other test and no account has.
 fn user(number: u32) -> String {

@@ -4,18 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "the tests of ekiden use the rest")]
+#[path = "../../../tests/docs/code_blocks.rs"]
+mod code_blocks;
+#[allow(dead_code, reason = "the tests of ekiden use the rest")]
 #[path = "../../../tests/docs/command_line.rs"]
 mod command_line;
-#[allow(dead_code, reason = "the tests of ekiden use the rest")]
-#[path = "../../../tests/docs/fence.rs"]
-mod fence;
 
 use std::process::Command;
 
+use code_blocks::{Kind, pages, root};
 use ekiden_lab::experiment::spec::file::TOP_LEVEL_KEYS;
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::LAB_KEYS;
-use fence::{Kind, pages, root};
 use toml::Table;
 
 /// Checks a file; true if it is a whole file, the mistake if it is invalid.

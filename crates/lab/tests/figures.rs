@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "the tests of ekiden use the rest")]
-#[path = "../../../tests/docs/fence.rs"]
-mod fence;
+#[path = "../../../tests/docs/code_blocks.rs"]
+mod code_blocks;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use ekiden_lab::report::figures::ResultPages;
 use serde::Deserialize;
 
 fn results_dir() -> PathBuf {
-    fence::root().join("docs/results")
+    code_blocks::root().join("docs/results")
 }
 
 /// All experiments, which take seconds to read.
@@ -120,7 +120,7 @@ fn quoted_figures_match_the_stored_figures() {
     let mut wrong = Vec::new();
     for quote in quotations() {
         let place = format!("{}, {:?}", quote.page, quote.text);
-        let page = fs::read_to_string(fence::root().join(&quote.page)).unwrap();
+        let page = fs::read_to_string(code_blocks::root().join(&quote.page)).unwrap();
         if !words(&page).contains(&words(&quote.text)) {
             wrong.push(format!("{place}: not in the page"));
         }
@@ -144,7 +144,7 @@ fn quoted_figures_match_the_stored_figures() {
 fn links_to_results_quote_figures_or_name_an_earlier_run() {
     let quotations = quotations();
     let mut wrong = Vec::new();
-    for page in fence::pages().iter().filter(|page| !page.name.starts_with("docs/results/")) {
+    for page in code_blocks::pages().iter().filter(|page| !page.name.starts_with("docs/results/")) {
         for part in page.text.split("\n\n").flat_map(|part| part.split("\n- ")).flat_map(|part| part.split("\n|")) {
             let part = words(part);
             for (name, _) in BUILT_IN_EXPERIMENTS {

@@ -2,9 +2,9 @@
 //! updates while connections use a control, and removal.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-#[path = "../turn/mod.rs"]
-mod turn;
+#[path = "../name_lock/mod.rs"]
+mod name_lock;
 
 mod connection;
-mod held;
 mod pinned;
+mod registration;

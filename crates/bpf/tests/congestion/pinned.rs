@@ -12,7 +12,7 @@ use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapType};
 
 use crate::connection::{LoopbackConnection, run_with_bpf_mount};
-use crate::turn::{RegistrationLock, wait_absent, wait_for};
+use crate::name_lock::{RegistrationLock, wait_absent, wait_for};
 
 fn link_of(name: &str) -> PathBuf {
     Path::new(PIN_ROOT).join("cc").join(name).join("link")

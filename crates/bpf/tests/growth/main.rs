@@ -5,9 +5,9 @@ mod bic;
 mod connections;
 mod highspeed;
 mod hybla;
-mod kept;
 mod loaded;
 mod network;
+mod omitted_calls;
 mod scalable;
 #[path = "../stepper/mod.rs"]
 mod stepper;

@@ -16,7 +16,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use socket2::{Domain, Socket, Type};
 
 use crate::long_path::{Line, LongPath, RTT};
-use crate::turn::RegistrationLock;
+use crate::name_lock::RegistrationLock;
 
 const NAME: &str = "cubicresume";
 const PATIENCE: Duration = Duration::from_secs(60);

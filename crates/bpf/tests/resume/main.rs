@@ -3,6 +3,9 @@
 
 mod connections;
 mod long_path;
+#[path = "../name_lock/mod.rs"]
+#[allow(dead_code, reason = "the tests of this suite do not wait for the absence of a control")]
+mod name_lock;
 #[path = "../growth/network.rs"]
 #[allow(dead_code, reason = "only hosts are used, with another line between them")]
 mod network;
@@ -13,6 +16,3 @@ mod rng;
 #[path = "../stepper/mod.rs"]
 mod stepper;
 mod steps;
-#[path = "../turn/mod.rs"]
-#[allow(dead_code, reason = "the tests of this suite do not wait for the absence of a control")]
-mod turn;

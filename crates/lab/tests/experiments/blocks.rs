@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A level with all bytes in one block, and one with a pause between blocks, directly and through a forwarder.
 fn with_blocks(text: &str) -> String {
@@ -31,13 +31,13 @@ ready = "tcp:8000""#,
 
 #[test]
 fn blocks_are_timed_directly_and_through_a_forwarder() {
-    let scene = ExperimentFixture::new();
-    scene.write(&with_blocks(&SMALL.replace("program = \"RELAY\"", &forwarder_treatment())));
-    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&with_blocks(&SMALL.replace("program = \"RELAY\"", &forwarder_treatment())));
+    let output = fixture.run(&["--blocks", "1", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 4, "{}", stderr_text(&output));
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();
@@ -57,13 +57,13 @@ fn blocks_are_timed_directly_and_through_a_forwarder() {
 
 #[test]
 fn packet_log_has_every_packet_drop_and_retransmission() {
-    let scene = ExperimentFixture::new();
+    let fixture = ExperimentFixture::new();
     let lossy = "delay = \"5ms\"\nloss = { model = \"pattern\", every = 100, lost = [60] }\nreverse = { loss = false }";
     let text = with_blocks(SMALL)
         .replace("delay = \"10ms\"", lossy)
         .replace("ends = [\"client\", \"relay\"]", "ends = [\"client\", \"relay\"]\ndelay = \"1ms\"")
         .replace("block = \"17B\"", "block = \"640B\"\npacket_log = [\"near\", \"far\"]");
-    let Some(run) = direct_run(&scene, &text) else { return };
+    let Some(run) = direct_run(&fixture, &text) else { return };
     let [near, far] = [0, 1].map(|link| &run["sequences"][link]);
     assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the direction of the data");
     let dropped = far["dropped"].as_u64().unwrap();
@@ -75,7 +75,7 @@ fn packet_log_has_every_packet_drop_and_retransmission() {
     assert!(count(near, "packets") >= count(far, "packets"), "{near} {far}");
     assert!(count(near, "sent_again") >= count(far, "sent_again"), "{near} {far}");
 
-    let folder = scene.0.join("results/small-quick/packets/direct");
+    let folder = fixture.0.join("results/small-quick/packets/direct");
     let table = std::fs::read_to_string(folder.join("far-relay-server.csv")).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.iter().filter(|row| row[2] == "wire loss").count() as u64, dropped, "{table}");
@@ -87,30 +87,30 @@ fn packet_log_has_every_packet_drop_and_retransmission() {
     let first = rows.iter().find(|row| row[6] == "S").unwrap();
     assert!(first[4].starts_with("10.100.") && first[5].ends_with(":5101"), "{first:?}");
     assert!(folder.join("near-relay-client.csv").exists());
-    let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
+    let page = std::fs::read_to_string(fixture.0.join("results/small-quick/report.html")).unwrap();
     assert!(page.contains("Sequence numbers over time"));
 }
 
 #[test]
 fn capped_writing_completes_at_the_cap() {
-    let scene = ExperimentFixture::new();
+    let fixture = ExperimentFixture::new();
     // 300 kB take 2.4 s at 1 Mbit/s.
     let slow = with_blocks(SMALL).replace("delay = \"10ms\"", "delay = \"10ms\"\nrate = \"1Mbit/s\"");
     let capped = slow.replace("block = \"17B\"", "block = \"640B\"\ncap = \"1s\"");
-    let Some(run) = direct_run(&scene, &capped) else { return };
+    let Some(run) = direct_run(&fixture, &capped) else { return };
     assert_eq!(run["metrics"]["completion_s"], 1.0, "{run}");
 }
 
 /// The one direct run of `text`, without its factors; None if the system cannot run a lab.
-fn direct_run(scene: &ExperimentFixture, text: &str) -> Option<Value> {
+fn direct_run(fixture: &ExperimentFixture, text: &str) -> Option<Value> {
     // A generous limit, since this test is not about lateness.
     let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
-    scene.write(text.split("[[factor]]").next().unwrap());
-    let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
+    fixture.write(text.split("[[factor]]").next().unwrap());
+    let output = fixture.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
     if is_skipped(&output) {
         return None;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 1, "{}", stderr_text(&output));
     runs.into_iter().next()
 }

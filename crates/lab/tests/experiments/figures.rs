@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 
 use ekiden_testing::skipped;
 
-use crate::scene::{ExperimentFixture, ekiden, stderr_text};
+use crate::fixture::{ExperimentFixture, ekiden, stderr_text};
 use crate::virtual_time::{has_no_kernel, stop_while_machines_run};
 
 /// A directory without figures.
-fn make_docs(scene: &ExperimentFixture) -> PathBuf {
-    let docs = scene.0.join("docs");
+fn make_docs(fixture: &ExperimentFixture) -> PathBuf {
+    let docs = fixture.0.join("docs");
     fs::create_dir(&docs).unwrap();
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/README.md");
     fs::copy(page, docs.join("README.md")).unwrap();
     docs
 }
 
-fn figures_command(scene: &ExperimentFixture, experiment: &str) -> Command {
-    let mut command = scene.lab_command();
+fn figures_command(fixture: &ExperimentFixture, experiment: &str) -> Command {
+    let mut command = fixture.lab_command();
     command.args(["figures", "--only", experiment, "--docs", "docs", "--runs", "runs"]);
     command
 }
@@ -27,21 +27,21 @@ fn figures_command(scene: &ExperimentFixture, experiment: &str) -> Command {
 /// The check uses the existing runs of the stored figures and makes no run.
 #[test]
 fn check_compares_figures_with_the_stored_figures() {
-    let scene = ExperimentFixture::new();
+    let fixture = ExperimentFixture::new();
     if ekiden().is_none() {
         return skipped("ekiden is not built");
     }
-    if has_no_kernel(&scene) {
+    if has_no_kernel(&fixture) {
         return;
     }
-    let docs = make_docs(&scene);
-    let none = figures_command(&scene, "demo").arg("--check").output().unwrap();
+    let docs = make_docs(&fixture);
+    let none = figures_command(&fixture, "demo").arg("--check").output().unwrap();
     assert_eq!(none.status.code(), Some(2));
     assert!(stderr_text(&none).contains("demo: no figures in docs"), "{}", stderr_text(&none));
 
-    let made = figures_command(&scene, "demo").output().unwrap();
+    let made = figures_command(&fixture, "demo").output().unwrap();
     assert!(made.status.success(), "{}", stderr_text(&made));
-    let check = || figures_command(&scene, "demo").arg("--check").output().unwrap();
+    let check = || figures_command(&fixture, "demo").arg("--check").output().unwrap();
     let same = check();
     assert_eq!(
         String::from_utf8_lossy(&same.stdout).lines().last(),
@@ -69,12 +69,12 @@ fn check_compares_figures_with_the_stored_figures() {
 /// SIGTERM reaches only the outer command, not the command that makes the runs.
 #[test]
 fn terminated_figures_command_leaves_no_process() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    make_docs(&scene);
-    let child = figures_command(&scene, "ctcp-oracles").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    make_docs(&fixture);
+    let child = figures_command(&fixture, "ctcp-oracles").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // One more process: the command that makes the runs.
     let output = stop_while_machines_run(child, "-TERM", 3);
     assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));

@@ -9,40 +9,40 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 mod blocks;
 mod figures;
+mod fixture;
 mod paths;
-mod scene;
-mod shared;
+mod shared_bottleneck;
 mod softether;
 mod tunnels;
 mod virtual_time;
 
 #[test]
 fn mistakes_are_reported_together_and_nothing_runs() {
-    let scene = ExperimentFixture::new();
-    scene.write(&SMALL.replace("file = \"1MB\"", "file = \"1\"").replace("title =", "colour = 1\ntitle ="));
-    let output = scene.run(&[]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&SMALL.replace("file = \"1MB\"", "file = \"1\"").replace("title =", "colour = 1\ntitle ="));
+    let output = fixture.run(&[]);
     let stderr = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr.contains("small: 2 mistakes\n") && stderr.contains("line 4: colour: unknown key"), "{stderr}");
     assert!(stderr.contains(r#"line 17: workload.file: "1" is not a size like"#), "{stderr}");
-    assert!(!scene.0.join("results").exists());
+    assert!(!fixture.0.join("results").exists());
 }
 
 #[test]
 fn run_is_captured_unless_no_link_is_emulated() {
-    let scene = ExperimentFixture::new();
-    scene.write(&SMALL.replace("[workload]", "delay = \"1ms\"\n[workload]"));
+    let fixture = ExperimentFixture::new();
+    fixture.write(&SMALL.replace("[workload]", "delay = \"1ms\"\n[workload]"));
     let arguments = ["--no-check", "--blocks", "1", "--only", "direct", "--pcap", "cap"];
-    let output = scene.run(&arguments);
+    let output = fixture.run(&arguments);
     if is_skipped(&output) {
         return;
     }
-    assert_eq!(scene.runs().len(), 1, "{}", stderr_text(&output));
-    let folder = scene.0.join("cap/direct/block-1");
+    assert_eq!(fixture.runs().len(), 1, "{}", stderr_text(&output));
+    let folder = fixture.0.join("cap/direct/block-1");
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
     names.sort();
@@ -53,9 +53,9 @@ fn run_is_captured_unless_no_link_is_emulated() {
     let delivered = std::fs::metadata(folder.join("far-server-relay.delivered.pcapng")).unwrap().len();
     assert!(delivered > 1_000_000 / 1448 * 128, "{delivered} bytes");
 
-    scene.write(SMALL);
-    let output = scene.run(&[&arguments[..], &["--fresh"]].concat());
-    assert!(scene.all_runs()[0]["invalid"].as_str().unwrap().contains("no link of the lab has an emulator"));
+    fixture.write(SMALL);
+    let output = fixture.run(&[&arguments[..], &["--fresh"]].concat());
+    assert!(fixture.all_runs()[0]["invalid"].as_str().unwrap().contains("no link of the lab has an emulator"));
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -63,8 +63,8 @@ fn run_is_captured_unless_no_link_is_emulated() {
 /// packets.
 #[test]
 fn programs_use_ipv6_in_ipv6_labs() {
-    let scene = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
+    let fixture = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&fixture) || ekiden().is_none() {
         return;
     }
     let treatments = "[treatment.http]\nprogram = \"ekiden\"\nmode = \"http\"\n\
@@ -76,16 +76,16 @@ fn programs_use_ipv6_in_ipv6_labs() {
         .replace("lab = 1", "lab = 1\nfamily = \"ipv6\"")
         .replace("[workload]", &format!("delay = \"5ms\"\n{treatments}[workload]\npacket_log = [\"far\"]"))
         .replace("\"relay\"]\nblocks", "\"relay\", \"http\", \"sections\", \"haproxy\", \"squid\", \"socat\"]\nblocks");
-    scene.write(&text);
-    let output = scene.lab_command().args(["run", "small.toml", "--virtual", "--blocks", "1"]).output().unwrap();
+    fixture.write(&text);
+    let output = fixture.lab_command().args(["run", "small.toml", "--virtual", "--blocks", "1"]).output().unwrap();
     if is_skipped(&output) {
         return;
     }
     assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
-    assert_eq!(scene.runs().len(), 7, "{:?}", scene.all_runs());
-    for run in scene.runs() {
+    assert_eq!(fixture.runs().len(), 7, "{:?}", fixture.all_runs());
+    for run in fixture.runs() {
         let treatment = run["treatment"].as_str().unwrap();
-        let log = scene.0.join("results/small-quick/packets").join(treatment).join("far-server-relay.csv");
+        let log = fixture.0.join("results/small-quick/packets").join(treatment).join("far-server-relay.csv");
         let log = std::fs::read_to_string(log).unwrap();
         let data = log.lines().filter(|line| line.contains(",[fd00::2]:80,[fd00:")).count();
         assert!(data > 1_000_000 / 1428, "{treatment}: {data} packets: {log:.600}");
@@ -97,8 +97,8 @@ fn programs_use_ipv6_in_ipv6_labs() {
     ] {
         let wrong = text.replace(key, value).replace("program = \"nginx\"\n", "");
         assert_ne!(wrong, text);
-        scene.write(&wrong);
-        let stderr = stderr_text(&scene.run(&[]));
+        fixture.write(&wrong);
+        let stderr = stderr_text(&fixture.run(&[]));
         assert!(stderr.contains(&format!("family = \"ipv6\": {error}")), "{stderr}");
     }
 }
@@ -106,8 +106,8 @@ fn programs_use_ipv6_in_ipv6_labs() {
 /// The laboratory's own clients and servers, and iperf3.
 #[test]
 fn streams_blocks_and_flows_use_ipv6() {
-    let scene = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
+    let fixture = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&fixture) || ekiden().is_none() {
         return;
     }
     let time = "time = { quick = \"1s\", full = \"1s\" }";
@@ -122,16 +122,16 @@ fn streams_blocks_and_flows_use_ipv6() {
             .replace("protocol = \"http\"\nprogram = \"nginx\"\nfile = \"1MB\"", &workload)
             .replace("program = \"RELAY\"", "program = \"ekiden\"\nmode = \"tcp\"\nsections = true")
             .replace("blocks =", &format!("metric = \"{metric}\"\nblocks ="));
-        scene.write(&text);
+        fixture.write(&text);
         let arguments = ["run", "small.toml", "--virtual", "--blocks", "1", "--fresh"];
-        let output = scene.lab_command().args(arguments).output().unwrap();
+        let output = fixture.lab_command().args(arguments).output().unwrap();
         if is_skipped(&output) {
             return;
         }
         assert_eq!(output.status.code(), Some(0), "{workload}: {}", stderr_text(&output));
-        assert_eq!(scene.runs().len(), 2, "{workload}");
+        assert_eq!(fixture.runs().len(), 2, "{workload}");
         for treatment in ["direct", "relay"] {
-            let log = scene.0.join("results/small-quick/packets").join(treatment).join("far-relay-server.csv");
+            let log = fixture.0.join("results/small-quick/packets").join(treatment).join("far-relay-server.csv");
             let log = std::fs::read_to_string(log).unwrap();
             let data = log.lines().filter(|line| line.contains(",[fd00:") && line.contains(",[fd00::2]:")).count();
             assert!(data > 500, "{workload}, {treatment}: {data} packets");
@@ -142,20 +142,20 @@ fn streams_blocks_and_flows_use_ipv6() {
 /// Two results of the small experiment in virtual time: B has a slower line.
 #[test]
 fn two_results_are_compared_cell_by_cell() {
-    let scene = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&fixture) {
         return;
     }
     let line = |rate: &str| SMALL.replace("[workload]", &format!("rate = \"{rate}\"\ndelay = \"5ms\"\n[workload]"));
     let run = |text: &str, out: &str| {
-        scene.write(text);
+        fixture.write(text);
         let arguments = ["run", "small.toml", "--virtual", "--only", "direct", "--blocks", "6", "--out", out];
-        let output = scene.lab_command().args(arguments).output().unwrap();
+        let output = fixture.lab_command().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
     };
     run(&line("40Mbit/s"), "fast");
     run(&line("20Mbit/s"), "slow");
-    let compare = |arguments: &[&str]| scene.lab_command().arg("compare").args(arguments).output().unwrap();
+    let compare = |arguments: &[&str]| fixture.lab_command().arg("compare").args(arguments).output().unwrap();
     for (pair, status, verdict) in
         [(["fast", "slow"], 1, "slower"), (["slow", "fast"], 0, "faster"), (["fast", "fast"], 0, "same")]
     {
@@ -189,9 +189,9 @@ fn unknown_experiment_error_lists_the_known_experiments() {
 
 #[test]
 fn missing_program_error_names_the_package() {
-    let scene = ExperimentFixture::new();
-    scene.write(SMALL);
-    let output = scene.lab_command().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
+    let fixture = ExperimentFixture::new();
+    fixture.write(SMALL);
+    let output = fixture.lab_command().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
     let stderr = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr.contains("curl is not installed: scripts/setup lab, or apt-get install curl"), "{stderr}");
@@ -199,17 +199,17 @@ fn missing_program_error_names_the_package() {
 
 #[test]
 fn missing_ekiden_is_reported() {
-    let scene = ExperimentFixture::new();
-    scene.write(&SMALL.replace("RELAY", "ekiden"));
-    let output = scene.run(&["--ekiden", "/nowhere/ekiden"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&SMALL.replace("RELAY", "ekiden"));
+    let output = fixture.run(&["--ekiden", "/nowhere/ekiden"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr_text(&output).contains("there is no ekiden at /nowhere/ekiden"), "{}", stderr_text(&output));
 }
 
 #[test]
 fn report_fails_without_results() {
-    let scene = ExperimentFixture::new();
-    let output = scene.lab_command().args(["report", "."]).output().unwrap();
+    let fixture = ExperimentFixture::new();
+    let output = fixture.lab_command().args(["report", "."]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr_text(&output).contains("holds no results"), "{}", stderr_text(&output));
 }
@@ -223,66 +223,66 @@ fn list_shows_experiments_with_their_duration() {
 
 #[test]
 fn a_closed_standard_output_ends_a_command_without_a_message() {
-    let scene = ExperimentFixture::new();
+    let fixture = ExperimentFixture::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = scene.lab_command().arg("list").stdout(writer).output().unwrap();
+    let output = fixture.lab_command().arg("list").stdout(writer).output().unwrap();
     assert_eq!((output.status.signal(), stderr_text(&output).as_str()), (Some(libc::SIGPIPE), ""));
 }
 
 #[test]
 fn small_experiment_runs_resumes_and_reports() {
-    let scene = ExperimentFixture::new();
-    scene.write(SMALL);
-    let first = scene.run(&[]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(SMALL);
+    let first = fixture.run(&[]);
     if is_skipped(&first) {
         return;
     }
-    let results = scene.0.join("results/small-quick");
+    let results = fixture.0.join("results/small-quick");
     assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 4, "{}", stderr_text(&first));
     assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 1e6), "{runs:?}");
     assert!(runs.iter().all(|run| run["metrics"]["mb_s"].as_f64().unwrap() > 0.0));
     assert!(results.join("report.html").exists() && results.join("report.json").exists());
 
     // No run is repeated, and an incomplete line counts as a missing run.
-    assert!(stderr_text(&scene.run(&[])).starts_with("4 of 4 runs are there already"));
+    assert!(stderr_text(&fixture.run(&[])).starts_with("4 of 4 runs are there already"));
     let file = results.join("runs.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() - 9]).unwrap();
-    let again = scene.run(&[]);
+    let again = fixture.run(&[]);
     assert!(stderr_text(&again).starts_with("3 of 4 runs are there already"), "{}", stderr_text(&again));
-    assert_eq!(scene.runs()[..3], runs[..3]);
-    assert_eq!(scene.runs().len(), 4);
+    assert_eq!(fixture.runs()[..3], runs[..3]);
+    assert_eq!(fixture.runs().len(), 4);
 
-    let report = scene.lab_command().args(["report", "results/small-quick"]).output().unwrap();
+    let report = fixture.lab_command().args(["report", "results/small-quick"]).output().unwrap();
     assert_eq!(report.status.code(), Some(0), "{}", stderr_text(&report));
 
     // Results of another experiment file are neither mixed with the new ones nor deleted.
-    scene.write(&SMALL.replace("1MB", "2MB"));
-    let other = scene.run(&[]);
+    fixture.write(&SMALL.replace("1MB", "2MB"));
+    let other = fixture.run(&[]);
     assert_eq!(other.status.code(), Some(2));
     assert!(
         stderr_text(&other).contains("the experiment file has changed. --fresh removes them"),
         "{}",
         stderr_text(&other)
     );
-    assert_eq!(scene.runs().len(), 4);
+    assert_eq!(fixture.runs().len(), 4);
 }
 
 #[test]
 fn missed_expectation_is_exit_status_1() {
-    let scene = ExperimentFixture::new();
-    scene.write(&format!("{SMALL}\n[[expect]]\ntreatment = \"direct\"\nat_least = 1e9\n"));
-    let output = scene.run(&["--blocks", "1", "--only", "direct"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&format!("{SMALL}\n[[expect]]\ntreatment = \"direct\"\nat_least = 1e9\n"));
+    let output = fixture.run(&["--blocks", "1", "--only", "direct"]);
     if is_skipped(&output) {
         return;
     }
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stdout}{}", stderr_text(&output));
     assert!(stdout.ends_with("0 expectations met, 1 missed, 0 unknown; 0 runs invalid\n"), "{stdout}");
-    assert_eq!(scene.runs().len(), 1);
+    assert_eq!(fixture.runs().len(), 1);
 }
 
 /// The file takes half a minute over this link.
@@ -297,19 +297,19 @@ fn killed_relay_invalidates_the_run_and_is_named() {
         skipped("there is no ekiden beside the laboratory (cargo build)");
         return;
     };
-    let scene = ExperimentFixture::new();
+    let fixture = ExperimentFixture::new();
     let command = format!(
         r#"command = ["timeout", "-s", "KILL", "2", "{}", "run", "--admin", "off", "-L", "tcp://0.0.0.0:8000/{{next}}?allow_open=true&allow_private=true"]
 ready = "tcp:8000""#,
         ekiden.display()
     );
-    scene.write(&with_slow_link(&SMALL.replace("program = \"RELAY\"", &format!("program = \"command\"\n{command}"))));
-    let output = scene.run(&["--blocks", "1", "--only", "relay", "--no-check"]);
+    fixture.write(&with_slow_link(&SMALL.replace("program = \"RELAY\"", &format!("program = \"command\"\n{command}"))));
+    let output = fixture.run(&["--blocks", "1", "--only", "relay", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
-    let runs = scene.all_runs();
+    let runs = fixture.all_runs();
     assert_eq!(runs.len(), 3, "the run is tried three times: {}", stderr_text(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
     assert!(reason.starts_with("timeout on relay "), "{reason}");
@@ -342,23 +342,23 @@ fn section_relays_carry_a_file_in_every_mode() {
         skipped("there is no ekiden beside the laboratory that makes keys (cargo build)");
         return;
     }
-    let scene = ExperimentFixture::new();
-    scene.write(&with_chain(SMALL));
-    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&with_chain(SMALL));
+    let output = fixture.run(&["--blocks", "1", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 5, "{}", stderr_text(&output));
     assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 3e6), "warm-up does not count: {runs:?}");
 }
 
 #[test]
 fn interrupt_ends_a_run_and_explains_how_to_resume() {
-    let scene = ExperimentFixture::new();
-    scene.write(&with_slow_link(SMALL));
+    let fixture = ExperimentFixture::new();
+    fixture.write(&with_slow_link(SMALL));
     // A terminal sends a signal to the whole process group.
-    let mut command = scene.lab_command();
+    let mut command = fixture.lab_command();
     let child = command
         .args(["run", "small.toml", "--real", "--no-check"])
         .process_group(0)
@@ -368,7 +368,9 @@ fn interrupt_ends_a_run_and_explains_how_to_resume() {
     let group = format!("-{}", child.id());
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !scene.0.join("results/small-quick/runs.jsonl").exists() && !reader.is_finished() && Instant::now() < deadline
+    while !fixture.0.join("results/small-quick/runs.jsonl").exists()
+        && !reader.is_finished()
+        && Instant::now() < deadline
     {
         std::thread::park_timeout(Duration::from_millis(5));
     }
@@ -383,5 +385,5 @@ fn interrupt_ends_a_run_and_explains_how_to_resume() {
         "{}",
         stderr_text(&output)
     );
-    assert_eq!(scene.all_runs().len(), 0);
+    assert_eq!(fixture.all_runs().len(), 0);
 }

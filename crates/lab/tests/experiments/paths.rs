@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use ekiden_testing::skipped;
 
-use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// Three candidate paths from client to server; the relays are on the router and on the host of the server.
 fn candidates() -> String {
@@ -40,13 +40,13 @@ fn each_candidate_uses_and_logs_its_path() {
     if !has_ekiden() {
         return;
     }
-    let scene = ExperimentFixture::new();
-    scene.write(&candidates());
-    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&candidates());
+    let output = fixture.run(&["--blocks", "1", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
     let of = |treatment: &str| runs.iter().find(|run| run["treatment"] == treatment).unwrap();
     assert_eq!(paths(of("none")), ["direct", "direct"]);
@@ -60,16 +60,16 @@ fn continuous_downloads_fail_after_their_relay_is_killed() {
     if !has_ekiden() {
         return;
     }
-    let scene = ExperimentFixture::new();
+    let fixture = ExperimentFixture::new();
     let arrivals = "time = { quick = \"4s\", full = \"4s\" }\nbegins = \"10s\"\n\
                     arrivals = [{ file = \"10kB\", every = \"200ms\" }]\nkill = [{ relay = \"relay\", at = \"12s\" }]\n";
     let text = candidates().replace("file = \"1MB\"\n", "").replace("transfers = 2\n", arrivals);
-    scene.write(&text);
-    let output = scene.run(&["--blocks", "1", "--no-check", "--only", "one"]);
+    fixture.write(&text);
+    let output = fixture.run(&["--blocks", "1", "--no-check", "--only", "one"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 1, "{}", stderr_text(&output));
     let sessions = runs[0]["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 20);
@@ -82,6 +82,6 @@ fn continuous_downloads_fail_after_their_relay_is_killed() {
     // A session that begins just before the relay is killed may not complete on a busy machine.
     assert!(failed(10.0, 10.8).iter().all(|failed| !failed), "the relay runs: {sessions:?}");
     assert!(failed(13.2, 30.0).iter().all(|failed| *failed), "there is no other path: {sessions:?}");
-    let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
+    let page = std::fs::read_to_string(fixture.0.join("results/small-quick/report.html")).unwrap();
     assert!(page.contains("Paths over time") && page.contains("<h2>Paths</h2>"), "{}", page.len());
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::scene::{ExperimentFixture, SMALL, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text};
 
 fn with_tunnel() -> String {
     SMALL
@@ -40,13 +40,13 @@ fn with_hidden_name(name: &str) -> bool {
 #[test]
 fn softether_carries_a_file_encrypted_and_leaves_no_files() {
     let before = host_files();
-    let scene = ExperimentFixture::new();
-    scene.write(&with_tunnel());
-    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&with_tunnel());
+    let output = fixture.run(&["--blocks", "1", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     let of = |treatment: &str| {
         let valid = |run: &&serde_json::Value| run["treatment"] == treatment;
         runs.iter().find(valid).unwrap_or_else(|| panic!("{treatment}: {}", stderr_text(&output)))
@@ -61,7 +61,7 @@ fn softether_carries_a_file_encrypted_and_leaves_no_files() {
         bytes_crossed(direct)
     );
     assert_eq!(host_files(), before);
-    let manifest = std::fs::read_to_string(scene.0.join("results/small-quick/manifest.json")).unwrap();
+    let manifest = std::fs::read_to_string(fixture.0.join("results/small-quick/manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     let programs = manifest["programs"].as_array().unwrap();
     let version = programs.iter().find(|program| program[0] == "softether").unwrap()[1].as_str().unwrap();

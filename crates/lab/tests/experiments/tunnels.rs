@@ -3,7 +3,7 @@
 
 use ekiden_testing::skipped;
 
-use super::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use super::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A lossy line between two routers, and a program at both of its ends.
 fn with_tunnels(programs: &[&str]) -> String {
@@ -50,13 +50,13 @@ fn every_tunnel_program_carries_files_and_flows() {
     } else {
         skipped("in part: there is no ekiden beside the laboratory (cargo build)");
     }
-    let scene = ExperimentFixture::new();
-    scene.write(&with_tunnels(&programs));
-    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&with_tunnels(&programs));
+    let output = fixture.run(&["--blocks", "1", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 2 * (1 + programs.len()), "{}", stderr_text(&output));
     let direct = runs.iter().find(|run| run["treatment"] == "direct" && run["levels"]["what"] == "file").unwrap();
     for run in &runs {
@@ -111,13 +111,13 @@ fn transparent_relays_carry_files_and_streams() {
     } else {
         skipped("in part: there is no ekiden beside the laboratory (cargo build)");
     }
-    let scene = ExperimentFixture::new();
-    scene.write(&transparent(&programs));
-    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    let fixture = ExperimentFixture::new();
+    fixture.write(&transparent(&programs));
+    let output = fixture.run(&["--blocks", "1", "--no-check"]);
     if is_skipped(&output) {
         return;
     }
-    let runs = scene.runs();
+    let runs = fixture.runs();
     assert_eq!(runs.len(), 2 + 2 * programs.len(), "{}", stderr_text(&output));
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();

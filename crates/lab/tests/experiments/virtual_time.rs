@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use crate::scene::{ExperimentFixture, SMALL, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text};
 
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
                     [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
@@ -23,8 +23,8 @@ fn with_losses(text: &str) -> String {
 }
 
 /// Whether there is no virtual kernel; if so, prints the remedy.
-pub fn has_no_kernel(scene: &ExperimentFixture) -> bool {
-    let output = scene.lab_command().args(["kernel", "list"]).output().unwrap();
+pub fn has_no_kernel(fixture: &ExperimentFixture) -> bool {
+    let output = fixture.lab_command().args(["kernel", "list"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr_text(&output));
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
     let is_missing = list.starts_with("no virtual kernel");
@@ -34,13 +34,13 @@ pub fn has_no_kernel(scene: &ExperimentFixture) -> bool {
     is_missing
 }
 
-/// Runs the experiment of the scene in virtual time.
-fn run_virtually(scene: &ExperimentFixture, arguments: &[&str]) -> Output {
-    scene.lab_command().args(["run", "small.toml", "--virtual"]).args(arguments).output().unwrap()
+/// Runs the experiment of the fixture in virtual time.
+fn run_virtually(fixture: &ExperimentFixture, arguments: &[&str]) -> Output {
+    fixture.lab_command().args(["run", "small.toml", "--virtual"]).args(arguments).output().unwrap()
 }
 
-fn runs_file(scene: &ExperimentFixture) -> std::path::PathBuf {
-    scene.0.join("results/small-quick/runs.jsonl")
+fn runs_file(fixture: &ExperimentFixture) -> std::path::PathBuf {
+    fixture.0.join("results/small-quick/runs.jsonl")
 }
 
 /// Processes that keep every processor busy until they are dropped.
@@ -64,55 +64,55 @@ impl Drop for Load {
 
 #[test]
 fn runs_are_byte_identical_under_load_and_after_interruption() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    scene.write(&with_losses(SMALL));
-    let first = run_virtually(&scene, &["--no-check", "--jobs", "1"]);
+    fixture.write(&with_losses(SMALL));
+    let first = run_virtually(&fixture, &["--no-check", "--jobs", "1"]);
     assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
     assert!(stderr_text(&first).contains(" s of virtual time in "), "{}", stderr_text(&first));
-    let bytes = std::fs::read(runs_file(&scene)).unwrap();
-    assert_eq!(scene.runs().len(), 4, "{}", stderr_text(&first));
-    let figures: Vec<_> = scene.runs().iter().map(|run| run["metrics"]["mb_s"].clone()).collect();
+    let bytes = std::fs::read(runs_file(&fixture)).unwrap();
+    assert_eq!(fixture.runs().len(), 4, "{}", stderr_text(&first));
+    let figures: Vec<_> = fixture.runs().iter().map(|run| run["metrics"]["mb_s"].clone()).collect();
     assert_ne!(figures[0], figures[3], "blocks have seeds of their own");
 
     // One run is left in the file. The others are repeated in parallel and under load.
     let _load = Load::start(4);
     let text = String::from_utf8(bytes.clone()).unwrap();
-    std::fs::write(runs_file(&scene), &text[..text.len() / 3]).unwrap();
-    let again = run_virtually(&scene, &["--no-check", "--jobs", "3"]);
+    std::fs::write(runs_file(&fixture), &text[..text.len() / 3]).unwrap();
+    let again = run_virtually(&fixture, &["--no-check", "--jobs", "3"]);
     assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
     assert!(stderr_text(&again).starts_with("1 of 4 runs are there already"), "{}", stderr_text(&again));
-    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "the bytes differ under load");
+    assert!(std::fs::read(runs_file(&fixture)).unwrap() == bytes, "the bytes differ under load");
 }
 
 /// Other cells, and their place in the order of runs, do not affect a run.
 #[test]
 fn single_cell_can_be_rerun_with_equal_results() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
     let levels = "[[factor]]\nname = \"file\"\nlevels = [\n\
                   { name = \"small\", set = { \"workload.file\" = \"1MB\" } },\n\
                   { name = \"large\", set = { \"workload.file\" = \"2MB\" } },\n]\n";
-    scene.write(&(with_losses(SMALL) + levels));
-    let all = run_virtually(&scene, &[]);
+    fixture.write(&(with_losses(SMALL) + levels));
+    let all = run_virtually(&fixture, &[]);
     assert_eq!(all.status.code(), Some(0), "{}", stderr_text(&all));
     let is_cell = |run: &serde_json::Value| run["treatment"] == "relay" && run["levels"]["file"] == "large";
-    let expected: Vec<_> = scene.runs().into_iter().filter(is_cell).collect();
+    let expected: Vec<_> = fixture.runs().into_iter().filter(is_cell).collect();
     let cell = ["--fresh", "--only", "relay", "--at", "file=large"];
-    let again = run_virtually(&scene, &cell);
+    let again = run_virtually(&fixture, &cell);
     assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
     assert_eq!(expected.len(), 2);
-    assert_eq!(scene.runs(), expected);
+    assert_eq!(fixture.runs(), expected);
     let two_levels = ["--fresh", "--blocks", "1", "--only", "relay", "--at", "file=large", "--at", "file=small"];
-    let both = run_virtually(&scene, &two_levels);
+    let both = run_virtually(&fixture, &two_levels);
     assert_eq!(both.status.code(), Some(0), "{}", stderr_text(&both));
-    let files: BTreeSet<_> = scene.runs().iter().map(|run| run["levels"]["file"].to_string()).collect();
+    let files: BTreeSet<_> = fixture.runs().iter().map(|run| run["levels"]["file"].to_string()).collect();
     assert_eq!(files, ["\"large\"", "\"small\""].map(str::to_owned).into());
-    let unknown = run_virtually(&scene, &["--at", "file=huge"]);
+    let unknown = run_virtually(&fixture, &["--at", "file=huge"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(
         stderr_text(&unknown).contains("there is no level \"huge\" of a factor \"file\""),
@@ -124,19 +124,19 @@ fn single_cell_can_be_rerun_with_equal_results() {
 /// A capture is written by the machine into a directory of the host, which is the only thing that it changes there.
 #[test]
 fn a_capture_changes_no_byte_of_the_results() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    scene.write(&with_losses(SMALL));
-    let plain = run_virtually(&scene, &["--blocks", "1"]);
+    fixture.write(&with_losses(SMALL));
+    let plain = run_virtually(&fixture, &["--blocks", "1"]);
     assert_eq!(plain.status.code(), Some(0), "{}", stderr_text(&plain));
-    let bytes = std::fs::read(runs_file(&scene)).unwrap();
-    let captured = run_virtually(&scene, &["--blocks", "1", "--fresh", "--pcap", "cap"]);
+    let bytes = std::fs::read(runs_file(&fixture)).unwrap();
+    let captured = run_virtually(&fixture, &["--blocks", "1", "--fresh", "--pcap", "cap"]);
     assert_eq!(captured.status.code(), Some(0), "{}", stderr_text(&captured));
-    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "the bytes differ with a capture");
-    for run in scene.runs() {
-        let folder = scene.0.join("cap").join(run["treatment"].as_str().unwrap()).join("block-1");
+    assert!(std::fs::read(runs_file(&fixture)).unwrap() == bytes, "the bytes differ with a capture");
+    for run in fixture.runs() {
+        let folder = fixture.0.join("cap").join(run["treatment"].as_str().unwrap()).join("block-1");
         for link in run["links"].as_array().unwrap() {
             let text = |key: &str| link[key].as_str().unwrap().to_owned();
             let name = format!("{}-{}-{}.arrived.pcapng", text("link"), text("from"), text("to"));
@@ -145,13 +145,13 @@ fn a_capture_changes_no_byte_of_the_results() {
             assert!(length > link["packets_in"].as_u64().unwrap() * 100, "{name}: {length} bytes for {link}");
         }
     }
-    let mut shell = scene.lab_command();
-    std::fs::write(scene.0.join("wire.toml"), WIRE).unwrap();
+    let mut shell = fixture.lab_command();
+    std::fs::write(fixture.0.join("wire.toml"), WIRE).unwrap();
     shell.args(["shell", "wire.toml", "client", "--virtual", "--pcap", "cap/shell"]).env("SHELL", "sh");
     let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     shell.stdin.take().unwrap().write_all(b"ping -q -c 2 server; : > /tmp/not-on-the-host\n").unwrap();
     assert!(shell.wait_with_output().unwrap().status.success());
-    let length = |name: &str| std::fs::metadata(scene.0.join("cap/shell").join(name)).unwrap().len();
+    let length = |name: &str| std::fs::metadata(fixture.0.join("cap/shell").join(name)).unwrap().len();
     assert!(length("wire-client-server.arrived.pcapng") > 2 * 98, "two echo requests");
     assert!(length("wire-server-client.delivered.pcapng") > 2 * 98, "two replies");
     assert!(!Path::new("/tmp/not-on-the-host").exists());
@@ -159,18 +159,18 @@ fn a_capture_changes_no_byte_of_the_results() {
 
 #[test]
 fn results_of_another_clock_are_refused() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    scene.write(SMALL);
-    let first = run_virtually(&scene, &["--no-check", "--blocks", "1", "--only", "direct"]);
+    fixture.write(SMALL);
+    let first = run_virtually(&fixture, &["--no-check", "--blocks", "1", "--only", "direct"]);
     assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
-    let other = scene.run(&["--no-check", "--blocks", "1", "--only", "direct"]);
+    let other = fixture.run(&["--no-check", "--blocks", "1", "--only", "direct"]);
     assert_eq!(other.status.code(), Some(2), "{}", stderr_text(&other));
     assert!(stderr_text(&other).contains("now the clock is real"), "{}", stderr_text(&other));
-    scene.write(&SMALL.replace("blocks =", "clock = \"real\"\nblocks ="));
-    let refused = run_virtually(&scene, &[]);
+    fixture.write(&SMALL.replace("blocks =", "clock = \"real\"\nblocks ="));
+    let refused = run_virtually(&fixture, &[]);
     assert!(stderr_text(&refused).contains("depends on the time that processes take"), "{}", stderr_text(&refused));
 }
 
@@ -216,15 +216,15 @@ levels = [
 /// Slow start ends when the queue is full, or when the control detects its growth.
 #[test]
 fn module_parameters_and_control_set_the_end_of_slow_start() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    scene.write(SLOW_START);
-    let output = run_virtually(&scene, &[]);
+    fixture.write(SLOW_START);
+    let output = run_virtually(&fixture, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
     let retransmits = |control: &str| {
-        let runs = scene.runs();
+        let runs = fixture.runs();
         let run = runs.iter().find(|run| run["levels"]["control"] == control).unwrap();
         run["metrics"]["retransmits"].as_f64().unwrap()
     };
@@ -233,12 +233,12 @@ fn module_parameters_and_control_set_the_end_of_slow_start() {
         assert!(retransmits(late) > 10.0, "{late}: {}", retransmits(late));
     }
 
-    scene.write(&SLOW_START.replace("hystart = true", "hystarts = true"));
-    let unknown = stderr_text(&run_virtually(&scene, &["--fresh"]));
+    fixture.write(&SLOW_START.replace("hystart = true", "hystarts = true"));
+    let unknown = stderr_text(&run_virtually(&fixture, &["--fresh"]));
     assert!(unknown.contains("module \"tcp_cubic\": hystarts = \"1\": this kernel has no such parameter"), "{unknown}");
     let everywhere = SLOW_START.replace("ctcp-draft", "reno").replace("ctcp", "reno");
-    scene.write(&everywhere.replace("clock = \"virtual\"\n", ""));
-    let real = scene.run(&["--no-check", "--fresh"]);
+    fixture.write(&everywhere.replace("clock = \"virtual\"\n", ""));
+    let real = fixture.run(&["--no-check", "--fresh"]);
     if !is_skipped(&real) {
         assert!(stderr_text(&real).contains("such a lab runs only in virtual time"), "{}", stderr_text(&real));
     }
@@ -247,12 +247,12 @@ fn module_parameters_and_control_set_the_end_of_slow_start() {
 /// The round trip of a line of 25 ms in each direction, which is exact to a microsecond, and its variation.
 #[test]
 fn a_round_trip_is_exact() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    std::fs::write(scene.0.join("wire.toml"), WIRE).unwrap();
-    let mut command = scene.lab_command();
+    std::fs::write(fixture.0.join("wire.toml"), WIRE).unwrap();
+    let mut command = fixture.lab_command();
     command.args(["shell", "wire.toml", "client", "--virtual"]).env("SHELL", "sh").stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"ping -q -c 20 -i 0.2 server; exit 7\n").unwrap();
@@ -267,11 +267,11 @@ fn a_round_trip_is_exact() {
 
 #[test]
 fn a_program_that_never_sleeps_is_named() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    let mut command = scene.lab_command();
+    let mut command = fixture.lab_command();
     let output = command.args(["kernel", "run", "--watchdog", "2s", "--", "sh", "-c", "while :; do :; done"]);
     let output = output.stdin(Stdio::null()).output().unwrap();
     let stderr = stderr_text(&output);
@@ -284,11 +284,11 @@ fn a_program_that_never_sleeps_is_named() {
 /// SIGHUP never reached a relay that a test in the machine started.
 #[test]
 fn a_program_starts_with_no_signal_blocked() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    let mut command = scene.lab_command();
+    let mut command = fixture.lab_command();
     let output = command.args(["kernel", "run", "--", "grep", "SigBlk", "/proc/self/status"]);
     let output = output.stdin(Stdio::null()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n", "{}", stderr_text(&output));
@@ -319,13 +319,13 @@ fn wait_for_end(machine: &[u32]) {
 
 #[test]
 fn machine_is_killed_with_its_parent_process() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
     // The guest prints a line and then waits for input, so the machine does not end by itself.
-    let mut command = scene.lab_command();
-    command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", &scene.0);
+    let mut command = fixture.lab_command();
+    command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", &fixture.0);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut answer = [0; 5];
     child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
@@ -335,7 +335,7 @@ fn machine_is_killed_with_its_parent_process() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_for_end(&machine);
-    assert_eq!(std::fs::read_dir(&scene.0).unwrap().count(), 0, "files left behind");
+    assert_eq!(std::fs::read_dir(&fixture.0).unwrap().count(), 0, "files left behind");
 }
 
 /// Copies a file that every user may read and execute.
@@ -347,14 +347,14 @@ fn copy_for_all(from: &Path, to: &Path) {
 
 #[test]
 fn unprivileged_user_is_root_only_inside_the_machine() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    let list = scene.lab_command().args(["kernel", "list"]).output().unwrap();
+    let list = fixture.lab_command().args(["kernel", "list"]).output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
     let kernel = list.split_whitespace().find(|word| word.starts_with('/')).unwrap();
-    let [lab, copy] = ["ekiden-lab", "linux"].map(|name| scene.0.join(name));
+    let [lab, copy] = ["ekiden-lab", "linux"].map(|name| fixture.0.join(name));
     copy_for_all(Path::new(env!("CARGO_BIN_EXE_ekiden-lab")), &lab);
     copy_for_all(Path::new(kernel), &copy);
     let script = "id -u; echo changed > /etc/hostname && cat /etc/hostname; ip link add name a type veth peer name b && echo link";
@@ -363,7 +363,7 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     }
     command.args(["--no-new-privs", "--bounding-set=-all"]).arg(&lab).args(["kernel", "run", "--kernel"]).arg(&copy);
-    command.args(["--", "sh", "-c", script]).current_dir(&scene.0).env("HOME", "/nonexistent").stdin(Stdio::null());
+    command.args(["--", "sh", "-c", script]).current_dir(&fixture.0).env("HOME", "/nonexistent").stdin(Stdio::null());
     let before = std::fs::read("/etc/hostname").ok();
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", stderr_text(&output));
@@ -393,18 +393,18 @@ pub fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> O
 
 #[test]
 fn interrupt_ends_machines_and_explains_how_to_resume() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    scene.write(&with_losses(SMALL).replace("1MB", "200MB"));
-    let mut command = scene.lab_command();
+    fixture.write(&with_losses(SMALL).replace("1MB", "200MB"));
+    let mut command = fixture.lab_command();
     command.args(["run", "small.toml", "--virtual", "--no-check"]).process_group(0).stderr(Stdio::piped());
     let output = stop_while_machines_run(command.spawn().unwrap(), "-INT", 2);
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     let stderr = stderr_text(&output);
     assert!(stderr.contains("interrupted after 0 of 4 runs; the same command goes on"), "{stderr}");
-    assert_eq!(scene.all_runs().len(), 0);
+    assert_eq!(fixture.all_runs().len(), 0);
 }
 
 /// Reads until `text` has arrived.
@@ -420,11 +420,11 @@ fn read_until(from: &mut impl Read, text: &str) -> String {
 
 /// Starts a command line of the laboratory on a terminal, as a user has one: script(1) makes it. Ctrl-C is a character
 /// that its line discipline turns into SIGINT for the process outside.
-fn start_on_terminal(scene: &ExperimentFixture, arguments: &str) -> (Child, ChildStdin, ChildStdout) {
+fn start_on_terminal(fixture: &ExperimentFixture, arguments: &str) -> (Child, ChildStdin, ChildStdout) {
     // A shell in between would end by the signal.
     let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_ekiden-lab"));
     let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&scene.0).env("SHELL", "sh");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&fixture.0).env("SHELL", "sh");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (keys, screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     (child, keys, screen)
@@ -433,12 +433,12 @@ fn start_on_terminal(scene: &ExperimentFixture, arguments: &str) -> (Child, Chil
 /// Each run lasts for minutes of virtual time.
 #[test]
 fn a_terminal_shows_the_time_of_running_machines() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
-    scene.write(&with_losses(SMALL).replace("50Mbit/s", "5Mbit/s").replace("1MB", "200MB"));
-    let (mut child, mut keys, mut screen) = start_on_terminal(&scene, "run small.toml --virtual --no-check");
+    fixture.write(&with_losses(SMALL).replace("50Mbit/s", "5Mbit/s").replace("1MB", "200MB"));
+    let (mut child, mut keys, mut screen) = start_on_terminal(&fixture, "run small.toml --virtual --no-check");
     let shown = read_until(&mut screen, "0/4  0:01, virtual ");
     let machines = descendants(child.id());
     let shown = shown + &read_until(&mut screen, "0/4  0:04, virtual ");
@@ -454,12 +454,12 @@ fn a_terminal_shows_the_time_of_running_machines() {
 
 #[test]
 fn ctrl_c_ends_the_machine_of_an_interactive_command() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
     for arguments in ["kernel run -- sh", "shell lossy --virtual"] {
-        let (mut child, mut keys, mut screen) = start_on_terminal(&scene, arguments);
+        let (mut child, mut keys, mut screen) = start_on_terminal(&fixture, arguments);
         // The sum distinguishes the answer of the shell from the echo of the terminal.
         keys.write_all(b"echo $((40 + 2)) runs\n").unwrap();
         read_until(&mut screen, "42 runs");
@@ -477,12 +477,12 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
 /// The outer command exits with a status instead of by the signal, so it has waited for the end of the machine.
 #[test]
 fn an_interrupted_command_waits_for_the_end_of_its_machine() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
         return;
     }
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let mut command = scene.lab_command();
+        let mut command = fixture.lab_command();
         command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         // Waiting would close the input, and so end the guest.

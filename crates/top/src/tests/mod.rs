@@ -1,9 +1,9 @@
 //! Tests of the whole program without terminal and relay: they feed answers and keys and check screens.
 
-mod crowd;
+mod failures;
 mod keys;
+mod many_sessions;
 mod screens;
-mod trouble;
 
 use std::time::{Duration, Instant};
 

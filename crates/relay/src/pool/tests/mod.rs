@@ -1,9 +1,9 @@
 //! Pools over the loopback, with relays that shake hands.
 
+mod events;
 mod group;
 mod queue;
 mod relay;
-mod told;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

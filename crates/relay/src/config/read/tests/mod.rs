@@ -1,9 +1,9 @@
 //! Reads whole configurations, valid and invalid.
 
+mod errors;
 mod example;
 mod files;
 mod listeners;
-mod mistakes;
 mod peers;
 mod relays;
 mod routes;

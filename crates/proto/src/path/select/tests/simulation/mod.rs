@@ -1,12 +1,12 @@
 //! The whole chooser in virtual time: sites whose sections change, maps that lag or are wrong, and sessions at the
 //! speed of the true sections, with noise.
 
-mod world;
+mod network;
 
 use super::*;
 use crate::aqm;
 use crate::path::select::explore::{BURST, SESSIONS_PER_EXPLORE};
-use world::{Session, Simulation, completion, normal};
+use network::{Session, Simulation, completion, normal};
 
 fn share(sessions: &[Session], of: impl Fn(&Session) -> bool) -> f64 {
     sessions.iter().filter(|session| of(session)).count() as f64 / sessions.len() as f64

@@ -1,0 +1,335 @@
+//! etcd is unavailable, hangs, is full, was restored from an old backup or has compacted its history, or the disk under
+//! the state file is full: the last known fleet stays in use.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::etcd::Etcd;
+use super::etcd_proxy::EtcdProxy;
+use super::fixture::*;
+use super::harness::*;
+
+#[test]
+fn fleet_survives_a_killed_etcd_and_a_relay_restart() {
+    let (mut etcd, target) = (Etcd::start(), echo());
+    let (home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
+    let stored = |text: String| text.contains("name: osaka").then_some(());
+    eventually("osaka in the state file", || std::fs::read_to_string(&home.state).ok().and_then(stored));
+    let mut running = session(&at_home, target);
+    etcd.kill();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    wait_etcd_event(&mut at_osaka, "etcd_unreachable");
+    assert_echo(&mut running);
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    // A relay that starts without etcd reads the fleet from its state file.
+    drop((running, at_home));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    etcd.run();
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_osaka, "etcd_reachable");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    let written = |relay: &Relay| {
+        let answer: Value = serde_json::from_str(&relay.ask("/api/fleet")).unwrap();
+        answer["written"].as_u64().filter(|written| *written >= 1)
+    };
+    eventually("the new entry in etcd", || written(&at_home));
+}
+
+#[test]
+fn relays_restore_their_entries_in_an_emptied_etcd() {
+    let (etcd, target) = (Etcd::start(), echo());
+    let (home, mut at_home, osaka, _at_osaka) = pair(&etcd, &Fleet::new());
+    etcd.ask(&["del", "", "--prefix"]);
+    // Both relays write their own entries again.
+    home.entry_key(&etcd);
+    osaka.entry_key(&etcd);
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    eventually("osaka listed again", || member(&at_home, "osaka")?["missing_seconds"].is_null().then_some(()));
+}
+
+#[test]
+fn members_survive_the_restore_of_an_old_etcd_snapshot() {
+    let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    let backup = etcd.backup();
+    let mut at_osaka = osaka.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    let before = member(&at_home, "osaka").unwrap();
+    // The snapshot has no entry of osaka, and an old entry of home.
+    etcd.restore(&backup);
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_osaka, "etcd_reachable");
+    osaka.entry_key(&etcd);
+    wait_path(&mut at_home, target, "by-osaka");
+    eventually("osaka's new entry", || {
+        let now = member(&at_home, "osaka")?;
+        (now["age_seconds"].as_f64() < before["age_seconds"].as_f64().map(|age| age + 3600.0)
+            && now["missing_seconds"].is_null())
+        .then_some(())
+    });
+}
+
+#[test]
+fn hanging_etcd_does_not_block_sessions() {
+    let (etcd, target) = (Etcd::start(), echo());
+    let (_home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
+    etcd.signal("STOP");
+    // The stopped etcd accepts connections, and never answers.
+    for _ in 0..20 {
+        assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    }
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    wait_etcd_event(&mut at_osaka, "etcd_unreachable");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    etcd.signal("CONT");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_etcd_event(&mut at_osaka, "etcd_reachable");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+}
+
+#[test]
+fn hanging_etcd_is_detected_before_the_next_lease_renewal() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let home = fleet.site("home");
+    let config = home.config(&etcd, "");
+    let text = fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"1h\"");
+    fs::write(&config, text).unwrap();
+    let mut at_home = home.run(&config);
+    home.entry_key(&etcd);
+    etcd.signal("STOP");
+    // The next renewal of the lease is due in 20 minutes.
+    let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
+    assert!(down["detail"].as_str().unwrap().contains("no answer within 5 s"), "{down}");
+    etcd.signal("CONT");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+}
+
+#[test]
+fn huge_foreign_values_do_not_hide_members() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.entry_key(&etcd);
+    // One page of all keys is 35 MB as JSON, and more than the relay accepts; pages of eight keys are not.
+    let huge = "x".repeat(1_000_000);
+    (0..26).for_each(|at| etcd.put(&format!("{}!{at:02}", Fleet::SHARED), &huge));
+    let mut at_home = home.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    at_home.signal("TERM");
+    // A busy machine may need longer for 26 MB than a request may take. The relay then reports etcd as unreachable, too.
+    let is_too_large = |event: &Value| event["detail"].as_str().is_some_and(|detail| detail.contains("too large"));
+    assert!(!at_home.remaining_events().iter().any(is_too_large));
+}
+
+#[test]
+fn fleet_works_over_a_high_latency_etcd() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let proxy = EtcdProxy::with_delay(etcd.port, Duration::from_millis(150));
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
+    let at_osaka = osaka.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
+    assert!(proxy.forwarded_bytes() > 0);
+    drop(at_osaka);
+}
+
+#[test]
+fn full_etcd_is_reported_and_members_stay_in_use() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes", "2000000"]);
+    let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &Fleet::new());
+    let much = "x".repeat(100_000);
+    eventually("a full etcd", || (!etcd.ctl(&["put", "/much", &much]).status.success()).then_some(()));
+    let (other, target) = (Fleet::new(), echo());
+    let kobe = other.site("kobe");
+    let mut at_kobe = kobe.start(&etcd, "");
+    wait_warning(&mut at_kobe, "etcd is full");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    drop(session(&at_kobe, target));
+    assert_eq!(closed(&mut at_kobe)["end"], "finished");
+}
+
+#[test]
+fn second_etcd_server_is_used_when_the_first_is_unreachable() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let home = fleet.site("home");
+    let two = format!("http://{}\", \"{}", unused_address(), etcd.url());
+    let _at_home = home.run(&home.config_at(&two, "", ""));
+    home.entry_key(&etcd);
+}
+
+#[test]
+fn member_expired_during_a_disconnection_is_marked_missing() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let proxy = EtcdProxy::with_delay(etcd.port, Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
+    let at_osaka = osaka.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    let entry_key = osaka.entry_key(&etcd);
+    proxy.cut();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    drop(at_osaka);
+    eventually("the end of osaka's lease", || etcd.value(&entry_key).is_none().then_some(()));
+    proxy.resume();
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
+    eventually("osaka as a missing member", missing);
+}
+
+#[test]
+fn reload_without_etcd_keeps_the_members() {
+    let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let config = home.config_without(&etcd, "state");
+    let text = std::fs::read_to_string(&config).unwrap() + BY_OSAKA;
+    std::fs::write(&config, text).unwrap();
+    let mut at_home = home.run(&config);
+    home.entry_key(&etcd);
+    let _at_osaka = osaka.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
+    etcd.kill();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    at_home.signal("HUP");
+    at_home.next(|event| event["event"] == "reloaded");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+}
+
+/// A command in its own mount namespace, with a file system of `size` at `folder`; the namespace ends with the process.
+fn command_with_small_disk(folder: &Path, size: &str) -> Option<Command> {
+    let mount = format!("mount -t tmpfs -o size={size} none {}", folder.display());
+    let unshared = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]);
+        command
+    };
+    let tried = unshared(&mount).output();
+    if tried.as_ref().is_ok_and(|output| output.status.success()) {
+        return Some(unshared(&format!("{mount} && exec \"$@\"")));
+    }
+    skipped(format_args!("no mount namespace with a tmpfs in it: {tried:?}"));
+    None
+}
+
+/// Writes to `path` until the file system is full.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    while file.write_all(&[b'x'; 512]).is_ok() {}
+}
+
+#[test]
+fn full_disk_is_reported_once_and_the_state_is_written_later() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (mut home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
+    let small = home.folder("small");
+    let Some(mut command) = command_with_small_disk(&small, "64k") else { return };
+    home.state = small.join("state");
+    command.arg(ekiden().get_program()).args(["run", "-c"]).arg(home.config(&etcd, BY_OSAKA));
+    let mut at_home = Relay::start(&mut command, 2);
+    // The path of a file, seen from outside of the mount namespace.
+    let inside = |path: &Path| PathBuf::from(format!("/proc/{}/root{}", at_home.id(), path.display()));
+    let (state, beside, filler) =
+        (inside(&home.state), inside(&small.join("state.new")), inside(&small.join("filler")));
+    let stored = |name: &str| fs::read_to_string(&state).ok()?.contains(&format!("name: {name}")).then_some(());
+    eventually("home in the state file", || stored("home"));
+    fill(&filler);
+    let _at_osaka = osaka.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    let warning = wait_warning(&mut at_home, "cannot keep the last known state");
+    assert!(warning["message"].as_str().unwrap().contains("No space left on device"), "{warning}");
+    wait_path(&mut at_home, target, "by-osaka");
+    // The complete file is still there, and no partial file replaces it.
+    assert!(stored("home").is_some() && stored("osaka").is_none());
+    eventually("the removal of the partial file", || (!beside.exists()).then_some(()));
+    let _at_kobe = kobe.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
+    fs::remove_file(&filler).unwrap();
+    eventually("osaka and kobe in the state file", || stored("osaka").and(stored("kobe")));
+    at_home.signal("TERM");
+    assert_eq!(count_warnings(&mut at_home, "cannot keep the last known state"), 0, "repeated warning");
+}
+
+#[test]
+fn compaction_does_not_disturb_a_running_watch() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &fleet);
+    etcd.compact();
+    let kobe = fleet.site("kobe");
+    let _at_kobe = kobe.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
+    at_home.signal("TERM");
+    assert!(at_home.remaining_events().iter().all(|event| event["event"] != "etcd_unreachable"));
+}
+
+#[test]
+fn compaction_before_the_watch_causes_a_full_read() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.entry_key(&etcd);
+    let proxy = EtcdProxy::with_hold_after(etcd.port, "name: osaka");
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
+    // Home has read all entries, and the next revisions are compacted before home watches.
+    proxy.wait_held();
+    etcd.put("/elsewhere", "one");
+    etcd.put("/elsewhere", "two");
+    etcd.compact();
+    proxy.release();
+    let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
+    assert!(down["detail"].as_str().unwrap().contains("since the last read: all entries are read again"), "{down}");
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    let _at_kobe = kobe.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "kobe");
+    wait_path(&mut at_home, target, "by-osaka");
+}
+
+#[test]
+fn compaction_between_pages_causes_a_full_read() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    // More keys than one page of a read, in two transactions of 100 keys, as many as etcd accepts at once.
+    for half in 0..2 {
+        let puts: String =
+            (0..100).map(|at| format!("put {}!{half}{at:02} \"one of many\"\n", Fleet::SHARED)).collect();
+        etcd.puts(&puts);
+    }
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.entry_key(&etcd);
+    let proxy = EtcdProxy::with_hold_after(etcd.port, "one of many");
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
+    proxy.wait_held();
+    etcd.put("/elsewhere", "one");
+    etcd.compact();
+    proxy.release();
+    let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
+    assert!(down["detail"].as_str().unwrap().contains("has been compacted; everything is read again"), "{down}");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+}
+
+#[test]
+fn compaction_during_a_disconnection_hides_no_new_member() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let proxy = EtcdProxy::with_delay(etcd.port, std::time::Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
+    home.entry_key(&etcd);
+    proxy.cut();
+    wait_etcd_event(&mut at_home, "etcd_unreachable");
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.entry_key(&etcd);
+    etcd.put("/elsewhere", "one");
+    etcd.compact();
+    assert_eq!(path_of_a_session(&mut at_home, target), "direct");
+    proxy.resume();
+    wait_etcd_event(&mut at_home, "etcd_reachable");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_path(&mut at_home, target, "by-osaka");
+}

@@ -1,0 +1,78 @@
+//! Relays that stop, that return, and that do not support reports.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::reports::*;
+
+/// Sends `bytes` bytes from one stream to the other.
+pub fn transfer(from: &mut TcpStream, to: &mut TcpStream, bytes: usize) {
+    thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&pattern(bytes)).unwrap());
+        read_exactly(to, bytes);
+    });
+}
+
+#[test]
+fn reports_are_requested_again_after_a_restart() {
+    let (far, target) = (Site::new(), byte_server(500_000));
+    let far_relay = far.relay("", "allow_open = true\n");
+    let home = MeasuringRelay::new(&far, target);
+    download(&home.relay, target);
+    let (key, own) = (&*far.key.public, &*home.site.key.public);
+    wait_for_entry(&home.relay, own, Some(key), |_| true);
+    drop(far_relay);
+
+    let begun = Instant::now();
+    let _far_relay = far.relay("", "allow_open = true\n");
+    // The report is requested again after a pause, and the section is probed after another pause, 14 s in all.
+    eventually_within(3 * PATIENCE, "a report of the restarted relay", || {
+        let reported = find_entry(&home.relay, own, Some(key))?;
+        (reported["sending"]["age_seconds"].as_f64()? < begun.elapsed().as_secs_f64()).then_some(())
+    });
+    assert_eq!(download(&home.relay, target), 500_000);
+}
+
+/// A relay of a version without reports treats the OPEN as invalid, and closes the connection.
+#[test]
+fn relay_without_reports_is_logged_and_carries_sessions() {
+    let (far, target) = (Site::new(), byte_server(500_000));
+    let mut far_relay = far.relay("", "allow_open = true\n");
+    let address = crate::budget::proxy_without_reports(&far);
+    let mut home = MeasuringRelay::with_address(&far, address, target);
+    let warning = home.relay.next(|event| event["event"] == "warning");
+    assert!(warning["message"].as_str().unwrap().contains("reports no estimates of its sections"), "{warning}");
+    // With a name as the target, since the proxy recognises reports by their length, and an OPEN with an address has
+    // that length.
+    assert_eq!(download_by_name(&home.relay, target), 500_000);
+    assert_eq!(home.relay.next(|event| event["event"] == "closed")["end"], "finished");
+    session_closed(&mut far_relay);
+    assert!(all_entries(&home.relay).iter().all(|entry| entry["told_by"].is_null()));
+}
+
+#[test]
+fn unreachable_relay_does_not_affect_sessions() {
+    let (far, target) = (Site::new(), byte_server(500_000));
+    let home = MeasuringRelay::new(&far, unused_address());
+    assert_eq!(download(&home.relay, target), 500_000);
+    wait_for_entry(&home.relay, LOOPBACK_NET, None, |_| true);
+}
+
+#[test]
+fn report_connections_do_not_delay_draining() {
+    let (far, target) = (Site::new(), byte_server(500_000));
+    let mut far_relay = far.relay("", "allow_open = true\n");
+    let mut home = MeasuringRelay::new(&far, target);
+    download(&home.relay, target);
+    wait_for_entry(&home.relay, &home.site.key.public, Some(&far.key.public), |_| true);
+    far_relay.signal("TERM");
+    assert_eq!(far_relay.exit_code(), Some(0));
+    home.relay.signal("TERM");
+    assert_eq!(home.relay.exit_code(), Some(0));
+    let stopped = home.relay.next(|event| event["event"] == "stopped");
+    assert_eq!(stopped["aborted"], 0);
+}

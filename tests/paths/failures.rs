@@ -1,0 +1,68 @@
+//! The chosen path during failures.
+
+use std::time::{Duration, Instant};
+
+use crate::fixture::*;
+
+const AUTO: &str = "[[route]]\npath = \"auto\"\n";
+
+/// Bytes of a session, enough for an estimate of the rate.
+const SESSION_BYTES: u64 = 1 << 20;
+
+#[test]
+fn degraded_path_is_abandoned_within_15_seconds_and_avoided() {
+    let Some(mut fixture) = Fixture::new(AUTO) else { return };
+    for (host, mbit) in [("server", 8), ("a", 16), ("b", 40), ("c", 8)] {
+        fixture.limit_rate(host, mbit);
+    }
+    let before = fixture.run_until_settled_on('b', SESSION_BYTES);
+    eprintln!("settled after {before:?}");
+    fixture.limit_rate("b", 2);
+    let since = Instant::now();
+    let mut after = Vec::new();
+    while after.last().is_none_or(|path: &String| path.starts_with('b')) {
+        after.push(path(&fixture.download(SESSION_BYTES)));
+        assert!(after.len() < 20, "{after:?}");
+    }
+    assert!(since.elapsed() < Duration::from_secs(10) + Duration::from_secs(5), "{after:?} in {:?}", since.elapsed());
+    let later = fixture.paths(20, SESSION_BYTES);
+    let visits = later.iter().filter(|path| path.starts_with('b')).count();
+    assert!(visits <= 2, "sessions use the degraded path: {later:?}");
+}
+
+#[test]
+fn a_target_that_answers_only_through_one_relay_is_reached() {
+    let Some(mut fixture) = Fixture::new(AUTO) else { return };
+    ["home", "a", "c"].iter().for_each(|host| fixture.disconnect_server(host));
+    let paths = fixture.paths(6, 10_000);
+    // The path may have a relay before `b`, the only relay that reaches the server.
+    assert!(paths.iter().all(|path| path.ends_with('b')), "{paths:?}");
+}
+
+#[test]
+fn killed_relay_is_avoided_and_no_new_session_is_lost() {
+    let Some(mut fixture) = Fixture::new("[[route]]\npath = \"auto\"\ndefault = \"b\"\n") else { return };
+    for host in ["server", "a", "c"] {
+        fixture.limit_rate(host, 8);
+    }
+    fixture.run_until_settled_on('b', SESSION_BYTES);
+    let running = fixture.open();
+    drop(fixture.relays[1].take().unwrap().kill());
+    let after = fixture.paths(10, 20_000);
+    assert!(after.iter().all(|path| !path.contains('b')), "{after:?}");
+    drop(running);
+}
+
+/// The relay's reports and round trips are the best, and its throughput is low.
+#[test]
+fn relay_with_overestimated_throughput_is_abandoned() {
+    let slow = "profile = \"slow\"\n[profile.slow]\npacing_rate = \"2Mbit/s\"\n";
+    let listener_keys = |name: &str| if name == "a" { slow.to_owned() } else { String::new() };
+    let Some(mut fixture) = Fixture::with(AUTO, false, listener_keys) else { return };
+    fixture.limit_rate("server", 16);
+    ["b", "c"].iter().for_each(|host| fixture.disconnect_server(host));
+    let paths = fixture.paths(40, SESSION_BYTES / 2);
+    assert!(paths.iter().any(|path| path == "a"), "relay a was never chosen: {paths:?}");
+    let last = &paths[30..];
+    assert!(last.iter().filter(|path| *path == "direct").count() >= 8, "{paths:?}");
+}

@@ -1,0 +1,167 @@
+//! A relay with users and limits, a server, and downloads by curl.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::programs::{ProgramOutput, client, program, run_to_end};
+
+/// `alice` and `bob` with the password "baton", as crypt(3) hashes it with bcrypt at cost 4.
+const HASH: &str = "$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2";
+
+/// A listener for users of the file.
+pub const LISTENER: &str = "[[listener]]\nbind = \"127.0.0.1:0\"\nusers = \"USERS\"\n";
+
+/// A relay, its files, and a server behind it.
+pub struct Fixture {
+    pub relay: Relay,
+    pub server: SocketAddr,
+    pub folder: Folder,
+}
+
+impl Fixture {
+    /// Starts a relay of two threads. In `text`, `USERS` and `USAGE` are the paths of the users file and of the usage file.
+    pub fn new(text: &str) -> Self {
+        let folder = Folder::new();
+        folder.write_with_mode("users", format!("alice:{HASH}\nbob:{HASH}\n"), 0o600);
+        let relay = run(&folder, text);
+        Self { relay, server: serve(answer), folder }
+    }
+
+    /// Kills the relay, and starts it again with the same files.
+    pub fn kill_and_start(self, text: &str) -> Self {
+        let Self { relay, server, folder } = self;
+        // SIGKILL.
+        drop(relay);
+        Self { relay: run(&folder, text), server, folder }
+    }
+
+    /// Reloads another configuration.
+    pub fn reload(&mut self, text: &str) {
+        write(&self.folder, text);
+        self.relay.signal("HUP");
+        self.relay.next(|event| event["event"] == "reloaded");
+    }
+
+    /// curl with arguments, as a user of a proxy of this kind at the listener `index`.
+    pub fn curl(&self, user: &str, kind: &str, index: usize, arguments: &[&str]) -> Command {
+        let mut curl = client("curl", &self.folder);
+        curl.args(self.proxy(user, kind, index)).args(arguments);
+        curl
+    }
+
+    fn proxy(&self, user: &str, kind: &str, index: usize) -> [String; 4] {
+        let url = format!("{kind}://{user}:baton@{}", self.relay.address_of(index));
+        ["--silent".to_owned(), "--show-error".to_owned(), "--proxy".to_owned(), url]
+    }
+
+    /// Downloads this number of bytes by SOCKS5.
+    pub fn download(&self, user: &str, bytes: u64) -> ProgramOutput {
+        run_to_end(&mut self.curl(user, "socks5h", 0, &[&self.url(bytes)]))
+    }
+
+    /// The URL of a file with this number of bytes.
+    pub fn url(&self, bytes: u64) -> String {
+        format!("http://{}/{bytes}", self.server)
+    }
+
+    /// Starts a download without end by the listener `index`.
+    pub fn start_endless(&self, user: &str, index: usize) -> Transfer {
+        self.start(user, index, &["--no-buffer", &self.url(u64::MAX)])
+    }
+
+    /// Starts an upload without end by the listener `index`.
+    pub fn start_upload(&self, user: &str, index: usize) -> Transfer {
+        self.start(user, index, &["--upload-file", "-", &self.url(0)])
+    }
+
+    fn start(&self, user: &str, index: usize, arguments: &[&str]) -> Transfer {
+        let file = self.folder.0.join(format!("got-{user}-{index}"));
+        let mut curl = program("curl", &self.folder);
+        curl.args(self.proxy(user, "socks5h", index)).arg("--output").arg(&file).args(arguments);
+        curl.stdin(File::open("/dev/zero").unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
+        Transfer { child: curl.spawn().unwrap(), file }
+    }
+
+    /// An account as `ekiden status --json` has it.
+    pub fn account(&self, scope: &str, name: &str) -> Value {
+        let answer: Value = serde_json::from_str(&self.relay.ask("/api/sessions")).unwrap();
+        let accounts = answer["accounts"].as_array().unwrap();
+        let found = accounts.iter().find(|account| account["scope"] == scope && account["name"] == name);
+        found.cloned().unwrap_or_else(|| panic!("no {scope} {name} in {accounts:?}"))
+    }
+
+    /// The used bytes of alice's quota.
+    pub fn used(&self) -> u64 {
+        self.account("user", "alice")["used_bytes"].as_u64().unwrap()
+    }
+}
+
+fn write(folder: &Folder, text: &str) -> PathBuf {
+    let path = |name| folder.0.join(name).display().to_string();
+    let text = text.replace("USERS", &path("users")).replace("USAGE", &path("usage.db"));
+    folder.write("ekiden.toml", format!("version = 1\nthreads = 2\n{text}"))
+}
+
+fn run(folder: &Folder, text: &str) -> Relay {
+    let file = write(folder, text);
+    Relay::run(&["-c", file.to_str().unwrap()], text.matches("[[listener]]").count())
+}
+
+/// The bytes of a session in both directions, from its closing event.
+pub fn transferred_bytes(closed: &Value) -> u64 {
+    closed["bytes_up"].as_u64().unwrap() + closed["bytes_down"].as_u64().unwrap()
+}
+
+/// Answers a request with the number of bytes in its path, or reads an upload to its end.
+fn answer(mut stream: TcpStream) {
+    let head = read_head(&mut stream);
+    let path = head.split(' ').nth(1).unwrap().trim_start_matches('/');
+    let mut left: u64 = path.parse().unwrap();
+    if head.starts_with("PUT") {
+        let mut bytes = vec![0; 65_536];
+        let mut read = stream.write(b"HTTP/1.1 100 Continue\r\n\r\n");
+        while let Ok(1..) = read {
+            read = stream.read(&mut bytes);
+        }
+        return;
+    }
+    let length = if left == u64::MAX { String::new() } else { format!("Content-Length: {left}\r\n") };
+    let mut written = write!(stream, "HTTP/1.1 200 OK\r\n{length}Connection: close\r\n\r\n");
+    let piece = vec![7; 65_536];
+    while written.is_ok() && left > 0 {
+        let count = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
+        written = stream.write_all(&piece[..count]);
+        left -= count as u64;
+    }
+}
+
+/// A download or an upload that runs until it is dropped.
+pub struct Transfer {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Transfer {
+    /// The bytes received.
+    pub fn bytes(&self) -> u64 {
+        std::fs::metadata(&self.file).map_or(0, |metadata| metadata.len())
+    }
+
+    /// The exit code, after the download has ended by itself.
+    pub fn exit_code(&mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,279 @@
+//! Fail open: where the relay or the kernel's packet queue is unavailable, new connections pass directly, and running
+//! ones continue.
+
+use std::io::ErrorKind;
+
+use super::harness::*;
+use super::network::*;
+use super::programs::{run_successfully, run_to_end};
+use super::relays::*;
+use super::streams::*;
+
+const NAMES: &[&str] = &["client", "near", "server"];
+
+/// Connections from the client to one server.
+struct Fixture {
+    row: Row,
+    near: RunningRelay,
+}
+
+impl Fixture {
+    fn new(settings: &str) -> Option<Self> {
+        let row = Row::new(NAMES)?;
+        let near = RunningRelay::start(&row["near"], &format!("{settings}\n{}", intercepting_listener("")));
+        Some(Self { row, near })
+    }
+}
+
+/// Opens a connection, and checks that it works: through a relay if `relayed`, else directly.
+fn check_connection(row: &Row, family: Family, relayed: bool) -> (std::net::TcpStream, std::net::TcpStream) {
+    let (listener, address) = row.server(family);
+    let mut client = row["client"].connect(address);
+    let mut server = accept(&listener);
+    exchange_messages(&mut client, &mut server);
+    assert_eq!(is_relayed(&server), relayed, "{family:?}");
+    (client, server)
+}
+
+/// The rules of ekiden in the kernel.
+fn rules(host: &Host) -> Vec<String> {
+    let is_ours = |line: &str| line.to_lowercase().contains("ekiden") || line.contains("lookup 573");
+    let asked = [
+        host.run("nft", &["list", "ruleset"], ""),
+        host.run("ip", &["-4", "rule"], ""),
+        host.run("ip", &["-6", "rule"], ""),
+        host.run("iptables-save", &[], ""),
+        host.run("ip6tables-save", &[], ""),
+        host.run("ip", &["-4", "route", "show", "table", "all"], "").replace("table 573", "lookup 573"),
+        host.run("ip", &["-6", "route", "show", "table", "all"], "").replace("table 573", "lookup 573"),
+    ];
+    asked.iter().flat_map(|text| text.lines()).filter(|line| is_ours(line)).map(str::to_owned).collect()
+}
+
+#[test]
+fn connections_bypass_at_the_session_limit() {
+    let Some(Fixture { row, mut near }) = Fixture::new("[limits]\nsessions = 2") else { return };
+    let mut running = [check_connection(&row, Family::V4, true), check_connection(&row, Family::V6, true)];
+    for family in BOTH {
+        check_connection(&row, family, false);
+    }
+    let began = near.relay.next(|event| event["event"] == "bypass_began");
+    assert_eq!((&began["reason"], &began["listener"]), (&"session_limit".into(), &"caught".into()), "{began}");
+    let metrics = near.relay.ask("/metrics");
+    let line = "ekiden_connections_passed_total{listener=\"caught\",reason=\"session_limit\"} 2";
+    assert!(metrics.contains(line), "{metrics}");
+    for (client, server) in &mut running {
+        exchange_messages(client, server);
+    }
+    let [(client, server), _rest] = running;
+    drop((client, server));
+    assert_eq!(near.relay.closed()["end"], "finished");
+    let _third = check_connection(&row, Family::V4, true);
+    let ended = near.relay.next(|event| event["event"] == "bypass_ended");
+    assert_eq!(ended["reason"], "session_limit");
+}
+
+#[test]
+fn connections_bypass_at_the_client_limit() {
+    let Some(Fixture { row, mut near }) = Fixture::new("[limits]\nsessions_per_client = 1") else { return };
+    let _running = check_connection(&row, Family::V4, true);
+    check_connection(&row, Family::V4, false);
+    let began = near.relay.next(|event| event["event"] == "bypass_began");
+    assert_eq!(began["reason"], "client_limit");
+    // The same host with another address is another client.
+    check_connection(&row, Family::V6, true);
+}
+
+/// The gate takes a place and a worker gives it back. Both count the same when a reload occurs in between: a limit that is set
+/// counts the sessions that run already.
+#[test]
+fn client_limit_set_by_a_reload_counts_running_sessions() {
+    let Some(Fixture { row, mut near }) = Fixture::new("") else { return };
+    let reload = |near: &mut RunningRelay, limits: &str| {
+        near.reload(&format!("{limits}\n{}", intercepting_listener("")));
+        // The gate answers this after the command to switch to the new configuration.
+        near.relay.sessions();
+    };
+    let limit = "[limits]\nsessions_per_client = 1";
+    let first = check_connection(&row, Family::V4, true);
+    reload(&mut near, limit);
+    check_connection(&row, Family::V4, false);
+    reload(&mut near, "");
+    let second = check_connection(&row, Family::V4, true);
+    reload(&mut near, limit);
+    drop(first);
+    assert_eq!(near.relay.closed()["end"], "finished");
+    check_connection(&row, Family::V4, false);
+    drop(second);
+    assert_eq!(near.relay.closed()["end"], "finished");
+    check_connection(&row, Family::V4, true);
+}
+
+/// Checks that new connections bypass the relay and running ones finish, and that the relay then exits.
+fn check_drain(row: &Row, near: &mut RunningRelay, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
+    for family in BOTH {
+        check_connection(row, family, false);
+    }
+    for (client, server) in running {
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
+        assert_eq!(near.relay.closed()["end"], "finished");
+    }
+    assert_eq!(near.relay.exit_code(), Some(0));
+}
+
+#[test]
+fn connections_bypass_a_draining_relay() {
+    let Some(Fixture { row, mut near }) = Fixture::new("[timeouts]\ndrain = \"1min\"") else { return };
+    let running = BOTH.map(|family| check_connection(&row, family, true));
+    near.relay.signal("TERM");
+    near.relay.next(|event| event["event"] == "draining");
+    assert!(!row["near"].run("nft", &["list", "ruleset"], "").contains("tproxy"), "the relay still intercepts");
+    check_drain(&row, &mut near, running);
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+    for family in BOTH {
+        check_connection(&row, family, false);
+    }
+}
+
+#[test]
+fn connections_bypass_a_killed_relay() {
+    let Some(Fixture { row, near }) = Fixture::new("") else { return };
+    let running = BOTH.map(|family| check_connection(&row, family, true));
+    near.kill();
+    for family in BOTH {
+        check_connection(&row, family, false);
+    }
+    for (mut client, mut server) in running {
+        assert!(is_reset(&mut client) && is_reset(&mut server));
+    }
+    assert_ne!(rules(&row["near"]), Vec::<String>::new(), "the killed relay has left no rules");
+    let report = row["near"].inside(|| run_to_end(ekiden().arg("doctor")));
+    let report = String::from_utf8(report.out).expect("text");
+    assert!(report.contains("ekiden rules remove"), "{report}");
+    row["near"].inside(|| run_successfully(ekiden().args(["rules", "remove"])));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+    for family in BOTH {
+        check_connection(&row, family, false);
+    }
+}
+
+#[test]
+fn restart_takes_over_the_rules_of_a_killed_relay() {
+    let Some(Fixture { row, near }) = Fixture::new("") else { return };
+    near.kill();
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
+    for family in BOTH {
+        check_connection(&row, family, true);
+    }
+    near.relay.signal("TERM");
+    assert_eq!(near.relay.exit_code(), Some(0));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+}
+
+/// Manual rules stay in place: the gate lets connections bypass the relay.
+#[test]
+fn connections_bypass_a_draining_relay_with_manual_rules() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let site = site(&format!(
+        "[transparent]\nrules = \"manual\"\n[timeouts]\ndrain = \"1min\"\n{}",
+        intercepting_listener("")
+    ));
+    row["near"].inside(|| run_successfully(ekiden().args(["rules", "apply"]).arg("-c").arg(site.file())));
+    let mut near = site.start(&row["near"]);
+    let running = BOTH.map(|family| check_connection(&row, family, true));
+    near.relay.signal("TERM");
+    near.relay.next(|event| event["event"] == "draining");
+    check_drain(&row, &mut near, running);
+    assert_ne!(rules(&row["near"]), Vec::<String>::new());
+    for family in BOTH {
+        check_connection(&row, family, false);
+    }
+    row["near"].inside(|| run_successfully(ekiden().args(["rules", "remove"])));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+}
+
+/// A packet that is held when the relay is killed is retransmitted by its sender, and passes.
+#[test]
+fn held_packet_bypasses_a_killed_relay() {
+    let Some(Fixture { row, near }) = Fixture::new("[timeouts]\nhold = \"20s\"") else { return };
+    row["server"].nft(DROP_RELAY_SYNS);
+    let (listener, address) = row.server(Family::V4);
+    let client = row["client"].try_connecting(address);
+    eventually("the first packet to be held", || {
+        row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(())
+    });
+    near.kill();
+    let mut client = join(client).unwrap();
+    let mut server = accept(&listener);
+    exchange_messages(&mut client, &mut server);
+    assert!(!is_relayed(&server));
+}
+
+/// Connections that began without a relay continue without it after it has started.
+#[test]
+fn connections_from_before_the_relay_stay_direct() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut before = BOTH.map(|family| check_connection(&row, family, false));
+    let near = RunningRelay::start(&row["near"], &intercepting_listener(""));
+    for (client, server) in &mut before {
+        exchange_messages(client, server);
+    }
+    for (client, server) in before {
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
+    }
+    assert!(near.relay.sessions().is_empty());
+    check_connection(&row, Family::V4, true);
+}
+
+/// A folder with replacements of the iptables programs, which fail.
+fn without_iptables() -> Folder {
+    let folder = Folder::new();
+    for name in ["iptables", "ip6tables"] {
+        for action in ["save", "restore"] {
+            folder.program(&format!("{name}-{action}"), "#!/bin/sh\necho there is none >&2\nexit 3\n");
+        }
+    }
+    folder
+}
+
+/// Whether nftables has a queue on this kernel.
+fn has_queue(host: &Host) -> bool {
+    let rule = "table inet t { chain c { type filter hook prerouting priority 0; queue flags bypass to 1; }; }";
+    let tried = host.inside(|| std::process::Command::new("nft").args(["-c", rule]).status());
+    tried.expect("nft runs").success()
+}
+
+#[test]
+fn relaying_works_without_a_packet_queue() {
+    let Some(row) = Row::new(&["client", "near", "server"]) else { return };
+    if has_queue(&row["near"]) {
+        return skipped("this kernel's nftables has a queue, so there is always one");
+    }
+    let programs = without_iptables();
+    let site = site(&format!("[limits]\nsessions = 1\n{}", intercepting_listener("")));
+    let mut command = site.command();
+    command.env("PATH", format!("{}:{}", programs.0.display(), std::env::var("PATH").unwrap()));
+    let mut near = row["near"].inside(|| Relay::start(&mut command, 1));
+    let warned = near.next(|event| event["event"] == "warning");
+    assert!(warned["message"].as_str().unwrap().contains("strict"), "{warned}");
+    for family in BOTH {
+        let (listener, address) = row.server(family);
+        let mut client = row["client"].connect(address);
+        let mut server = accept(&listener);
+        exchange_messages(&mut client, &mut server);
+        assert!(is_relayed(&server));
+        // No connection can bypass the relay: the next one waits for a place.
+        let mut waiting = row["client"].connect(address);
+        near.next(|event| event["event"] == "accept_paused");
+        drop((client, server));
+        exchange_messages(&mut waiting, &mut accept(&listener));
+        drop(waiting);
+        close(listener);
+        (0..2).for_each(|_| assert_eq!(near.closed()["end"], "finished"));
+        match row["client"].try_connect(address) {
+            Ok(mut client) => assert!(is_reset(&mut client)),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+        assert_eq!(near.closed()["end"], "refused");
+    }
+}

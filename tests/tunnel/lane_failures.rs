@@ -1,0 +1,150 @@
+//! Lanes under floods, with killed boxes, and with an attacker on the wire.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::harness::*;
+use crate::interceptor::{Direction, Framed, forward_unchanged, start_interceptor};
+use crate::lanes::*;
+use crate::network::*;
+use crate::programs::is_any_missing;
+use crate::sites::*;
+
+fn sites() -> Option<Sites> {
+    if is_any_missing(&["ping", "ss"]) { None } else { Sites::new("") }
+}
+
+/// A link of 20 Mbit/s, and a sender of many times that rate.
+#[test]
+fn flood_is_dropped_and_leaves_no_queue_or_memory() {
+    let Some(mut sites) = sites() else { return };
+    sites.row["left"].run(
+        "tc",
+        &["qdisc", "add", "dev", "right", "root", "tbf", "rate", "20mbit", "burst", "32k", "latency", "50ms"],
+        "",
+    );
+    let server = sites.address("server", Family::V4);
+    wait_reachable(&sites.row["client"], server);
+    let before = sites.left.relay.resident_kib();
+    let sink = sites.row["server"].inside(|| UdpSocket::bind((server, 0))).unwrap();
+    let to = sink.local_addr().unwrap();
+    let flooder = sites.row["client"].inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&done);
+    let flood = std::thread::spawn(move || {
+        let mut sent = 0_u64;
+        while !stopped.load(Ordering::Relaxed) {
+            sent += u64::from(flooder.send_to(&[7; 1200], to).is_ok());
+            // Many times the rate of the link suffices, and leaves the boxes a processor.
+            if sent.is_multiple_of(64) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+        sent
+    });
+    // Packets in the kernel's send queue cannot be dropped, and every packet behind them would be late.
+    eventually("dropped packets", || {
+        let unsent = unsent(&sites.row["left"]);
+        assert!(unsent <= MOST_UNSENT, "{unsent} bytes wait in the kernel");
+        (lost(&sites) > 200).then_some(())
+    });
+    // Sessions continue during the flood.
+    let (mut client, mut far) = sites.connect("client", "server", Family::V4);
+    check_transfer(&mut client, &mut far);
+    let grown = sites.left.relay.resident_kib().saturating_sub(before);
+    done.store(true, Ordering::Relaxed);
+    let sent = join(flood);
+    let over = Instant::now();
+    wait_reachable(&sites.row["client"], server);
+    let back = over.elapsed();
+    assert!(back < Duration::from_secs(5), "{back:?} until a ping was answered");
+    check_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
+    for running in sites.boxes() {
+        assert!(lanes(running).iter().all(|lane| lane["waiting"] == 0), "{:?}", lanes(running));
+    }
+    assert!(grown < 16 * 1024, "{grown} KiB more");
+    println!("{sent} datagrams sent, {} dropped, {grown} KiB more, a ping after {back:?}", lost(&sites));
+    drop((client, far));
+    sites.closed();
+}
+
+/// `MAX_UNSENT` of `tun/carrier.rs`, which the kernel compares when it begins a buffer, and such a buffer: the kernel fills it up
+/// to the 64 KiB of a segment that the interface cuts (tcp(7), `TCP_NOTSENT_LOWAT`).
+const MOST_UNSENT: u64 = 16 * 1024 + 64 * 1024;
+
+/// The most that a connection to the other box has unsent in the kernel, in bytes.
+fn unsent(host: &Host) -> u64 {
+    let shown = host.run("ss", &["-tinH", "dport = :7000"], "");
+    let of_connections = shown.split_whitespace().filter_map(|word| word.strip_prefix("notsent:"));
+    of_connections.map(|bytes| bytes.parse().unwrap()).max().unwrap_or(0)
+}
+
+/// Packets that the lanes of the left box dropped for lack of room or time.
+fn lost(sites: &Sites) -> u64 {
+    let count = |listener| dropped(&sites.left, listener, "full") + dropped(&sites.left, listener, "late");
+    count("tunnel") + count("section")
+}
+
+#[test]
+fn lane_recovers_when_the_far_box_restarts() {
+    let Some(sites) = sites() else { return };
+    let Sites { row, mut left, right, .. } = sites;
+    let server = row.left("server", Family::V4);
+    wait_reachable(&row["client"], server);
+    let site = right.kill();
+    assert_eq!(pings(&row["client"], server, 50, &[]), 0);
+    wait_warning(&mut left, "no lane by long");
+    assert!(dropped(&left, "tunnel", "no_lane") > 0);
+    let right = site.start(&row["right"]);
+    wait_reachable(&row["client"], server);
+    wait_warning(&mut left, "the lane by long is there again");
+    check_answered(&[&left, &right], &row["client"], server, 20, &[]);
+    left.relay.signal("TERM");
+    let more = left.relay.remaining_events().into_iter().filter(|event| event["event"] == "warning").count();
+    assert_eq!(more, 0, "more than one warning for the loss and one for the recovery");
+}
+
+/// A record that was changed ends the lane, and the log says why; the next packet makes another one.
+#[test]
+fn altered_record_ends_the_lane_and_is_logged() {
+    for direction in [Direction::Up, Direction::Down] {
+        if is_any_missing(&["ping"]) {
+            return;
+        }
+        let Some(row) = hosts(&BOTH) else { return };
+        let mut configs = BoxConfigs::new(&row, "");
+        // The other side dials no lane.
+        disable_dialling(&mut configs.right);
+        let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
+        let once = Arc::new(AtomicBool::new(true));
+        let pending = Arc::clone(&once);
+        let middle = row["left"].inside(|| {
+            start_interceptor(at, Framed::Encrypted, move |mut frame| {
+                if frame.direction == direction && frame.number == 6 && once.swap(false, Ordering::Relaxed) {
+                    *frame.bytes.last_mut().unwrap() ^= 1;
+                }
+                forward_unchanged(frame)
+            })
+        });
+        configs.left = configs.left.replacen(&format!("{at}"), &format!("{middle}"), 1);
+        let mut sites = Sites::start(row, configs);
+        let server = sites.address("server", Family::V4);
+        wait_reachable(&sites.row["client"], server);
+        eventually("the altered record", || {
+            pings(&sites.row["client"], server, 10, &[]);
+            (!pending.load(Ordering::Relaxed)).then_some(())
+        });
+        let log = wait_warning(&mut sites.left, "no lane by long");
+        let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["target"].is_null());
+        match direction {
+            Direction::Up => {
+                assert!(closed["end"] == "altered" && log.contains("its connection is broken"), "{closed}, {log}")
+            }
+            Direction::Down => assert!(log.contains("a record that does not belong here"), "{log}"),
+        }
+        wait_reachable(&sites.row["client"], server);
+        wait_warning(&mut sites.left, "there again");
+    }
+}
