@@ -46,6 +46,14 @@ impl Host {
         self.run(command)
     }
 
+    /// Like `doctor`, without capabilities.
+    fn unprivileged_doctor(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(ekiden().get_program());
+        command.arg("doctor").args(arguments);
+        self.run(command)
+    }
+
     /// The first finding of each check whose verdict is not good.
     fn findings(&self, arguments: &[&str]) -> BTreeMap<String, Value> {
         let output = self.doctor(&[&["--json"], arguments].concat());
@@ -192,6 +200,18 @@ fn exit_status_reflects_bad_findings_and_usage_errors() {
     // Other tests may change the kernel state that all namespaces share, for a moment.
     let bad = String::from_utf8(healthy.stdout).unwrap().contains("\nBAD ");
     assert_eq!(healthy.status.code(), Some(i32::from(bad)));
+    // A configuration that needs CAP_NET_ADMIN, without and with this capability.
+    let folder = Folder::new();
+    let file = folder.write(
+        "ekiden.toml",
+        "version = 1\n[[listener]]\nkind = \"tproxy\"\nbind = \"0.0.0.0:7001\"\ninterfaces = [\"lan0\"]\n",
+    );
+    let file = ["-c", file.to_str().unwrap()];
+    let output = host.unprivileged_doctor(&file);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("\nBAD   privileges "), "{printed}");
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(!host.findings(&file).contains_key("privileges"));
     for wrong in [["--rtt", "0s"], ["--rate", "fast"], ["-c", "/nowhere.toml"]] {
         let output = host.doctor(&wrong);
         let printed = String::from_utf8(output.stderr).unwrap();
@@ -203,9 +223,7 @@ fn exit_status_reflects_bad_findings_and_usage_errors() {
 #[test]
 fn missing_privileges_and_hidden_settings_are_reported() {
     let Some(host) = Host::new() else { return };
-    let mut command = Command::new("setpriv");
-    command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(ekiden().get_program()).arg("doctor");
-    let output = host.run(command);
+    let output = host.unprivileged_doctor(&[]);
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(i32::from(printed.contains("\nBAD "))), "{printed}");
     assert!(printed.contains("hint  privileges                   no CAP_NET_ADMIN"), "{printed}");

@@ -150,8 +150,23 @@ fn non_proxy_hops_are_reported_as_protocol_errors() {
     });
     assert_eq!(failure(&format!("socks5://{mail}")), (1, "hop_protocol".into()));
     assert_eq!(failure(&format!("http://{mail}")), (1, "hop_protocol".into()));
-    let mute = serve(drop);
-    assert_eq!(failure(&format!("http://{mute}")).0, 1);
+}
+
+#[test]
+fn hop_that_ends_the_connection_without_a_reply_is_reported() {
+    assert_eq!(failure(&format!("http://{}", serve(drop))), (1, "reset".into()));
+    // The hop reads the request first: a close with unread bytes is a reset, which SOCKS distinguishes.
+    let closing = serve(|mut stream| {
+        let _ = stream.read(&mut [0; 1024]);
+    });
+    assert_eq!(failure(&format!("http://{closing}")), (1, "reset".into()));
+    assert_eq!(failure(&format!("socks5://{closing}")), (1, "hop_protocol".into()));
+    let resetting = serve(|mut stream| {
+        let _ = stream.read(&mut [0; 1024]);
+        reset(stream);
+    });
+    assert_eq!(failure(&format!("http://{resetting}")), (1, "reset".into()));
+    assert_eq!(failure(&format!("socks5://{resetting}")), (1, "reset".into()));
 }
 
 #[test]

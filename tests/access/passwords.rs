@@ -100,7 +100,7 @@ fn right_password_does_not_wait_behind_wrong_passwords() {
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
 }
 
-/// Many connections of one client with the same password need one check: a page opens six.
+/// A page opens six connections at once. The unit tests of `checks` count the checks of equal passwords.
 #[test]
 fn concurrent_connections_of_one_client_are_all_accepted() {
     let folder = Folder::new();

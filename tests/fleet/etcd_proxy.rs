@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ struct State {
     trigger: Option<&'static str>,
     held: Mutex<HoldState>,
     changed: Condvar,
-    forwarded_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -58,10 +56,6 @@ impl EtcdProxy {
 
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
-    }
-
-    pub fn forwarded_bytes(&self) -> u64 {
-        self.state.forwarded_bytes.load(Ordering::Relaxed)
     }
 
     /// Waits until a response had the trigger.
@@ -115,7 +109,6 @@ fn forward(mut from: TcpStream, mut to: TcpStream, is_response: bool, state: &St
             let held = state.held.lock().unwrap();
             drop(state.changed.wait_while(held, |held| held.triggered && !held.released).unwrap());
         }
-        state.forwarded_bytes.fetch_add(count as u64, Ordering::Relaxed);
         if to.write_all(&bytes[..count]).is_err() {
             break;
         }
