@@ -161,7 +161,7 @@ fn eof_followed_by_a_reset_is_a_clean_end() {
 }
 
 #[test]
-fn bytes_before_a_reset_are_delivered() {
+fn reset_after_delivered_bytes_is_forwarded() {
     let (_relay, mut client, mut server) = relay_with_connection();
     server.write_all(b"last words").unwrap();
     assert_eq!(read_exactly(&mut client, 10), b"last words");

@@ -281,8 +281,19 @@ fn ansible_role_checks_the_configuration_and_notifies_its_handlers() {
         );
     }
     assert_eq!(notified, named);
-    let check = tasks.iter().find_map(|task| task["ansible.builtin.command"]["cmd"].as_str()).unwrap();
-    assert_eq!(check, "/usr/bin/ekiden check /etc/ekiden/conf.d");
+    let command = |task: &serde_json::Value| task["ansible.builtin.command"]["cmd"].as_str().map(str::to_owned);
+    let check = tasks.iter().position(|task| command(task).is_some()).unwrap();
+    assert_eq!(command(&tasks[check]).unwrap(), "/usr/bin/ekiden check /etc/ekiden/conf.d");
+    for key in ["ignore_errors", "failed_when", "when"] {
+        assert!(tasks[check][key].is_null(), "the check runs always, and an error ends the play: {}", tasks[check]);
+    }
+    // Every file of the configuration is written before the check, and only handlers start or reload the service.
+    let writes = |task: &&serde_json::Value| task.to_string().contains("/etc/ekiden/");
+    assert_eq!(tasks[check + 1..].iter().find(writes), None);
+    for task in tasks {
+        assert!(task["ansible.builtin.meta"].is_null(), "handlers must not run before the check: {task}");
+        assert!(task["ansible.builtin.systemd_service"]["state"].is_null(), "{task}");
+    }
     assert_eq!(yaml("ansible/playbook.yaml").unwrap()[0]["roles"][0]["role"], "ekiden");
 }
 

@@ -48,10 +48,12 @@ fn copy_counted(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
 }
 
 /// A proxy before the far relay that imitates a version without reports: if the first record after the hello has the
-/// length of an OPEN for reports, the proxy closes the connection, as such a version does at an unknown flag.
-pub fn proxy_without_reports(far: &Site) -> SocketAddr {
-    let to = far.address;
-    serve(move |down| {
+/// length of an OPEN for reports, the proxy closes the connection, as such a version does at an unknown flag. Returns its
+/// address and the number of these requests.
+pub fn proxy_without_reports(far: &Site) -> (SocketAddr, Arc<AtomicU64>) {
+    let (to, requests) = (far.address, Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&requests);
+    let address = serve(move |down| {
         let Ok(up) = TcpStream::connect(to) else { return };
         let (mut from, mut into) = (down.try_clone().unwrap(), up.try_clone().unwrap());
         let answers = thread::spawn(move || copy_counted(&up, &down, &AtomicU64::new(0)));
@@ -59,14 +61,19 @@ pub fn proxy_without_reports(far: &Site) -> SocketAddr {
         let mut bytes = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut bytes) {
             received.extend(&bytes[..read]);
-            if is_report(&received) || into.write_all(&bytes[..read]).is_err() {
+            if is_report(&received) {
+                counted.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+            if into.write_all(&bytes[..read]).is_err() {
                 break;
             }
         }
         let _ = into.shutdown(Shutdown::Both);
         let _ = from.shutdown(Shutdown::Both);
         join(answers);
-    })
+    });
+    (address, requests)
 }
 
 /// Whether the first record is an OPEN for reports. The contents are encrypted, so the length decides. An OPEN with a

@@ -28,6 +28,7 @@ fn warnings(relay: &mut Relay) -> Vec<String> {
     events.iter().filter(|event| event["event"] == "warning").filter_map(of).collect()
 }
 
+/// The relay uses only the hours of earlier weeks, so its status does not show these measurements after the restart.
 #[test]
 fn measurements_stay_in_the_file_across_restarts() {
     let (site, target) = (Site::new(), byte_server(500_000));

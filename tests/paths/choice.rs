@@ -8,6 +8,22 @@ const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 /// Bytes of a session, enough for an estimate of the rate.
 const SESSION_BYTES: u64 = 1 << 20;
 
+/// Without the race, the connection would wait for the silent path until the timeout, longer than the client.
+#[test]
+fn first_session_is_not_delayed_by_a_silent_path() {
+    for (silent, expected) in [("a", "direct"), ("direct", "a")] {
+        let Some(mut fixture) = Fixture::new(&format!("[timeouts]\nconnect = \"10min\"\n{AUTO}")) else { return };
+        if silent == "a" {
+            fixture.relays[0].as_ref().unwrap().relay.stop();
+        } else {
+            fixture.silence_direct_path();
+        }
+        let closed = fixture.download(10_000);
+        assert_eq!(path(&closed), expected, "{silent} is silent: {closed}");
+        assert_eq!(closed["chosen"]["reason"], "unmeasured", "{closed}");
+    }
+}
+
 #[test]
 fn first_session_races_unmeasured_paths() {
     let Some(mut fixture) = Fixture::new(AUTO) else { return };

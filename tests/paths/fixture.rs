@@ -90,6 +90,11 @@ impl Fixture {
         self.row[host].ip(&format!("route replace unreachable {SERVER}/32\n"));
     }
 
+    /// Makes the server drop packets from home without an answer, unless a relay has forwarded them.
+    pub fn silence_direct_path(&self) {
+        self.row["server"].ip("route add blackhole 10.2.0.1/32\n");
+    }
+
     /// Reloads home with other routes.
     pub fn reload(&mut self, routes: &str) {
         let text = home_file(&self.keys, routes);

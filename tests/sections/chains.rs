@@ -177,8 +177,12 @@ fn data_before_confirmation_arrives_once_and_in_order() {
             let (listener, address) = server();
             let listener_keys = format!("kind = \"tcp\"\ntarget = \"{address}\"\n");
             let chain = Layout { relays: 2, encrypt, listener_keys, ..Layout::default() }.start();
+            // A stopped relay confirms no path.
+            chain.relays[0].stop();
             let mut client = chain.home.connect();
-            let writer = send(&client, pattern(size));
+            client.write_all(&pattern(size)[..1]).unwrap();
+            chain.relays[0].signal("CONT");
+            let writer = send(&client, pattern(size)[1..].to_vec());
             let mut server = accept(&listener);
             assert!(read_all(&mut server) == pattern(size), "{size} bytes, encrypt = {encrypt}");
             server.write_all(b"thanks").unwrap();

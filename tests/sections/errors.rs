@@ -230,13 +230,19 @@ fn causes_from_a_foreign_proxy_reach_the_client() {
     }
 }
 
-/// A failed session consumes its connection between the relays, and the next session succeeds.
+/// A failed session consumes its connection to the next relay, and the next session succeeds on another.
 #[test]
 fn sessions_succeed_after_a_failed_session() {
     let chain = Chain::start(2);
     let (target, unused) = (echo_server(), unused_address());
-    for _ in 0..10 {
+    let reused = || metric_sum(&chain.home, "ekiden_ready_connections_total", "result=\"reused\"");
+    for round in 0..10 {
+        // Each failed session takes the connection that the session before has returned.
         assert_eq!(socks5(chain.home.address(), unused).map(|_| ()), Err(5));
+        assert_eq!(reused(), round);
         assert_echo(&mut socks5(chain.home.address(), target).unwrap());
+        assert_eq!(reused(), round, "the session uses the connection of the failed session");
+        let has_returned = || metric_sum(&chain.home, "ekiden_ready_used{", "") == 1;
+        eventually("the returned connection", || has_returned().then_some(()));
     }
 }

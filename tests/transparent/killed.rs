@@ -51,13 +51,14 @@ fn connections_work_while_the_far_relay_is_down() {
         }
         pair.far = Some(site.start(&pair.row["far"]));
         for family in BOTH {
-            let family = eventually("a connection through the far relay", || {
+            eventually("a connection through the far relay", || {
                 let (mut client, mut server) = pair.connect(family);
                 exchange_messages(&mut client, &mut server);
-                let far = pair.far.as_ref().expect("a relay");
-                (!far.relay.sessions().is_empty()).then_some(family)
+                // The target differs between attempts, so an earlier session does not count.
+                let target = canonical(server.local_addr().unwrap()).to_string();
+                let sessions = pair.far.as_ref().expect("a relay").relay.sessions();
+                sessions.iter().any(|session| session["target"] == target).then_some(())
             });
-            assert!(BOTH.contains(&family));
         }
         let near = &mut pair.near.relay;
         near.signal("TERM");

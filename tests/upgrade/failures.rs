@@ -74,14 +74,18 @@ fn upgrade_fails_if_a_port_is_in_use() {
     check_failure_and_recovery(&mut service, &["listener other cannot listen", "another program"], repair);
 }
 
-/// The real program, with too few descriptors for the handover.
+/// The real program, with too few descriptors. The stage that fails depends on the inherited descriptors: an early stage
+/// reports to standard error, a later stage to the old process.
 #[test]
 fn upgrade_fails_if_descriptors_do_not_suffice() {
-    let mut service = Service::start(&config_for(greeter(), ""));
-    let real = env!("CARGO_BIN_EXE_ekiden");
-    service.replace_program(&format!("#!/bin/sh\nulimit -n 9\nexec {real} \"$@\"\n"));
+    let (mut service, folder) = (Service::start(&config_for(greeter(), "")), Folder::new());
+    let (real, errors) = (env!("CARGO_BIN_EXE_ekiden"), folder.0.join("errors"));
+    let script = format!("#!/bin/sh\nexec 2> {}\nulimit -n 9\nexec {real} \"$@\"\n", errors.display());
+    service.replace_program(&script);
     let (_, why) = service.upgrade_expecting_failure();
-    assert!(!why.is_empty());
+    let report = format!("{why}\n{}", std::fs::read_to_string(errors).unwrap());
+    assert!(report.contains("Too many open files"), "{report}");
+    assert_eq!(service.serving_process(), service.serving);
     connect_greeted(service.relay.address());
     service.restore_program();
     service.upgrade();

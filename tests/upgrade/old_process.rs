@@ -39,7 +39,8 @@ fn sessions_of_the_old_process_end_at_the_drain_deadline() {
     }
 }
 
-/// A persistent connection to the old process: its next request is answered, and the connection is closed.
+/// A persistent connection to the old process: its next request is answered, and the connection is closed. The client's
+/// next connection reaches the new process.
 #[test]
 fn idle_http_client_is_served_once_more_and_closed() {
     let target = serve(|mut stream| {
@@ -54,23 +55,24 @@ fn idle_http_client_is_served_once_more_and_closed() {
     let config = "version = 1\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n";
     let mut service = Service::start(config);
     let mut client = service.relay.connect();
-    let mut ask = || {
+    let ask = |client: &mut TcpStream| {
         std::io::Write::write_all(
-            &mut client,
+            client,
             format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes(),
         )
         .unwrap();
-        let head = read_head(&mut client);
+        let head = read_head(client);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        assert_eq!(read_exactly(&mut client, 2), b"ok");
+        assert_eq!(read_exactly(client, 2), b"ok");
         head.to_lowercase()
     };
-    assert!(!ask().contains("connection: close"));
+    assert!(!ask(&mut client).contains("connection: close"));
     let before = service.upgrade();
     service.relay.next(|event| event["event"] == "draining");
-    assert!(ask().contains("connection: close"));
+    assert!(ask(&mut client).contains("connection: close"));
     assert_eq!(read_all(&mut client), b"");
     wait_process_end(before);
+    assert!(!ask(&mut service.relay.connect()).contains("connection: close"));
 }
 
 /// One session fills the limit, so that all other clients wait in the kernel's queue.
