@@ -65,8 +65,8 @@ impl Capability {
     pub fn is_effective(self) -> bool {
         let status = read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let held = line.and_then(|hexadecimal| u64::from_str_radix(hexadecimal.trim(), 16).ok()).unwrap_or(0);
-        let has = |capability: Self| held & (1 << capability as u32) != 0;
+        let effective = line.and_then(|hexadecimal| u64::from_str_radix(hexadecimal.trim(), 16).ok()).unwrap_or(0);
+        let has = |capability: Self| effective & (1 << capability as u32) != 0;
         has(self) || has(Self::SysAdmin)
     }
 

@@ -111,13 +111,13 @@ impl EmulatedDirection {
     pub(crate) fn on_frame(
         &mut self,
         buffer: &mut Box<[u8]>,
-        got: ReceivedFrame,
+        received: ReceivedFrame,
         at: Nanos,
         link_header: usize,
         store: &mut FrameStore,
     ) {
         self.report.frames_in += 1;
-        let Some(bytes) = buffer.get(..got.length) else {
+        let Some(bytes) = buffer.get(..received.length) else {
             self.report.hidden += 1;
             return;
         };
@@ -129,16 +129,16 @@ impl EmulatedDirection {
         if let Some(capture) = &mut self.observers.capture {
             capture.on_arrival(number, at, &frame, bytes);
         }
-        let kept = store.insert(buffer, got.length, frame);
-        let Some(slot) = kept else {
+        let inserted = store.insert(buffer, received.length, frame);
+        let Some(slot) = inserted else {
             self.observers.capture(number, frame.packets, CaptureEventKind::Dropped { cause: DropCause::Memory, at });
             *self.report.dropped.entry(DropCause::Memory).or_default() += u64::from(frame.packets);
             return;
         };
         store.retain(slot, u32::from(frame.packets));
         // Records are per packet on the wire, even if no stage distinguishes the packets.
-        let whole = !self.pipeline.is_per_packet() && !self.report.exact && self.observers.records.is_none();
-        let count = if whole { frame.packets } else { 1 };
+        let is_single_run = !self.pipeline.is_per_packet() && !self.report.exact && self.observers.records.is_none();
+        let count = if is_single_run { frame.packets } else { 1 };
         for first in (0..frame.packets).step_by(usize::from(count)) {
             let packet = Packet {
                 number: number + u64::from(first),

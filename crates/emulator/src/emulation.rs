@@ -76,7 +76,7 @@ impl Emulation {
         for (from, to, is_forward) in [(a, b, true), (b, a, false)] {
             let select =
                 |forward: &Conditions, reverse: &Conditions| if is_forward { forward.clone() } else { reverse.clone() };
-            let first = select(&link.forward, &link.reverse);
+            let initial = select(&link.forward, &link.reverse);
             let events = options.events.iter().filter(|event| event.link == name);
             let changes: Vec<ScheduledChange> = events
                 .map(|event| ScheduledChange {
@@ -86,7 +86,7 @@ impl Emulation {
                 })
                 .collect();
             let conditions: Vec<&Conditions> =
-                std::iter::once(&first).chain(changes.iter().map(|change| &change.conditions)).collect();
+                std::iter::once(&initial).chain(changes.iter().map(|change| &change.conditions)).collect();
             let pipeline = Pipeline::new(&conditions, rng.derive(if is_forward { "forward" } else { "reverse" }));
             let report = DirectionReport {
                 link: name.to_owned(),
@@ -99,7 +99,13 @@ impl Emulation {
             let records = RecordBuffer::new(options.recording.limit_for(name));
             let capture = options.capture.map(|snaplen| CaptureLog::new(self.directions.len(), snaplen));
             let observers = PacketObservers { records, capture };
-            self.directions.push(EmulatedDirection::new(pipeline, report, first.count.overhead(), quantum, observers));
+            self.directions.push(EmulatedDirection::new(
+                pipeline,
+                report,
+                initial.count.overhead(),
+                quantum,
+                observers,
+            ));
             self.changes.extend(changes);
         }
     }

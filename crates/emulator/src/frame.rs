@@ -218,9 +218,9 @@ impl Frame {
         let length = head.len() - transport + payload;
         let (protocol, checksum) = if self.is_tcp(head) {
             let sequence = &mut head[transport + 4..transport + 8];
-            let old = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
-            let ahead = u32::from(first) * u32::try_from(self.segment_size).unwrap_or(0);
-            sequence.copy_from_slice(&old.wrapping_add(ahead).to_be_bytes());
+            let base = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
+            let offset = u32::from(first) * u32::try_from(self.segment_size).unwrap_or(0);
+            sequence.copy_from_slice(&base.wrapping_add(offset).to_be_bytes());
             let flags = &mut head[transport + 13];
             if !is_last {
                 *flags &= !TCP_FIN_PSH;
@@ -330,11 +330,11 @@ impl Frame {
             let headers = self.transport_offset - self.ip_offset + usize::from(header[12] >> 4) * 4;
             ip_length.saturating_sub(headers)
         };
-        let ahead = u32::from(first).wrapping_mul(u32::try_from(self.segment_size).ok()?);
+        let offset = u32::from(first).wrapping_mul(u32::try_from(self.segment_size).ok()?);
         Some(TcpHeader {
             source: SocketAddr::new(source, port(0)),
             target: SocketAddr::new(target, port(2)),
-            sequence: number(4).wrapping_add(ahead),
+            sequence: number(4).wrapping_add(offset),
             acknowledgement: number(8),
             flags: header[13],
             length: u32::try_from(length).ok()?,

@@ -42,11 +42,11 @@ impl LatenessHistogram {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn quantile(&self, q: f64) -> Nanos {
         let total: u64 = self.counts.iter().sum();
-        let wanted = (total as f64 * q).ceil() as u64;
-        let mut seen = 0;
+        let rank = (total as f64 * q).ceil() as u64;
+        let mut cumulative = 0;
         for (bound, count) in self.bounds.iter().zip(&self.counts) {
-            seen += count;
-            if seen >= wanted {
+            cumulative += count;
+            if cumulative >= rank {
                 return (*bound).min(self.max);
             }
         }

@@ -37,31 +37,32 @@ impl Pipeline {
         let Some(first) = conditions.first() else {
             return Self::from_stages(Vec::new(), false);
         };
-        let ever = |asks: fn(&Conditions) -> bool| conditions.iter().any(|conditions| asks(conditions));
-        let loses = |place| conditions.iter().any(|c| c.loss.as_ref().is_some_and(|loss| loss.at() == place));
+        let has_any = |predicate: fn(&Conditions) -> bool| conditions.iter().any(|conditions| predicate(conditions));
+        let loses_packets_at =
+            |place| conditions.iter().any(|c| c.loss.as_ref().is_some_and(|loss| loss.at() == place));
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
-        if ever(|c| c.down) {
+        if has_any(|c| c.down) {
             stages.push(Box::new(loss::LinkStateStage::new(first)));
         }
-        if ever(|c| c.access_rate.is_some()) {
+        if has_any(|c| c.access_rate.is_some()) {
             stages.push(Box::new(line::AccessRateStage::new(first)));
         }
-        if loses(LossPosition::Ingress) {
+        if loses_packets_at(LossPosition::Ingress) {
             stages.push(Box::new(loss::LossStage::new(first, LossPosition::Ingress, rng)));
         }
-        if ever(|c| c.rate.is_some() || c.trace.is_some() || c.queue.is_some()) {
+        if has_any(|c| c.rate.is_some() || c.trace.is_some() || c.queue.is_some()) {
             stages.push(Box::new(line::BottleneckStage::new(first, rng)));
         }
-        if ever(|c| c.delay.is_some() || c.jitter.is_some()) {
+        if has_any(|c| c.delay.is_some() || c.jitter.is_some()) {
             stages.push(Box::new(delay::DelayStage::new(first, rng)));
         }
-        if ever(|c| c.reorder.is_some()) {
+        if has_any(|c| c.reorder.is_some()) {
             stages.push(Box::new(delay::ReorderStage::new(first, rng)));
         }
-        if loses(LossPosition::Wire) {
+        if loses_packets_at(LossPosition::Wire) {
             stages.push(Box::new(loss::LossStage::new(first, LossPosition::Wire, rng)));
         }
-        if ever(|c| c.duplicate.is_some()) {
+        if has_any(|c| c.duplicate.is_some()) {
             stages.push(Box::new(loss::DuplicateStage::new(first, rng)));
         }
         let only_delay = |c: &&Conditions| {
@@ -103,7 +104,7 @@ impl Pipeline {
     /// as possible: with a delay at the far end, packets may be pushed later than they arrived by up to that delay.
     pub fn pop(&mut self, now: Nanos) -> Option<Packet> {
         self.settled_until = self.settled_until.max(now.saturating_sub(self.min_remaining_delays[self.stages.len()]));
-        self.advance(|at, ahead| at + ahead <= now);
+        self.advance(|at, remaining| at + remaining <= now);
         self.output.pop_front()
     }
 
@@ -111,14 +112,14 @@ impl Pipeline {
     /// dropped.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Nanos> {
-        let out = self.output.front().map(|packet| packet.at);
-        let inside = self
+        let next_output = self.output.front().map(|packet| packet.at);
+        let next_in_stages = self
             .next_departures
             .iter()
             .zip(&self.min_remaining_delays)
-            .map(|(next, ahead)| next.saturating_add(*ahead))
+            .map(|(next, remaining)| next.saturating_add(*remaining))
             .min();
-        out.or(inside).filter(|at| *at != NEVER)
+        next_output.or(next_in_stages).filter(|at| *at != NEVER)
     }
 
     /// Applies new conditions from `now` on. They must be among the conditions passed to [`new`](Self::new).
@@ -152,7 +153,7 @@ impl Pipeline {
 
     fn earliest_due_stage(&self, due: impl Fn(Nanos, Nanos) -> bool) -> Option<usize> {
         let times = self.next_departures.iter().zip(&self.min_remaining_delays).enumerate();
-        let due = times.filter(|(_, (at, ahead))| **at != NEVER && due(**at, **ahead));
+        let due = times.filter(|(_, (at, remaining))| **at != NEVER && due(**at, **remaining));
         due.min_by_key(|(index, (at, _))| (**at, std::cmp::Reverse(*index))).map(|(index, _)| index)
     }
 
@@ -172,14 +173,14 @@ impl Pipeline {
 
 /// Returns the minimum delay of the stages behind each stage, and at the end that of all stages.
 fn remaining_delays(stages: &[Box<dyn Stage>]) -> Vec<Nanos> {
-    let mut ahead = vec![0; stages.len() + 1];
+    let mut delays = vec![0; stages.len() + 1];
     let mut total = 0;
     for (index, stage) in stages.iter().enumerate().rev() {
-        ahead[index] = total;
+        delays[index] = total;
         total += stage.min_delay();
     }
-    ahead[stages.len()] = total;
-    ahead
+    delays[stages.len()] = total;
+    delays
 }
 
 #[cfg(test)]

@@ -76,32 +76,32 @@ pub struct RecordBuffer {
 }
 
 impl RecordBuffer {
-    /// Creates a buffer for `most` packets, or `None` if `most` is 0.
+    /// Creates a buffer for `capacity` packets, or `None` if `capacity` is 0.
     #[must_use]
-    pub fn new(most: usize) -> Option<Self> {
-        (most > 0).then_some(Self { chunks: Vec::new(), remaining: most })
+    pub fn new(capacity: usize) -> Option<Self> {
+        (capacity > 0).then_some(Self { chunks: Vec::new(), remaining: capacity })
     }
 
     /// Appends a record if there is room. Its packet number must be greater than all earlier numbers.
     pub fn push(&mut self, record: PacketRecord) {
-        let Some(room) = self.remaining.checked_sub(1) else { return };
-        self.remaining = room;
+        let Some(remaining) = self.remaining.checked_sub(1) else { return };
+        self.remaining = remaining;
         match self.chunks.last_mut() {
-            Some(piece) if piece.len() < CHUNK_LEN => piece.push(record),
+            Some(chunk) if chunk.len() < CHUNK_LEN => chunk.push(record),
             _ => {
-                let mut piece = Vec::with_capacity(CHUNK_LEN);
-                piece.push(record);
-                self.chunks.push(piece);
+                let mut chunk = Vec::with_capacity(CHUNK_LEN);
+                chunk.push(record);
+                self.chunks.push(chunk);
             }
         }
     }
 
     /// Returns the record of packet `number`.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut PacketRecord> {
-        let first = |piece: &Vec<PacketRecord>| piece.first().is_some_and(|record| record.packet.number <= number);
-        let piece = self.chunks.partition_point(first).checked_sub(1)?;
-        let place = self.chunks[piece].binary_search_by_key(&number, |record| record.packet.number).ok()?;
-        self.chunks[piece].get_mut(place)
+        let starts_by = |chunk: &Vec<PacketRecord>| chunk.first().is_some_and(|record| record.packet.number <= number);
+        let chunk = self.chunks.partition_point(starts_by).checked_sub(1)?;
+        let index = self.chunks[chunk].binary_search_by_key(&number, |record| record.packet.number).ok()?;
+        self.chunks[chunk].get_mut(index)
     }
 
     /// Returns all records, in order.

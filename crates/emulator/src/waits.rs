@@ -69,13 +69,13 @@ impl QueueDelayHistogram {
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn quantile(&self, q: f64) -> Nanos {
-        let wanted = (self.packets as f64 * q).ceil() as u64;
-        let mut seen = 0;
-        let reached = self.counts.iter().position(|count| {
-            seen += count;
-            seen >= wanted
+        let rank = (self.packets as f64 * q).ceil() as u64;
+        let mut cumulative = 0;
+        let position = self.counts.iter().position(|count| {
+            cumulative += count;
+            cumulative >= rank
         });
-        reached.filter(|_| self.packets > 0).map_or(0, |bucket| upper_bound(bucket) - 1)
+        position.filter(|_| self.packets > 0).map_or(0, |bucket| upper_bound(bucket) - 1)
     }
 }
 

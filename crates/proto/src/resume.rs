@@ -141,7 +141,7 @@ impl Serialize for SectionStart {
 pub struct ResumeMemory {
     saved: Option<SavedWindow>,
     /// Grants that may be in the path's queue at the same time: their bytes, and until when.
-    open: Vec<(Instant, u64)>,
+    outstanding: Vec<(Instant, u64)>,
     /// No grants until then.
     paused_until: Option<Instant>,
     retreats: u32,
@@ -173,15 +173,15 @@ impl ResumeMemory {
         if self.paused_until.is_some_and(|until| now < until) {
             return None;
         }
-        self.open.retain(|(until, _)| *until > now);
-        let taken: u64 = self.open.iter().map(|(_, bytes)| bytes).sum();
+        self.outstanding.retain(|(until, _)| *until > now);
+        let granted_bytes: u64 = self.outstanding.iter().map(|(_, bytes)| bytes).sum();
         let age = now.saturating_duration_since(saved.at);
-        let part = if is_used && age <= KEPT_LIFETIME { 1 } else { SAFE_PART };
-        let bytes = (saved.bytes / part).saturating_sub(taken);
+        let divisor = if is_used && age <= KEPT_LIFETIME { 1 } else { SAFE_PART };
+        let bytes = (saved.bytes / divisor).saturating_sub(granted_bytes);
         if bytes < MIN_WINDOW / 2 {
             return None;
         }
-        self.open.push((now + saved.rtt * 3 / 2, bytes));
+        self.outstanding.push((now + saved.rtt * 3 / 2, bytes));
         Some(ResumeGrant {
             jump_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             saved_rtt: saved.rtt,

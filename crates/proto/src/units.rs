@@ -31,13 +31,13 @@ const SPAN: UnitError = UnitError(r#"a time like "250ms", "30s" or "5min""#);
 fn split(text: &str) -> Option<(u128, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || fraction.len() > 3 || number.ends_with('.') {
+    let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if integer.is_empty() || fraction.len() > 3 || number.ends_with('.') {
         return None;
     }
-    let whole: u64 = whole.parse().ok()?;
+    let integer: u64 = integer.parse().ok()?;
     let fraction: u64 = format!("{fraction:0<3}").parse().ok()?;
-    Some((u128::from(whole) * 1000 + u128::from(fraction), unit.trim_start_matches(' ')))
+    Some((u128::from(integer) * 1000 + u128::from(fraction), unit.trim_start_matches(' ')))
 }
 
 fn scale(text: &str, units: &[(&str, u64)]) -> Option<u64> {

@@ -27,9 +27,9 @@ fn prepare(commands: &[&str]) -> io::Result<()> {
 fn run(command: &str) -> io::Result<()> {
     let mut words = command.split(' ');
     let mut program = Command::new(words.next().unwrap_or_default());
-    let done = program.args(words).output().map_err(|error| io::Error::other(format!("{command}: {error}")))?;
-    if done.status.success() {
+    let output = program.args(words).output().map_err(|error| io::Error::other(format!("{command}: {error}")))?;
+    if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(format!("{command}: {}", String::from_utf8_lossy(&done.stderr))))
+    Err(io::Error::other(format!("{command}: {}", String::from_utf8_lossy(&output.stderr))))
 }

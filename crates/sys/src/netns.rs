@@ -129,11 +129,11 @@ pub fn mount_bpf(directory: &Path) -> io::Result<()> {
 /// The kernel's, from statfs(2).
 pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
     let path = CString::new(directory.as_os_str().as_bytes())?;
-    let mut seen = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    let mut file_system = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: the path ends in NUL, and the kernel fills in the structure that it is handed.
-    check(unsafe { libc::statfs(path.as_ptr(), seen.as_mut_ptr()) })?;
+    check(unsafe { libc::statfs(path.as_ptr(), file_system.as_mut_ptr()) })?;
     // SAFETY: statfs(2) succeeded, so it is filled in.
-    let kind = unsafe { seen.assume_init() }.f_type;
+    let kind = unsafe { file_system.assume_init() }.f_type;
     // The C libraries disagree about the type of `f_type`.
     Ok(i128::from(kind) == i128::from(libc::BPF_FS_MAGIC))
 }

@@ -61,24 +61,24 @@ pub enum Verdict {
 }
 
 impl NfQueue {
-    /// Binds queue `number` of the calling thread's network namespace. At most `most` packets wait in it; when it is
-    /// full, packets pass as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`).
+    /// Binds queue `number` of the calling thread's network namespace. At most `max_packets` packets wait in it; when
+    /// it is full, packets pass as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`).
     ///
     /// # Errors
     /// The kernel's: `EBUSY` when another process has the number, else as in [`check_available`].
-    pub fn bind(number: u16, most: u32) -> io::Result<Self> {
+    pub fn bind(number: u16, max_packets: u32) -> io::Result<Self> {
         let queue = Self { socket: Netlink::open(libc::NETLINK_NETFILTER)?, number };
         set(queue.as_fd(), libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, &1)?;
-        let room = c_int::try_from(most.saturating_mul(BUFFER_PER_PACKET)).unwrap_or(c_int::MAX);
-        if set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room).is_err() {
-            set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &room)?;
+        let buffer_size = c_int::try_from(max_packets.saturating_mul(BUFFER_PER_PACKET)).unwrap_or(c_int::MAX);
+        if set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer_size).is_err() {
+            set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &buffer_size)?;
         }
         // Superpackets come whole: only their headers are read.
         let flags = (libc::NFQA_CFG_F_FAIL_OPEN | libc::NFQA_CFG_F_GSO) as u32;
         let bind = queue
             .request(libc::NFQNL_MSG_CONFIG)
             .with_attribute(libc::NFQA_CFG_CMD, &command(libc::NFQNL_CFG_CMD_BIND))
-            .with_attribute(libc::NFQA_CFG_QUEUE_MAXLEN, &most.to_be_bytes())
+            .with_attribute(libc::NFQA_CFG_QUEUE_MAXLEN, &max_packets.to_be_bytes())
             .with_attribute(libc::NFQA_CFG_MASK, &flags.to_be_bytes())
             .with_attribute(libc::NFQA_CFG_FLAGS, &flags.to_be_bytes());
         queue.socket.request(bind).map_err(|error| bind_error(&queue.socket, error))?;

@@ -42,8 +42,8 @@ impl Notifier {
         }
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
         // A watchdog of another process has come here by inheritance.
-        let ours = variable("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(std::process::id().into());
-        let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Duration::from_micros);
+        let is_own = variable("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(std::process::id().into());
+        let watchdog = number("WATCHDOG_USEC").filter(|micros| is_own && *micros > 0).map(Duration::from_micros);
         Ok(Self { manager, watchdog })
     }
 

@@ -14,9 +14,9 @@ use socket2::SockRef;
 /// The kernel's: `ENOENT` for a connection that is not tracked, `ENOPROTOOPT` without connection tracking.
 pub fn original_destination(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let socket = SockRef::from(&socket);
-    let own = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
+    let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
     // A socket of IPv6 may carry IPv4, which is tracked as such.
-    let address = if own.ip().to_canonical().is_ipv4() { socket.original_dst_v4() } else { socket.original_dst_v6() };
+    let address = if local.ip().to_canonical().is_ipv4() { socket.original_dst_v4() } else { socket.original_dst_v6() };
     address?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

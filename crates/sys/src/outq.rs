@@ -31,10 +31,10 @@ pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_count(socket, libc::FIONREAD)
 }
 
-fn ioctl_count(socket: BorrowedFd<'_>, what: libc::Ioctl) -> io::Result<usize> {
+fn ioctl_count(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: each of these requests writes one int, and `bytes` is one.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut bytes) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut bytes) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -58,9 +58,9 @@ impl PacketSocket {
         set(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &one)?;
         set(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &one)?;
         set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &one)?;
-        let wanted = libc::c_int::try_from(receive_buffer).unwrap_or(libc::c_int::MAX);
-        if set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted).is_err() {
-            set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted)?;
+        let size = libc::c_int::try_from(receive_buffer).unwrap_or(libc::c_int::MAX);
+        if set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &size).is_err() {
+            set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &size)?;
         }
         bind(&socket, interface)?;
         Ok(Self(socket))
@@ -96,8 +96,8 @@ fn bind(socket: &OwnedFd, interface: &str) -> io::Result<()> {
     address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the address is a whole sockaddr_ll of the length given.
-    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Receives into as many of `buffers` as there are frames, in order, without waiting; describes the frames in
@@ -125,14 +125,15 @@ pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
             message
         })
         .collect();
-    let count = libc::c_uint::try_from(messages.len()).unwrap_or(libc::c_uint::MAX);
+    let capacity = libc::c_uint::try_from(messages.len()).unwrap_or(libc::c_uint::MAX);
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     // SAFETY: every message points at a buffer and a control area that live until after the call.
-    let got =
-        unsafe { libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags as _, std::ptr::null_mut()) };
-    let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+    let count = unsafe {
+        libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), capacity, flags as _, std::ptr::null_mut())
+    };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
     received.extend(
-        messages[..got]
+        messages[..count]
             .iter()
             .map(|message| ReceivedFrame { length: message.msg_len as usize, timestamp: timestamp(&message.msg_hdr) }),
     );

@@ -19,14 +19,15 @@ impl<'a> Poll<'a> {
         Self { entries: descriptors.iter().map(entry).collect(), _descriptors: descriptors }
     }
 
-    /// Waits until one can be read, or until `patience` is over (`None`: for ever). An interruption is like a timeout.
+    /// Waits until one can be read, or until `timeout` has passed (`None`: for ever). An interruption is like a
+    /// timeout.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
-        let time = patience.map(|patience| libc::timespec {
-            tv_sec: i32::try_from(patience.as_secs()).unwrap_or(i32::MAX).into(),
-            tv_nsec: libc::c_long::from(patience.subsec_nanos() as i32),
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let time = timeout.map(|timeout| libc::timespec {
+            tv_sec: i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).into(),
+            tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
         });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = self.entries.len() as libc::nfds_t;

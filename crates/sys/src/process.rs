@@ -137,7 +137,7 @@ fn listening_sockets(address: SocketAddr) -> io::Result<Vec<String>> {
         IpAddr::V6(_) => ip,
     };
     let addresses = [ip, mapped, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    let places = addresses.map(|ip| kernel_address(ip, address.port()));
+    let local_addresses = addresses.map(|ip| kernel_address(ip, address.port()));
     let mut sockets = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         // Without IPv6 there is no such table.
@@ -147,8 +147,8 @@ fn listening_sockets(address: SocketAddr) -> io::Result<Vec<String>> {
         })?;
         for line in text.lines() {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, place, _, state, _, _, _, _, _, inode, ..] = fields[..] else { continue };
-            if state == LISTEN && places.iter().any(|wanted| wanted == place) {
+            let [_, local_address, _, state, _, _, _, _, _, inode, ..] = fields[..] else { continue };
+            if state == LISTEN && local_addresses.iter().any(|candidate| candidate == local_address) {
                 sockets.push(format!("socket:[{inode}]"));
             }
         }
@@ -172,9 +172,9 @@ fn kernel_address(ip: IpAddr, port: u16) -> String {
 /// # Errors
 /// The kernel's, from open(2) or dup2(2).
 pub fn replace_stdin_with_null() -> io::Result<()> {
-    let nothing = File::open("/dev/null")?;
+    let null = File::open("/dev/null")?;
     // SAFETY: dup2(2) takes two numbers. No value here owns standard input, so no owned descriptor changes.
-    if unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDIN_FILENO) } < 0 {
+    if unsafe { libc::dup2(null.as_raw_fd(), libc::STDIN_FILENO) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

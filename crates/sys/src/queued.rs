@@ -62,15 +62,15 @@ pub fn lock_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()>
 
 /// The largest receive buffer that is granted without privilege, tried on a temporary socket.
 fn max_receive_buffer() -> io::Result<u32> {
-    static MOST: OnceLock<u32> = OnceLock::new();
-    if let Some(most) = MOST.get() {
-        return Ok(*most);
+    static MAX_SIZE: OnceLock<u32> = OnceLock::new();
+    if let Some(size) = MAX_SIZE.get() {
+        return Ok(*size);
     }
     let socket = std::net::UdpSocket::bind((std::net::Ipv6Addr::LOCALHOST, 0))
         .or_else(|_| std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)))?;
     set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &(c_int::MAX / 2))?;
-    let most = receive_buffer(socket.as_fd())?;
-    Ok(*MOST.get_or_init(|| most))
+    let size = receive_buffer(socket.as_fd())?;
+    Ok(*MAX_SIZE.get_or_init(|| size))
 }
 
 /// Returns the size of the receive buffer to the kernel's control, from its present value.

@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads once, at most `most` bytes and at most the spare capacity, and appends them to `buffer`. 0 is the end of the
-/// stream.
+/// Reads once, at most `max_bytes` bytes and at most the spare capacity, and appends them to `buffer`. 0 is the end of
+/// the stream.
 ///
 /// # Errors
 /// The kernel's: EAGAIN without data, ECONNRESET, ...
-pub fn append(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+pub fn append(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
     let spare = buffer.spare_capacity_mut();
-    let room = spare.len().min(most);
+    let room = spare.len().min(max_bytes);
     // SAFETY: the pointer is that of `room` bytes of spare capacity, which recv(2) only writes to.
     let read = unsafe { libc::recv(socket.as_raw_fd(), spare.as_mut_ptr().cast(), room, 0) };
     let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;

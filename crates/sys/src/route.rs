@@ -173,7 +173,8 @@ fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
 fn parse_route(message: &Message<'_>) -> Option<Route> {
     let Message::Other(body) = message else { return None };
     let (header, rest) = body.split_at_checked(HEADER)?;
-    let value = |wanted| attributes(rest).find(|(kind, _)| *kind == c_int::from(wanted)).map(|(_, value)| value);
+    let value =
+        |expected_kind| attributes(rest).find(|(kind, _)| *kind == c_int::from(expected_kind)).map(|(_, value)| value);
     if header[TABLE] != libc::RT_TABLE_MAIN || header[TYPE] != libc::RTN_UNICAST {
         return None;
     }
@@ -209,8 +210,8 @@ fn rto_min(route: &[u8]) -> Option<Duration> {
     locked.then(|| number(metrics, RTAX_RTO_MIN)).flatten().map(|millis| Duration::from_millis(u64::from(millis)))
 }
 
-fn number(attributes_of: &[u8], wanted: c_int) -> Option<u32> {
-    let (_, value) = attributes(attributes_of).find(|(kind, _)| *kind == wanted)?;
+fn number(attributes_of: &[u8], expected_kind: c_int) -> Option<u32> {
+    let (_, value) = attributes(attributes_of).find(|(kind, _)| *kind == expected_kind)?;
     value.try_into().ok().map(u32::from_ne_bytes)
 }
 

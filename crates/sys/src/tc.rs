@@ -193,8 +193,8 @@ fn filters(interface: u32, place: u32) -> io::Result<Vec<Filter>> {
 
 fn filter_program(options: &[u8]) -> Option<(String, u32)> {
     let (_, options) = attributes(options).find(|(kind, _)| *kind == i32::from(libc::TCA_OPTIONS))?;
-    let of = |kind| attributes(options).find(|(other, _)| *other == kind).map(|(_, value)| value);
-    Some((c_string(of(TCA_BPF_NAME)?), number(of(TCA_BPF_ID)?, 0)?))
+    let value_of = |kind| attributes(options).find(|(found, _)| *found == kind).map(|(_, value)| value);
+    Some((c_string(value_of(TCA_BPF_NAME)?), number(value_of(TCA_BPF_ID)?, 0)?))
 }
 
 /// Asks for a list, and hands out the `struct tcmsg` of each entry and its attributes.

@@ -33,8 +33,8 @@ fn read(text: &str) -> Option<SchedStats> {
 /// The kernel's.
 pub fn set_min_timer_slack() -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
-    let done = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Makes the thread run before all others that are not real-time (`SCHED_FIFO`, lowest priority).
@@ -45,8 +45,8 @@ pub fn set_realtime() -> io::Result<()> {
     // The kernel's `struct sched_param` is this number. Not by libc's function: musl's always fails.
     let priority: libc::c_int = 1;
     // SAFETY: the number outlives the call; 0 means the calling thread.
-    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The processors on which the calling thread may run, by number (`sched_getaffinity(2)`).
@@ -57,8 +57,8 @@ pub fn allowed_processors() -> io::Result<Vec<usize>> {
     // SAFETY: a cpu_set_t is plain bits, for which zero means no processor.
     let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
     // SAFETY: the kernel fills `set` up to its size; 0 means the calling thread.
-    let done = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
-    if done < 0 {
+    let result = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the numbers are below the size of the set.
@@ -75,8 +75,8 @@ pub fn start_on_processor(command: &mut Command, number: usize) {
     unsafe { libc::CPU_SET(number, &mut set) };
     let pin = move || {
         // SAFETY: `set` is valid and has this size; 0 means the calling thread.
-        let done = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        let result = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     // SAFETY: between fork(2) and exec(3) the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(pin) };

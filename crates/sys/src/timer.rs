@@ -29,11 +29,11 @@ impl Timer {
     /// # Errors
     /// The kernel's.
     pub fn set_after(&self, span: Duration) -> io::Result<()> {
-        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let no_interval = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(span.subsec_nanos().max(1) as i32) };
-        let wanted = libc::itimerspec { it_interval: never, it_value: value };
-        // SAFETY: the kernel reads `wanted`, which lives until after the call, and writes nothing.
-        let result = unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &raw const wanted, std::ptr::null_mut()) };
+        let timer_spec = libc::itimerspec { it_interval: no_interval, it_value: value };
+        // SAFETY: the kernel reads `timer_spec`, which lives until after the call, and writes nothing.
+        let result = unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &raw const timer_spec, std::ptr::null_mut()) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }

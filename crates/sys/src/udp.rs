@@ -44,11 +44,11 @@ pub fn realtime_nanos() -> u64 {
 
 /// Sleeps until `at`, in nanoseconds since the epoch; at once if that is over.
 pub fn sleep_until(at: u64) {
-    let when = libc::timespec { tv_sec: (at / 1_000_000_000) as _, tv_nsec: (at % 1_000_000_000) as _ };
+    let deadline = libc::timespec { tv_sec: (at / 1_000_000_000) as _, tv_nsec: (at % 1_000_000_000) as _ };
     loop {
-        // SAFETY: `when` is a valid timespec that outlives the call; no remainder is asked for.
+        // SAFETY: `deadline` is a valid timespec that outlives the call; no remainder is asked for.
         let result = unsafe {
-            libc::clock_nanosleep(libc::CLOCK_REALTIME, libc::TIMER_ABSTIME, &raw const when, std::ptr::null_mut())
+            libc::clock_nanosleep(libc::CLOCK_REALTIME, libc::TIMER_ABSTIME, &raw const deadline, std::ptr::null_mut())
         };
         if result != libc::EINTR {
             return;

@@ -38,8 +38,8 @@ pub(super) struct Attachment {
 pub fn attach(name: &str, settings: &AqmSettings, key: u64, replace: bool) -> Result<(), Error> {
     settings.check()?;
     let interface = interface_index(name)?;
-    let there = find_attachment(interface)?;
-    if there.is_some() && !replace {
+    let existing = find_attachment(interface)?;
+    if existing.is_some() && !replace {
         return Err(Error::AlreadyAttached(name.to_owned()));
     }
     if settings.backlog {
@@ -48,14 +48,14 @@ pub fn attach(name: &str, settings: &AqmSettings, key: u64, replace: bool) -> Re
     let ethernet = tc::has_ethernet(name).map_err(Error::from_io("asking for the kind of link"))?;
     let object = object::load(settings, ProgramParams { hash_key: key, ethernet })?;
     let program = object.progs().next().expect("invariant: the object has a program");
-    let made = match &there {
-        Some(place) => place.owns_clsact,
+    let owns_clsact = match &existing {
+        Some(attachment) => attachment.owns_clsact,
         None => tc::create_clsact(interface).map_err(clsact_error)?,
     };
-    let filter = if made { PROGRAM_WITH_CLSACT } else { PROGRAM };
+    let filter = if owns_clsact { PROGRAM_WITH_CLSACT } else { PROGRAM };
     tc::attach_egress(interface, PREFERENCE, FILTER_HANDLE, program.as_fd(), filter, replace).map_err(|error| {
-        if made && there.is_none() {
-            // Of two errors, the first is the one to tell.
+        if owns_clsact && existing.is_none() {
+            // Of two errors, the first is reported.
             let _ = remove_unused_clsact(interface);
         }
         attach_error(error, name)

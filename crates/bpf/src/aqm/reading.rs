@@ -32,22 +32,22 @@ struct Snapshot {
     connections: Vec<Connection>,
 }
 
-/// The activity at an interface, or at all managed ones, over `watch` or a little longer.
+/// The activity at an interface, or at all managed ones, over `interval` or a little longer.
 ///
 /// # Errors
 /// [`Error::NotAttached`], [`Error::NotReadable`], and the kernel's.
-pub fn watch(name: Option<&str>, watch: Duration, wait: impl FnOnce(Duration)) -> Result<Vec<AqmReport>, Error> {
-    let all = match name {
+pub fn watch(name: Option<&str>, interval: Duration, wait: impl FnOnce(Duration)) -> Result<Vec<AqmReport>, Error> {
+    let programs = match name {
         Some(name) => vec![ProgramMaps::open(name)?.ok_or_else(|| Error::NotAttached(name.to_owned()))?],
         None => open_all()?,
     };
-    let before = all.iter().map(ProgramMaps::read).collect::<Result<Vec<_>, _>>()?;
-    if !all.is_empty() {
-        wait(watch);
+    let before = programs.iter().map(ProgramMaps::read).collect::<Result<Vec<_>, _>>()?;
+    if !programs.is_empty() {
+        wait(interval);
     }
-    let after = all.iter().map(ProgramMaps::read).collect::<Result<Vec<_>, _>>()?;
-    let both = before.iter().zip(&after);
-    Ok(all.iter().zip(both).map(|(maps, (before, after))| maps.report(before, after)).collect())
+    let after = programs.iter().map(ProgramMaps::read).collect::<Result<Vec<_>, _>>()?;
+    let snapshots = before.iter().zip(&after);
+    Ok(programs.iter().zip(snapshots).map(|(maps, (before, after))| maps.report(before, after)).collect())
 }
 
 /// Every interface of this network namespace that has the program.
@@ -80,17 +80,18 @@ impl ProgramMaps {
         let queue = read_entry(&self.queue, 0, MapFlags::ANY)?;
         let counters = maps::parse_counters(&queue).ok_or_else(|| foreign_program(maps::QUEUE))?;
         let [slots, names] = [&self.slots, &self.names].map(read_array);
-        let both = slots?.into_iter().zip(names?);
+        let sets = slots?.into_iter().zip(names?);
         let connections =
-            both.flat_map(|(set, names)| maps::parse_connections(&set, &names).collect::<Vec<_>>()).collect();
+            sets.flat_map(|(set, names)| maps::parse_connections(&set, &names).collect::<Vec<_>>()).collect();
         Ok(Snapshot { at, counters, connections })
     }
 
     fn report(&self, before: &Snapshot, after: &Snapshot) -> AqmReport {
-        let watch = after.at - before.at;
-        let known: HashMap<_, _> = before.connections.iter().map(|connection| (connection.key(), connection)).collect();
+        let interval = after.at - before.at;
+        let previous: HashMap<_, _> =
+            before.connections.iter().map(|connection| (connection.key(), connection)).collect();
         let gains = after.connections.iter().map(|connection| {
-            let before = known.get(&connection.key());
+            let before = previous.get(&connection.key());
             ConnectionDelta {
                 connection: connection.clone(),
                 bytes: counter_delta(before.map_or(0, |before| before.bytes), connection.bytes),
@@ -98,20 +99,20 @@ impl ProgramMaps {
             }
         });
         let recent = after.counters.since(&before.counters);
-        AqmReport::new(&self.interface, &self.settings, after.counters, recent, gains.collect(), watch)
+        AqmReport::new(&self.interface, &self.settings, after.counters, recent, gains.collect(), interval)
     }
 }
 
 /// The growth of a counter of the table. It wraps; but no connection sends 2 GiB in about a second, so a larger
 /// difference means that the connection lost its slot and began anew.
 const fn counter_delta(before: u32, after: u32) -> u32 {
-    let gained = after.wrapping_sub(before);
-    if gained > u32::MAX / 2 { after } else { gained }
+    let growth = after.wrapping_sub(before);
+    if growth > u32::MAX / 2 { after } else { growth }
 }
 
 /// An error about a program that has our name, and is not ours or of another version.
-fn foreign_program(what: &str) -> Error {
-    let source = std::io::Error::other(format!("{what} is not there, or not as it should be"));
+fn foreign_program(name: &str) -> Error {
+    let source = std::io::Error::other(format!("{name} is not there, or not as it should be"));
     Error::Kernel { what: "reading the maps (was it attached by another version of ekiden?)", source }
 }
 
@@ -122,8 +123,8 @@ fn read_array(map: &MapHandle) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 fn read_entry(map: &MapHandle, key: u32, flags: MapFlags) -> Result<Vec<u8>, Error> {
-    let found = map.lookup(&key.to_ne_bytes(), flags).map_err(|_| Error::NotReadable)?;
-    found.ok_or_else(|| foreign_program("an entry"))
+    let value = map.lookup(&key.to_ne_bytes(), flags).map_err(|_| Error::NotReadable)?;
+    value.ok_or_else(|| foreign_program("an entry"))
 }
 
 /// The counters of the program. A superpacket of a network card or of the kernel counts as one.

@@ -52,7 +52,7 @@ pub(super) struct LoadedObject {
 /// All but those about pins and names.
 pub(super) fn load(
     algorithm: &Algorithm,
-    way: Option<RegistrationMethod>,
+    method: Option<RegistrationMethod>,
     share: bool,
 ) -> Result<(LoadedObject, RegistrationMethod), CongestionError> {
     let kernel = KernelTypes::running().ok_or(CongestionError::NoBtf)?;
@@ -61,9 +61,9 @@ pub(super) fn load(
     if !lacking.is_empty() {
         return Err(CongestionError::NotPermitted { lacking });
     }
-    let way = way.unwrap_or_else(|| RegistrationMethod::best_for(&kernel));
-    let (loaded, log) = messages::capture(|| open_and_load(algorithm, &kernel, way, share));
-    loaded.map(|loaded| (loaded, way)).map_err(|error| {
+    let method = method.unwrap_or_else(|| RegistrationMethod::best_for(&kernel));
+    let (loaded, log) = messages::capture(|| open_and_load(algorithm, &kernel, method, share));
+    loaded.map(|loaded| (loaded, method)).map_err(|error| {
         let (name, cause) = (algorithm.name.to_owned(), format!("{error}"));
         CongestionError::Refused { name, cause, log }
     })
@@ -80,15 +80,15 @@ pub fn check_support(kernel: &KernelTypes) -> Result<(), CongestionError> {
 fn open_and_load(
     algorithm: &Algorithm,
     kernel: &KernelTypes,
-    way: RegistrationMethod,
+    method: RegistrationMethod,
     share: bool,
 ) -> libbpf_rs::Result<LoadedObject> {
-    let mut open = ObjectBuilder::default().open_memory(algorithm.object)?;
-    let operations = operations(&open, algorithm.name, |member| kernel.has_member("tcp_congestion_ops", member));
-    for mut map in open.maps_mut() {
+    let mut open_object = ObjectBuilder::default().open_memory(algorithm.object)?;
+    let operations = operations(&open_object, algorithm.name, |member| kernel.has_member("tcp_congestion_ops", member));
+    for mut map in open_object.maps_mut() {
         if map.map_type() == MapType::StructOps {
             map.set_autocreate(map.name() == operations.as_str())?;
-            if way == RegistrationMethod::Map {
+            if method == RegistrationMethod::Map {
                 let flags = map.map_flags();
                 map.set_map_flags(flags & !BPF_F_LINK)?;
             }
@@ -100,14 +100,14 @@ fn open_and_load(
             }
         }
     }
-    Ok(LoadedObject { object: open.load()?, operations })
+    Ok(LoadedObject { object: open_object.load()?, operations })
 }
 
 /// Which of the object's maps has the operations for a kernel with such members.
 fn operations(object: &OpenObject, name: &str, has_member: impl Fn(&str) -> bool) -> String {
-    let exists = |wanted: &String| object.maps().any(|map| map.name() == wanted.as_str());
+    let has_map = |map_name: &String| object.maps().any(|map| map.name() == map_name.as_str());
     let variants = VARIANTS.iter().filter(|(member, _)| has_member(member));
-    variants.map(|(_, suffix)| format!("{name}{suffix}")).find(exists).unwrap_or_else(|| name.to_owned())
+    variants.map(|(_, suffix)| format!("{name}{suffix}")).find(has_map).unwrap_or_else(|| name.to_owned())
 }
 
 impl LoadedObject {

@@ -50,18 +50,18 @@ const MAP_KEY: [u8; 4] = [0; 4];
 ///
 /// # Errors
 /// [`CongestionError`]
-pub fn acquire(name: &str, way: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
-    match try_acquire(name, way) {
+pub fn acquire(name: &str, method: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
+    match try_acquire(name, method) {
         // Another process was faster, such as a second relay that starts at that moment: then its registration is used.
-        Err(CongestionError::NameTaken { .. }) => try_acquire(name, way),
+        Err(CongestionError::NameTaken { .. }) => try_acquire(name, method),
         other => other,
     }
 }
 
-fn try_acquire(name: &str, way: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
+fn try_acquire(name: &str, method: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
     let origin = presence::lookup(name).loaded_by;
     let (registered, (sections, resumes)) = match origin {
-        LoadedBy::NotLoaded => return load(catalogue::find(name)?, way),
+        LoadedBy::NotLoaded => return load(catalogue::find(name)?, method),
         // The loader's permissions decide whether this process may open the link.
         LoadedBy::Pinned => {
             let storages = (TelemetryMap::pinned(name), ResumeMap::pinned(name));
@@ -76,9 +76,9 @@ fn try_acquire(name: &str, way: Option<RegistrationMethod>) -> Result<Registrati
     Ok(RegistrationGuard { loaded_by: origin, sections, resumes, registered })
 }
 
-fn load(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
-    let (mut loaded, way) = object::load(algorithm, way, false)?;
-    let registered = register(algorithm, &mut loaded, way)?;
+fn load(algorithm: &Algorithm, method: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
+    let (mut loaded, method) = object::load(algorithm, method, false)?;
+    let registered = register(algorithm, &mut loaded, method)?;
     Ok(RegistrationGuard {
         loaded_by: LoadedBy::NotLoaded,
         sections: loaded.sections().map(TelemetryMap::new),
@@ -103,18 +103,18 @@ pub enum PinOutcome {
 ///
 /// # Errors
 /// [`CongestionError`]
-pub fn pin(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<PinOutcome, CongestionError> {
+pub fn pin(algorithm: &Algorithm, method: Option<RegistrationMethod>) -> Result<PinOutcome, CongestionError> {
     let name = algorithm.name;
-    let (mut loaded, way) = object::load(algorithm, way, true)?;
-    if way == RegistrationMethod::Link && !pins::is_mounted() {
+    let (mut loaded, method) = object::load(algorithm, method, true)?;
+    if method == RegistrationMethod::Link && !pins::is_mounted() {
         return Err(CongestionError::NotMounted);
     }
-    if let (RegistrationMethod::Link, Some(old)) = (way, pins::link(name)) {
+    if let (RegistrationMethod::Link, Some(old)) = (method, pins::link(name)) {
         update(algorithm, &mut loaded, &old)?;
         return pin_storages(algorithm, &loaded).map(|()| PinOutcome::Updated);
     }
     let replaced = pins::map(name).is_some_and(|old| old.delete(&MAP_KEY).is_ok());
-    let registered = register(algorithm, &mut loaded, way)?;
+    let registered = register(algorithm, &mut loaded, method)?;
     if !pins::is_mounted() {
         // It stays without us: not to be deleted here is all it takes.
         std::mem::forget(registered);
@@ -139,7 +139,7 @@ pub enum UnloadOutcome {
 /// [`CongestionError::NotLoaded`], [`CongestionError::NameTaken`] when it belongs to another program,
 /// [`CongestionError::Pin`].
 pub fn unload(name: &str) -> Result<UnloadOutcome, CongestionError> {
-    let held = match presence::lookup(name).loaded_by {
+    let holders = match presence::lookup(name).loaded_by {
         LoadedBy::Kernel => return Err(name_taken(name, "by the kernel's own, and stays")),
         LoadedBy::Hidden => return Err(name_taken(name, "by a process that only root can see: run as root")),
         LoadedBy::Held(processes) => {
@@ -156,7 +156,7 @@ pub fn unload(name: &str) -> Result<UnloadOutcome, CongestionError> {
         let _ = map.delete(&MAP_KEY);
     }
     pins::remove_all(name)?;
-    Ok(if held.is_empty() { UnloadOutcome::Gone } else { UnloadOutcome::Held(held) })
+    Ok(if holders.is_empty() { UnloadOutcome::Gone } else { UnloadOutcome::Held(holders) })
 }
 
 /// Unregisters a link without other users at once, where the kernel can (Linux 6.11); otherwise the kernel does it in
@@ -172,10 +172,10 @@ fn detach_unheld(link: &Link) -> Vec<u32> {
 fn register(
     algorithm: &Algorithm,
     loaded: &mut LoadedObject,
-    way: RegistrationMethod,
+    method: RegistrationMethod,
 ) -> Result<Registration, CongestionError> {
     let (result, log) = messages::capture(|| attach(loaded));
-    match (result, way) {
+    match (result, method) {
         (Ok(link), RegistrationMethod::Link) => Ok(Registration::Link(link)),
         (Ok(mut link), RegistrationMethod::Map) => {
             // Of the older way there is no link: libbpf would delete the entry when this is dropped.
@@ -228,10 +228,10 @@ fn name_taken_by(name: &str) -> CongestionError {
             name_taken(name, "by a control that `ekiden cc load` has loaded the other way: `ekiden cc unload` it first")
         }
         LoadedBy::Held(processes) => {
-            let by = describe_processes(&processes);
+            let holder = describe_processes(&processes);
             name_taken(
                 name,
-                &format!("{by}: it can be chosen now, and goes when that ends; to keep it, load it before"),
+                &format!("{holder}: it can be chosen now, and goes when that ends; to keep it, load it before"),
             )
         }
         LoadedBy::Orphaned => {
@@ -242,18 +242,18 @@ fn name_taken_by(name: &str) -> CongestionError {
 }
 
 fn describe_processes(processes: &[u32]) -> String {
-    let shown = |process: &u32| {
+    let describe = |process: &u32| {
         let program = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         format!("{} (pid {process})", program.trim())
     };
     match processes {
         [] => "by a program that holds it out of sight".to_owned(),
-        processes => format!("by {}", processes.iter().map(shown).collect::<Vec<_>>().join(", ")),
+        processes => format!("by {}", processes.iter().map(describe).collect::<Vec<_>>().join(", ")),
     }
 }
 
-fn name_taken(name: &str, by: &str) -> CongestionError {
-    CongestionError::NameTaken { name: name.to_owned(), by: by.to_owned() }
+fn name_taken(name: &str, holder: &str) -> CongestionError {
+    CongestionError::NameTaken { name: name.to_owned(), by: holder.to_owned() }
 }
 
 fn missing_map(algorithm: &Algorithm) -> CongestionError {

@@ -162,16 +162,16 @@ impl CodelState {
     /// Removes the head and tests its sojourn time (`dodequeue`).
     fn dodequeue(&mut self, law: &CodelParams, waiting: &mut Fifo, now: Nanos) -> DequeuedHead {
         let packet = waiting.pop();
-        let too_long =
+        let is_above_target =
             packet.is_some_and(|packet| now - packet.at >= law.target && waiting.backlog().bytes > MAX_PACKET);
-        let late = match self.first_above_time {
-            Some(until) if too_long => now >= until,
+        let is_late = match self.first_above_time {
+            Some(deadline) if is_above_target => now >= deadline,
             _ => {
-                self.first_above_time = too_long.then_some(now + law.interval);
+                self.first_above_time = is_above_target.then_some(now + law.interval);
                 false
             }
         };
-        DequeuedHead { packet, ok_to_drop: late, marked: false }
+        DequeuedHead { packet, ok_to_drop: is_late, marked: false }
     }
 
     /// Marks the packet, or drops it and takes the next.
@@ -194,10 +194,10 @@ impl CodelState {
 
     /// Enters the dropping state. Soon after the last dropping state, the drop rate of that state is resumed.
     fn enter_dropping(&mut self, law: &CodelParams, now: Nanos) {
-        let last = self.count - self.last_count;
-        let recent = now < self.drop_next + 16 * law.interval;
+        let delta = self.count - self.last_count;
+        let is_recent = now < self.drop_next + 16 * law.interval;
         self.dropping = true;
-        self.count = if last > 1 && recent { last } else { 1 };
+        self.count = if delta > 1 && is_recent { delta } else { 1 };
         self.last_count = self.count;
         self.drop_next = law.next_drop(now, self.count);
     }

@@ -80,8 +80,8 @@ impl<L: DropPolicy> Queue for ManagedQueue<L> {
     }
 }
 
-const fn drop_cause(why: DropReason) -> DropCause {
-    match why {
+const fn drop_cause(reason: DropReason) -> DropCause {
+    match reason {
         DropReason::Full => DropCause::Full,
         DropReason::Early => DropCause::Early,
         DropReason::Forced => DropCause::Forced,

@@ -54,8 +54,8 @@ impl PacketSchedule {
         if self.0.back().is_none_or(|last| last.at <= packet.at) {
             self.0.push_back(packet);
         } else {
-            let place = self.0.partition_point(|other| other.at <= packet.at);
-            self.0.insert(place, packet);
+            let index = self.0.partition_point(|other| other.at <= packet.at);
+            self.0.insert(index, packet);
         }
     }
 

@@ -70,14 +70,14 @@ impl Host {
             return Ok(Self::from(ip));
         }
         let name = text.strip_suffix('.').unwrap_or(text);
-        let known = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.';
-        let shaped = !name.is_empty()
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.';
+        let is_name = !name.is_empty()
             && name.len() <= MAX_NAME
-            && name.bytes().all(known)
+            && name.bytes().all(is_allowed)
             && name.split('.').all(|label| (1..=63).contains(&label.len()));
         // A last label of digits only is a mistyped IPv4 address, never a name (RFC 3696, 2).
         let last_is_number = name.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
-        if !shaped || last_is_number {
+        if !is_name || last_is_number {
             return Err(AddrError::Host);
         }
         Ok(Self::Name(name.to_ascii_lowercase()))

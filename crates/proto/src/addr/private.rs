@@ -35,8 +35,8 @@ impl FromStr for Nat64Prefix {
     fn from_str(text: &str) -> Result<Self, AddrError> {
         let network: Network = text.parse()?;
         let IpAddr::V6(first) = network.address() else { return Err(AddrError::Network) };
-        let known = [32, 40, 48, 56, 64, 96].contains(&network.prefix_len());
-        if known && first.octets()[RESERVED_OCTET] == 0 { Ok(Self(network)) } else { Err(AddrError::Network) }
+        let is_valid_length = [32, 40, 48, 56, 64, 96].contains(&network.prefix_len());
+        if is_valid_length && first.octets()[RESERVED_OCTET] == 0 { Ok(Self(network)) } else { Err(AddrError::Network) }
     }
 }
 

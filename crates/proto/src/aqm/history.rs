@@ -61,10 +61,10 @@ impl FlowHistory {
     /// Puts a connection in the place of the one that came `length` connections before; `length` is from 1 to
     /// [`MAX_HISTORY`].
     pub fn record(&mut self, flow: u32, length: u32) {
-        let at = self.position as usize;
-        self.decrement(self.ring[at]);
+        let position = self.position as usize;
+        self.decrement(self.ring[position]);
         let slot = self.find(flow);
-        self.ring[at] = slot;
+        self.ring[position] = slot;
         self.increment(slot);
         self.position = if self.position + 1 < length { self.position + 1 } else { 0 };
     }
@@ -79,20 +79,20 @@ impl FlowHistory {
     /// The slot of a connection; if it has none, a free one, now its own.
     fn find(&mut self, flow: u32) -> u16 {
         let set = flow as usize % SETS * WAYS;
-        let mut free = 0;
+        let mut free_slot = 0;
         for index in set..set + WAYS {
             let slot = &self.slots[index];
             if slot.count != 0 && slot.flow == flow {
                 return index as u16 + 1;
             }
-            if slot.count == 0 && free == 0 {
-                free = index as u16 + 1;
+            if slot.count == 0 && free_slot == 0 {
+                free_slot = index as u16 + 1;
             }
         }
-        if free != 0 {
-            self.slots[usize::from(free) - 1].flow = flow;
+        if free_slot != 0 {
+            self.slots[usize::from(free_slot) - 1].flow = flow;
         }
-        free
+        free_slot
     }
 
     fn increment(&mut self, slot: u16) {
@@ -119,17 +119,17 @@ impl FlowHistory {
 
     /// Takes a slot out of the list of its count.
     fn unlink(&mut self, slot: u16) {
-        let HistorySlot { count, prev: before, next: behind, .. } = self.slots[usize::from(slot) - 1];
+        let HistorySlot { count, prev: prev_slot, next: next_slot, .. } = self.slots[usize::from(slot) - 1];
         if count == 0 {
             return;
         }
-        if before == 0 {
-            self.first[usize::from(count)] = behind;
+        if prev_slot == 0 {
+            self.first[usize::from(count)] = next_slot;
         } else {
-            self.slots[usize::from(before) - 1].next = behind;
+            self.slots[usize::from(prev_slot) - 1].next = next_slot;
         }
-        if behind != 0 {
-            self.slots[usize::from(behind) - 1].prev = before;
+        if next_slot != 0 {
+            self.slots[usize::from(next_slot) - 1].prev = prev_slot;
         }
     }
 
@@ -139,11 +139,11 @@ impl FlowHistory {
         if count == 0 {
             return;
         }
-        let behind = self.first[usize::from(count)];
+        let next_slot = self.first[usize::from(count)];
         self.slots[usize::from(slot) - 1].prev = 0;
-        self.slots[usize::from(slot) - 1].next = behind;
-        if behind != 0 {
-            self.slots[usize::from(behind) - 1].prev = slot;
+        self.slots[usize::from(slot) - 1].next = next_slot;
+        if next_slot != 0 {
+            self.slots[usize::from(next_slot) - 1].prev = slot;
         }
         self.first[usize::from(count)] = slot;
     }

@@ -28,10 +28,10 @@ impl StaticParams {
     /// Of heavy senders, of which there are at most [`MAX_SENDERS`].
     #[must_use]
     pub fn new(red: red::RedParams, heavy: &[u32]) -> Self {
-        let mut all = [0; MAX_SENDERS];
+        let mut padded = [0; MAX_SENDERS];
         let senders = heavy.len().min(MAX_SENDERS);
-        all[..senders].copy_from_slice(&heavy[..senders]);
-        Self { red, heavy: all, senders: senders as u64 }
+        padded[..senders].copy_from_slice(&heavy[..senders]);
+        Self { red, heavy: padded, senders: senders as u64 }
     }
 
     fn is_heavy(&self, source: u32) -> bool {

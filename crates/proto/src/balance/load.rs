@@ -125,11 +125,11 @@ impl MemberLoad {
 
     fn record_latency(&mut self, now: Instant, latency: Duration) {
         let latency = latency.min(MAX_LATENCY);
-        let average = self.latency.map_or(latency, |before| {
-            let smaller = latency.min(before.last);
-            let constant = if smaller > before.average { RISE } else { FALL };
-            let kept = (-now.saturating_duration_since(before.at).as_secs_f64() / constant.as_secs_f64()).exp();
-            before.average.mul_f64(kept) + smaller.mul_f64(1.0 - kept)
+        let average = self.latency.map_or(latency, |previous| {
+            let smaller = latency.min(previous.last);
+            let constant = if smaller > previous.average { RISE } else { FALL };
+            let weight = (-now.saturating_duration_since(previous.at).as_secs_f64() / constant.as_secs_f64()).exp();
+            previous.average.mul_f64(weight) + smaller.mul_f64(1.0 - weight)
         });
         self.latency = Some(AverageLatency { average, last: latency, at: now });
     }

@@ -59,24 +59,24 @@ pub struct MemberState {
 #[must_use]
 pub fn order(balance: Balance, members: &[MemberState], client: IpAddr, random: u64) -> Vec<usize> {
     let tier = |at: usize| (!members[at].is_up, members[at].is_refusing, members[at].is_slow);
-    let mut places: Vec<usize> = (0..members.len()).collect();
+    let mut indices: Vec<usize> = (0..members.len()).collect();
     match balance {
         Balance::Client => {
             let client = client_hash(client);
-            places.sort_by_key(|&at| (tier(at), std::cmp::Reverse(mix(client ^ members[at].id))));
+            indices.sort_by_key(|&at| (tier(at), std::cmp::Reverse(mix(client ^ members[at].id))));
         }
         Balance::Least => {
             // A random permutation: its first two members of the best tier are the two choices.
-            places.sort_by_key(|&at| (tier(at), mix(random ^ at as u64)));
-            if let [first, second, ..] = places[..]
+            indices.sort_by_key(|&at| (tier(at), mix(random ^ at as u64)));
+            if let [first, second, ..] = indices[..]
                 && tier(first) == tier(second)
                 && members[second].sessions < members[first].sessions
             {
-                places.swap(0, 1);
+                indices.swap(0, 1);
             }
         }
     }
-    places
+    indices
 }
 
 /// Identifies a member by its address (FNV-1a).
@@ -105,9 +105,9 @@ const LATENCY_FLOOR: Duration = Duration::from_millis(1);
 /// the two in the middle, so that one of two members can be slow.
 #[must_use]
 pub fn are_slow(latencies: &[Option<Duration>]) -> Vec<bool> {
-    let mut known: Vec<Duration> = latencies.iter().flatten().copied().collect();
-    known.sort_unstable();
-    let Some(&median) = known.get(known.len().saturating_sub(1) / 2) else { return vec![false; latencies.len()] };
+    let mut measured: Vec<Duration> = latencies.iter().flatten().copied().collect();
+    measured.sort_unstable();
+    let Some(&median) = measured.get(measured.len().saturating_sub(1) / 2) else { return vec![false; latencies.len()] };
     let limit = (median + LATENCY_FLOOR) * SLOW_FACTOR;
     latencies.iter().map(|latency| latency.is_some_and(|latency| latency + LATENCY_FLOOR > limit)).collect()
 }

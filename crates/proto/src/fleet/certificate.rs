@@ -172,8 +172,8 @@ struct RelayName(String);
 impl FromStr for RelayName {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
-        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        let good = (1..=MAX_RELAY_NAME).contains(&text.len()) && text.bytes().all(known);
-        if good { Ok(Self(text.to_owned())) } else { Err(()) }
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let is_valid = (1..=MAX_RELAY_NAME).contains(&text.len()) && text.bytes().all(is_allowed);
+        if is_valid { Ok(Self(text.to_owned())) } else { Err(()) }
     }
 }

@@ -125,15 +125,15 @@ impl FleetEntry {
 }
 
 impl Neighbour {
-    /// Whether the entry is worth publishing after `told`: a figure has changed by more than `share`. Age alone is no
-    /// reason: readers add the elapsed time.
+    /// Whether the entry is worth publishing after `published`: a figure has changed by more than `share`. Age alone is
+    /// no reason: readers add the elapsed time.
     #[must_use]
-    pub fn differs_from(&self, told: &Self, share: f64) -> bool {
-        let far = |now: f64, then: f64, least: f64| (now - then).abs() > share * then.max(least);
+    pub fn differs_from(&self, published: &Self, share: f64) -> bool {
+        let differs = |current: f64, old: f64, floor: f64| (current - old).abs() > share * old.max(floor);
         let milliseconds = |span: Duration| span.as_secs_f64() * 1e3;
-        far(milliseconds(self.rtt), milliseconds(told.rtt), 1.0)
-            || far(f64::from(self.loss_ppm), f64::from(told.loss_ppm), 1000.0)
-            || far(self.rate as f64, told.rate as f64, 10_000.0)
+        differs(milliseconds(self.rtt), milliseconds(published.rtt), 1.0)
+            || differs(f64::from(self.loss_ppm), f64::from(published.loss_ppm), 1000.0)
+            || differs(self.rate as f64, published.rate as f64, 10_000.0)
     }
 }
 

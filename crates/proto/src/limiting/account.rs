@@ -87,26 +87,26 @@ impl LimitTracker {
     }
 
     /// Adds a sample of both directions.
-    pub fn record(&mut self, look: &SessionSample) {
-        let span = look.span.as_secs_f64();
-        let mut seen = SessionSums::with_thread(Thread {
+    pub fn record(&mut self, sample: &SessionSample) {
+        let span = sample.span.as_secs_f64();
+        let mut sums = SessionSums::with_thread(Thread {
             span,
-            ran: look.run_time.as_secs_f64(),
-            queued: look.runqueue_wait.as_secs_f64(),
+            on_cpu: sample.run_time.as_secs_f64(),
+            queued: sample.runqueue_wait.as_secs_f64(),
         });
-        for (side, look) in [(Direction::Down, &look.down), (Direction::Up, &look.up)] {
-            let before = std::mem::replace(&mut self.counters[side as usize], look.flow);
-            *seen.flow_mut(side) = flow_since(&before, &look.flow);
-            let standing = &mut self.sections[side as usize];
-            if let Some(now) = look.counters {
-                *seen.section_mut(side) = section_since(standing, &now, look);
-                let widest_window = standing.widest_window.max(now.peer_window);
-                *standing = SectionState { counters: now, cwnd: look.cwnd, widest_window };
+        for (side, side_sample) in [(Direction::Down, &sample.down), (Direction::Up, &sample.up)] {
+            let previous = std::mem::replace(&mut self.counters[side as usize], side_sample.flow);
+            *sums.flow_mut(side) = flow_since(&previous, &side_sample.flow);
+            let section_state = &mut self.sections[side as usize];
+            if let Some(now) = side_sample.counters {
+                *sums.section_mut(side) = section_since(section_state, &now, side_sample);
+                let widest_window = section_state.widest_window.max(now.peer_window);
+                *section_state = SectionState { counters: now, cwnd: side_sample.cwnd, widest_window };
             }
         }
-        self.total.add(&seen);
+        self.total.add(&sums);
         self.recent.fade((-span / DECAY_SECONDS).exp());
-        self.recent.add(&seen);
+        self.recent.add(&sums);
     }
 
     /// The present limit of each direction.
@@ -122,56 +122,57 @@ impl LimitTracker {
         judge::diagnose(&self.evidence(&self.total, direction))
     }
 
-    fn evidence<'a>(&'a self, seen: &'a SessionSums, direction: Direction) -> Evidence<'a> {
-        let far = direction.opposite();
+    fn evidence<'a>(&'a self, sums: &'a SessionSums, direction: Direction) -> Evidence<'a> {
+        let opposite = direction.opposite();
         Evidence {
             direction,
-            thread: &seen.thread,
-            flow: seen.flow(direction),
-            sending: (seen.section(direction), &self.sections[direction as usize]),
-            receiving: (seen.section(far), &self.sections[far as usize]),
+            thread: &sums.thread,
+            flow: sums.flow(direction),
+            sending: (sums.section(direction), &self.sections[direction as usize]),
+            receiving: (sums.section(opposite), &self.sections[opposite as usize]),
         }
     }
 }
 
-fn flow_since(before: &FlowCounters, now: &FlowCounters) -> Flow {
+fn flow_since(previous: &FlowCounters, now: &FlowCounters) -> Flow {
     Flow {
-        bytes: now.bytes.saturating_sub(before.bytes) as f64,
-        moves: now.moves.saturating_sub(before.moves) as f64,
-        blocked: now.blocked.saturating_sub(before.blocked).as_secs_f64(),
-        waiting: now.waiting.saturating_sub(before.waiting).as_secs_f64(),
-        squares: (now.wait_squares - before.wait_squares).max(0.0),
-        throttled: now.throttled.saturating_sub(before.throttled).as_secs_f64(),
+        bytes: now.bytes.saturating_sub(previous.bytes) as f64,
+        moves: now.moves.saturating_sub(previous.moves) as f64,
+        blocked: now.blocked.saturating_sub(previous.blocked).as_secs_f64(),
+        waiting: now.waiting.saturating_sub(previous.waiting).as_secs_f64(),
+        squares: (now.wait_squares - previous.wait_squares).max(0.0),
+        throttled: now.throttled.saturating_sub(previous.throttled).as_secs_f64(),
     }
 }
 
 /// Counters of a later connection of the session start anew; then this sample has no difference.
-fn section_since(standing: &SectionState, now: &TcpCounters, look: &SideSample) -> Section {
-    let before = &standing.counters;
-    let since = |now: u32, before: u32| f64::from(now.saturating_sub(before));
-    let span = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
-    let retransmitted = since(now.retransmitted, before.retransmitted);
-    let lost = (retransmitted - since(now.spurious, before.spurious)).max(0.0);
-    let acknowledged = now.bytes_sent.saturating_sub(before.bytes_sent) as f64;
-    let busy = span(now.busy, before.busy);
-    let is_slow_start = lost == 0.0 && is_slow_start(standing.cwnd, look.cwnd, ratio(acknowledged, f64::from(now.mss)));
+fn section_since(previous_state: &SectionState, now: &TcpCounters, sample: &SideSample) -> Section {
+    let previous = &previous_state.counters;
+    let since = |now: u32, previous: u32| f64::from(now.saturating_sub(previous));
+    let span = |now: Duration, previous: Duration| now.saturating_sub(previous).as_secs_f64();
+    let retransmitted = since(now.retransmitted, previous.retransmitted);
+    let lost = (retransmitted - since(now.spurious, previous.spurious)).max(0.0);
+    let acknowledged = now.bytes_sent.saturating_sub(previous.bytes_sent) as f64;
+    let busy = span(now.busy, previous.busy);
+    let is_slow_start =
+        lost == 0.0 && is_slow_start(previous_state.cwnd, sample.cwnd, ratio(acknowledged, f64::from(now.mss)));
     Section {
         busy,
         slow_start: if is_slow_start { busy } else { 0.0 },
-        rwnd_limited: span(now.rwnd_limited, before.rwnd_limited),
-        sndbuf_limited: span(now.sndbuf_limited, before.sndbuf_limited),
-        sent: since(now.segments_sent, before.segments_sent),
+        rwnd_limited: span(now.rwnd_limited, previous.rwnd_limited),
+        sndbuf_limited: span(now.sndbuf_limited, previous.sndbuf_limited),
+        sent: since(now.segments_sent, previous.segments_sent),
         lost,
         acknowledged,
-        come: since(now.segments_received, before.segments_received),
-        out_of_order: since(now.out_of_order, before.out_of_order),
-        received: now.bytes_received.saturating_sub(before.bytes_received) as f64,
-        looks: 1.0,
+        segments_received: since(now.segments_received, previous.segments_received),
+        out_of_order: since(now.out_of_order, previous.out_of_order),
+        received: now.bytes_received.saturating_sub(previous.bytes_received) as f64,
+        samples: 1.0,
         rtt: now.rtt.as_secs_f64(),
         receive_rtt: now.rcv_rtt.as_secs_f64(),
-        unread: f64::from(u8::from(look.has_unread)),
-        no_room: f64::from(u8::from(look.send_buffer_full)),
-        all_sent: f64::from(u8::from(look.send_buffer_full && look.all_in_flight)),
+        unread: f64::from(u8::from(sample.has_unread)),
+        buffer_full: f64::from(u8::from(sample.send_buffer_full)),
+        all_sent: f64::from(u8::from(sample.send_buffer_full && sample.all_in_flight)),
         paced: f64::from(u8::from(now.max_pacing_rate.is_some())),
         ceiling: now.max_pacing_rate.unwrap_or_default() as f64,
     }
@@ -181,7 +182,7 @@ fn section_since(standing: &SectionState, now: &TcpCounters, look: &SideSample) 
 /// acknowledged. In slow start each acknowledged segment widens the window by one (RFC 5681, RFC 3465), and so in STARTUP of BBR, whose
 /// slow-start threshold says nothing. Congestion avoidance widens the window by half as much at most (CUBIC). A window that
 /// shrank without a loss was reset after an idle time, and has grown since.
-fn is_slow_start(before: u32, now: u32, acknowledged: f64) -> bool {
-    let grown = f64::from(if now < before { now } else { now - before });
-    acknowledged > 0.0 && grown * 2.0 > acknowledged
+fn is_slow_start(previous_cwnd: u32, cwnd: u32, acknowledged: f64) -> bool {
+    let growth = f64::from(if cwnd < previous_cwnd { cwnd } else { cwnd - previous_cwnd });
+    acknowledged > 0.0 && growth * 2.0 > acknowledged
 }

@@ -44,8 +44,8 @@ impl Evidence<'_> {
 
     /// Whether bytes waited for room most of the time, although the receiving side was read.
     fn is_send_blocked(&self) -> bool {
-        let unseen = if self.is_cpu_starved() { self.thread.queued } else { 0.0 };
-        (self.flow.blocked - unseen) * 2.0 > self.active() || self.is_kernel_limited()
+        let cpu_wait = if self.is_cpu_starved() { self.thread.queued } else { 0.0 };
+        (self.flow.blocked - cpu_wait) * 2.0 > self.active() || self.is_kernel_limited()
     }
 
     /// Whether the kernel knows a reason for not sending, which holds whether the relay's thread runs or not.
@@ -66,27 +66,27 @@ impl Evidence<'_> {
 }
 
 /// The limit; `None` if too few bytes moved.
-pub(super) fn diagnose(case: &Evidence<'_>) -> Option<Diagnosis> {
-    let waited = case.flow.blocked * 2.0 > case.active();
-    if case.active() <= 0.0 || case.flow.bytes < MIN_BYTES && !waited {
+pub(super) fn diagnose(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let is_mostly_blocked = evidence.flow.blocked * 2.0 > evidence.active();
+    if evidence.active() <= 0.0 || evidence.flow.bytes < MIN_BYTES && !is_mostly_blocked {
         return None;
     }
-    let (section, (by, why)) = if case.flow.throttled * 2.0 > case.active() {
-        let why = format!("the rate of the user or of the listener lets {} through", BitRate(case.active_rate()));
+    let (section, (by, why)) = if evidence.flow.throttled * 2.0 > evidence.active() {
+        let why = format!("the rate of the user or of the listener lets {} through", BitRate(evidence.active_rate()));
         (LimitingSection::Relay, (Bottleneck::RateLimit, why))
-    } else if case.is_send_blocked() {
-        (LimitingSection::from(case.direction), diagnose_sending(case))
-    } else if case.is_cpu_starved() && case.has_backlog() {
-        (LimitingSection::Relay, (Bottleneck::RelayCpu, describe_cpu_starvation(case.thread)))
+    } else if evidence.is_send_blocked() {
+        (LimitingSection::from(evidence.direction), diagnose_sending(evidence))
+    } else if evidence.is_cpu_starved() && evidence.has_backlog() {
+        (LimitingSection::Relay, (Bottleneck::RelayCpu, describe_cpu_starvation(evidence.thread)))
     } else {
-        (LimitingSection::from(case.direction.opposite()), diagnose_receiving(case))
+        (LimitingSection::from(evidence.direction.opposite()), diagnose_receiving(evidence))
     };
     Some(Diagnosis { section, by, why })
 }
 
 fn describe_cpu_starvation(thread: &Thread) -> String {
-    let (wanted, had) = (Percent(thread.cpu_demand()), Percent(ratio(thread.ran, thread.span)));
-    format!("bytes waited for this relay: its thread wanted a processor {wanted} of the time, and had one {had}")
+    let (demand, share) = (Percent(thread.cpu_demand()), Percent(ratio(thread.on_cpu, thread.span)));
+    format!("bytes waited for this relay: its thread wanted a processor {demand} of the time, and had one {share}")
 }
 
 /// The program at the other end of a section, in words.
@@ -121,11 +121,11 @@ const FULL_SEGMENT_SHARE: f64 = 0.95;
 /// In fewer round trips no sender has found the rate of the path.
 const MIN_ROUND_TRIPS: f64 = 20.0;
 
-pub(super) fn diagnose_receiving(case: &Evidence<'_>) -> (Bottleneck, String) {
-    let (section, standing) = case.receiving;
-    let (now, rate, wait) = (&standing.counters, case.active_rate(), case.flow.mean_wait());
+pub(super) fn diagnose_receiving(evidence: &Evidence<'_>) -> (Bottleneck, String) {
+    let (section, state) = evidence.receiving;
+    let (now, rate, wait) = (&state.counters, evidence.active_rate(), evidence.flow.mean_wait());
     let base = base_rtt(now);
-    let lost = loss_share(section, now, case.active());
+    let lost = loss_share(section, now, evidence.active());
     if let Some(queue) = queueing_delay(section, base, wait) {
         let why = format!("bytes came at {}, and queues on the way make that {} late", BitRate(rate), Seconds(queue));
         return (Bottleneck::PathRate, why);
@@ -138,15 +138,15 @@ pub(super) fn diagnose_receiving(case: &Evidence<'_>) -> (Bottleneck, String) {
         let (window, rtt) = (Size(f64::from(now.own_window)), Seconds(base));
         return (Bottleneck::Window, format!("our window of {window} lets {} through at {rtt}", BitRate(rate)));
     }
-    let whose = peer_name(case.direction.opposite());
-    if case.active() < MIN_ROUND_TRIPS * base {
-        let why = format!("{whose} has been sending for {} round trips only", (case.active() / base).ceil());
+    let peer = peer_name(evidence.direction.opposite());
+    if evidence.active() < MIN_ROUND_TRIPS * base {
+        let why = format!("{peer} has been sending for {} round trips only", (evidence.active() / base).ceil());
         return (Bottleneck::PathRate, why);
     }
     let segment = full_segment(section, now).min(MAX_SEGMENT);
     if wait > MIN_PAUSE.max(PAUSE_SEGMENTS * segment / rate) || has_small_segments(section, now) {
-        let why = format!("{whose} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
-        return (Bottleneck::slow_peer(case.direction.opposite()), why);
+        let why = format!("{peer} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
+        return (Bottleneck::slow_peer(evidence.direction.opposite()), why);
     }
     (Bottleneck::PathRate, format!("bytes came without a pause at {}, and we had room for more", BitRate(rate)))
 }
@@ -158,7 +158,10 @@ fn base_rtt(now: &TcpCounters) -> f64 {
 /// The share of segments that were lost.
 fn loss_share(section: &Section, now: &TcpCounters, active: f64) -> f64 {
     let rtt = section.mean(section.receive_rtt).max(base_rtt(now));
-    ratio(estimate_losses(ratio(section.out_of_order, section.come), ratio(active, rtt)), section.come)
+    ratio(
+        estimate_losses(ratio(section.out_of_order, section.segments_received), ratio(active, rtt)),
+        section.segments_received,
+    )
 }
 
 /// By how much the answers to our acknowledgements are late for another reason than that there was nothing to say: a sender
@@ -173,11 +176,11 @@ fn full_segment(section: &Section, now: &TcpCounters) -> f64 {
 }
 
 fn mean_segment(section: &Section) -> f64 {
-    ratio(section.received, section.come)
+    ratio(section.received, section.segments_received)
 }
 
 fn has_small_segments(section: &Section, now: &TcpCounters) -> bool {
-    section.come > 0.0 && mean_segment(section) < FULL_SEGMENT_SHARE * full_segment(section, now)
+    section.segments_received > 0.0 && mean_segment(section) < FULL_SEGMENT_SHARE * full_segment(section, now)
 }
 
 /// The peer's window is the limit if this share of it is used in every round trip; otherwise the receiver reads slowly.
@@ -187,8 +190,9 @@ const PEER_WINDOW_USED: f64 = 0.4;
 /// by then it is about as large and accounts for its own share.
 const SEND_BUFFER_SHARE: f64 = 0.25;
 
-/// Or when in this part of the looks nothing was left to be sent of a full buffer. The kernel's own clock stands still while
-/// its congestion window has been used up once in the round trip, however wide it has become since (tcp_cwnd_validate()).
+/// Or when in this part of the samples nothing was left to be sent of a full buffer. The kernel's own clock stands
+/// still while its congestion window has been used up once in the round trip, however wide it has become since
+/// (tcp_cwnd_validate()).
 const ALL_IN_FLIGHT: f64 = 0.5;
 
 /// A sending section is lossy from one segment in a thousand, if no queue delays the path.
@@ -204,12 +208,12 @@ const SLOW_START_SHARE: f64 = 0.5;
 const SEND_QUEUE_SHARE: f64 = 0.25;
 const SEND_MIN_QUEUE: f64 = 0.002;
 
-pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
-    let (section, standing) = case.sending;
+pub(super) fn diagnose_sending(evidence: &Evidence<'_>) -> (Bottleneck, String) {
+    let (section, state) = evidence.sending;
     // Both clocks agree, except just after the start of sending.
     let busy = section.busy.max(f64::MIN_POSITIVE);
     if section.rwnd_limited * 2.0 > busy {
-        return receiver_limit(case, busy);
+        return receiver_limit(evidence, busy);
     }
     if section.sndbuf_limited > SEND_BUFFER_SHARE * busy || all_in_flight_share(section) > ALL_IN_FLIGHT {
         return (Bottleneck::SendBuffer, describe_send_buffer(section, busy));
@@ -219,41 +223,43 @@ pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
         let why = format!("we pace it at {}, and it had {}", BitRate(ceiling), BitRate(rate));
         return (Bottleneck::Share, why);
     }
-    path_limit(section, standing)
+    path_limit(section, state)
 }
 
 /// The receiver closes its window. If each round trip fills the window, it is small; otherwise the receiver does not
 /// read.
-fn receiver_limit(case: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
-    let (section, standing) = case.sending;
+fn receiver_limit(evidence: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
+    let (section, state) = evidence.sending;
     let (rate, rtt) = (ratio(section.acknowledged, busy), section.mean(section.rtt));
-    let (held, widest) = (Percent((section.rwnd_limited / busy).min(1.0)), f64::from(standing.widest_window));
-    let whose = peer_name(case.direction);
+    let (full_share, widest) = (Percent((section.rwnd_limited / busy).min(1.0)), f64::from(state.widest_window));
+    let peer = peer_name(evidence.direction);
     if rate * rtt > PEER_WINDOW_USED * widest && widest > 0.0 {
         let (window, rtt) = (Size(widest), Seconds(rtt));
-        let why =
-            format!("{whose}'s window of {window} lets {} through at {rtt}: full {held} of the time", BitRate(rate));
+        let why = format!(
+            "{peer}'s window of {window} lets {} through at {rtt}: full {full_share} of the time",
+            BitRate(rate)
+        );
         return (Bottleneck::Window, why);
     }
-    let why = format!("{whose} reads {}: its buffer was full {held} of the time", BitRate(rate));
-    (Bottleneck::slow_peer(case.direction), why)
+    let why = format!("{peer} reads {}: its buffer was full {full_share} of the time", BitRate(rate));
+    (Bottleneck::slow_peer(evidence.direction), why)
 }
 
 /// The share of samples with a full send buffer, from 0 to 1, in which all of it was in flight.
 fn all_in_flight_share(section: &Section) -> f64 {
-    ratio(section.all_sent, section.no_room)
+    ratio(section.all_sent, section.buffer_full)
 }
 
 fn describe_send_buffer(section: &Section, busy: f64) -> String {
-    let held = Percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
+    let full_share = Percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
     let (rate, rtt) = (BitRate(ratio(section.acknowledged, busy)), Seconds(section.mean(section.rtt)));
-    format!("all of our send buffer was under way {held} of the time: it lets {rate} through at {rtt}")
+    format!("all of our send buffer was under way {full_share} of the time: it lets {rate} through at {rtt}")
 }
 
 /// Loss limits a sender that backs off for losses, and slow start limits a sender whose window still grows, unless the sender
 /// fills the path nevertheless: then there is a queue.
-fn path_limit(section: &Section, standing: &SectionState) -> (Bottleneck, String) {
-    let now = &standing.counters;
+fn path_limit(section: &Section, state: &SectionState) -> (Bottleneck, String) {
+    let now = &state.counters;
     let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());
     let (lost, queue) = (ratio(section.lost, section.sent), (rtt - base).max(0.0));
     let rate = BitRate(ratio(section.acknowledged, section.busy));
@@ -266,7 +272,7 @@ fn path_limit(section: &Section, standing: &SectionState) -> (Bottleneck, String
         );
     }
     if section.slow_start > SLOW_START_SHARE * section.busy && !is_path_full {
-        let (window, rtt) = (Size(f64::from(standing.cwnd) * f64::from(now.mss)), Seconds(rtt));
+        let (window, rtt) = (Size(f64::from(state.cwnd) * f64::from(now.mss)), Seconds(rtt));
         let why = format!("the congestion window still grew from its start, to {window}: {rate} at {rtt}");
         return (Bottleneck::SlowStart, why);
     }

@@ -50,19 +50,19 @@ sums! {
         lost,
         /// Bytes that the peer has acknowledged.
         acknowledged,
-        /// Segments that have come, and of those the ones out of order.
-        come,
+        /// Segments received, and of those the ones out of order.
+        segments_received,
         out_of_order,
-        /// Bytes that have come in order.
+        /// Bytes received in order.
         received,
         /// The number of samples: all following fields are sums over samples.
-        looks,
+        samples,
         rtt,
         receive_rtt,
         /// Whether bytes waited to be read.
         unread,
         /// Whether the send buffer was full, and whether the bytes in it had all been sent.
-        no_room,
+        buffer_full,
         all_sent,
         /// Whether we pace it, and at how many bytes a second.
         paced,
@@ -73,7 +73,7 @@ sums! {
     struct Thread {
         span,
         /// On a processor.
-        ran,
+        on_cpu,
         /// Wanting one.
         queued,
     }
@@ -89,15 +89,15 @@ impl Flow {
 
 impl Section {
     /// The mean over the samples.
-    pub(super) fn mean(&self, of: f64) -> f64 {
-        ratio(of, self.looks)
+    pub(super) fn mean(&self, sum: f64) -> f64 {
+        ratio(sum, self.samples)
     }
 }
 
 impl Thread {
     /// The share of the time in which it wanted a processor, from 0 to 1, or had one.
     pub(super) fn cpu_demand(&self) -> f64 {
-        ratio(self.ran + self.queued, self.span)
+        ratio(self.on_cpu + self.queued, self.span)
     }
 }
 
@@ -145,6 +145,6 @@ impl SessionSums {
 }
 
 /// A ratio, or 0 of nothing.
-pub(super) fn ratio(of: f64, to: f64) -> f64 {
-    if to > 0.0 { of / to } else { 0.0 }
+pub(super) fn ratio(numerator: f64, denominator: f64) -> f64 {
+    if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A table of at most `most` entries in two generations. New and used entries go into the young one; when that is full
-/// it becomes the old one, and the former old one is dropped. So no eviction has to search for an entry.
+/// A table of at most `capacity` entries in two generations. New and used entries go into the young one; when that is
+/// full it becomes the old one, and the former old one is dropped. So no eviction has to search for an entry.
 #[derive(Debug, Clone)]
 pub struct BoundedMap<K, V> {
     young: HashMap<K, V>,
@@ -13,10 +13,10 @@ pub struct BoundedMap<K, V> {
 }
 
 impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
-    /// An empty table for at most `most` entries; a bound below two counts as two.
+    /// An empty table for at most `capacity` entries; a bound below two counts as two.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), capacity: most.max(2) }
+    pub fn new(capacity: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), capacity: capacity.max(2) }
     }
 
     /// The value of `key`; does not count as a use.

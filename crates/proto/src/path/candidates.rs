@@ -115,8 +115,8 @@ impl Label {
     const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, throughput: Throughput::NONE };
 
     /// This path with one more section; the hops do not change.
-    fn extend(&self, delay: f32, speed: Throughput) -> Self {
-        Self { hops: self.hops, delay: self.delay + delay, throughput: self.throughput.min(speed) }
+    fn extend(&self, delay: f32, throughput: Throughput) -> Self {
+        Self { hops: self.hops, delay: self.delay + delay, throughput: self.throughput.min(throughput) }
     }
 }
 
@@ -174,22 +174,22 @@ impl Front {
 
     /// Inserts a label that this front does not dominate; labels that it dominates are removed.
     fn insert(&mut self, label: &Label) {
-        let mut alone = Self::EMPTY;
-        alone.set(0, label);
+        let mut label_front = Self::EMPTY;
+        label_front.set(0, label);
         for at in 0..FRONT_SIZE {
-            if alone.dominates(&self.label(at)) {
+            if label_front.dominates(&self.label(at)) {
                 self.set(at, &Label::NONE);
             }
         }
-        let free = self.delay.iter().position(|delay| delay.is_infinite());
-        self.set(free.unwrap_or_else(|| self.least_useful()), label);
+        let free_slot = self.delay.iter().position(|delay| delay.is_infinite());
+        self.set(free_slot.unwrap_or_else(|| self.least_useful()), label);
     }
 
     /// The slot of a full front that is best by no measure.
     fn least_useful(&self) -> usize {
-        let best = |of: &[f32; FRONT_SIZE]| {
-            let places = of.iter().enumerate();
-            places.max_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
+        let best = |measures: &[f32; FRONT_SIZE]| {
+            let slots = measures.iter().enumerate();
+            slots.max_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
         };
         let best = [best(&self.delay.map(|delay| -delay)), best(&self.medium), best(&self.large)];
         (0..FRONT_SIZE).find(|at| !best.contains(at)).unwrap_or(0)
@@ -207,42 +207,43 @@ impl RelayFronts {
     fn compute(map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Self {
         let mut start = vec![Front::EMPTY; map.node_count()];
         start[THIS_RELAY as usize].insert(&Label::START);
-        let mut reached = Self { rounds: vec![start] };
+        let mut fronts = Self { rounds: vec![start] };
         for _ in 0..MAX_RELAYS {
-            let further = reached.relax(map, costs, trust, direction);
-            reached.rounds.push(further);
+            let next_round = fronts.relax(map, costs, trust, direction);
+            fronts.rounds.push(next_round);
         }
-        reached.rounds.remove(0);
-        reached
+        fronts.rounds.remove(0);
+        fronts
     }
 
     /// The fronts with one more section.
     fn relax(&self, map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Vec<Front> {
         let mut fronts = vec![Front::EMPTY; map.node_count()];
-        let hop = costs.hop_delay.as_secs_f32();
-        let before = self.rounds.last().map_or(&[][..], Vec::as_slice);
-        for (from, front) in (0..).zip(before) {
+        let hop_delay = costs.hop_delay.as_secs_f32();
+        let last_round = self.rounds.last().map_or(&[][..], Vec::as_slice);
+        for (from, front) in (0..).zip(last_round) {
             let labels: Vec<Label> = front.labels().collect();
             if labels.is_empty() {
                 continue;
             }
-            let (ideal, reporter) = (front.ideal(), trust.factor(from) as f32);
-            for to in map.sections_from(from) {
-                let section = to.both.get(direction);
-                if !section.is_known() || to.node == THIS_RELAY {
+            let (ideal, reporter_trust) = (front.ideal(), trust.factor(from) as f32);
+            for edge in map.sections_from(from) {
+                let section = edge.both.get(direction);
+                if !section.is_known() || edge.node == THIS_RELAY {
                     continue;
                 }
-                let believed = if section.is_own() { 1.0 } else { reporter };
-                let (delay, speed) = (section.delay() / believed + hop, section.throughput().scaled(believed));
-                let there = &mut fronts[to.node as usize];
-                if self.is_dominated(&ideal.extend(delay, speed), to.node, there) {
+                let section_trust = if section.is_own() { 1.0 } else { reporter_trust };
+                let (delay, throughput) =
+                    (section.delay() / section_trust + hop_delay, section.throughput().scaled(section_trust));
+                let target_front = &mut fronts[edge.node as usize];
+                if self.is_dominated(&ideal.extend(delay, throughput), edge.node, target_front) {
                     continue;
                 }
-                for label in labels.iter().map(|label| label.extend(delay, speed)) {
-                    if !self.is_dominated(&label, to.node, there)
-                        && let Some(hops) = label.hops.push_unvisited(to.node as u16)
+                for label in labels.iter().map(|label| label.extend(delay, throughput)) {
+                    if !self.is_dominated(&label, edge.node, target_front)
+                        && let Some(hops) = label.hops.push_unvisited(edge.node as u16)
                     {
-                        there.insert(&Label { hops, ..label });
+                        target_front.insert(&Label { hops, ..label });
                     }
                 }
             }

@@ -91,11 +91,11 @@ impl Estimate {
 
     /// Applies the decay of the time since the last sample.
     fn decay(&mut self, now: Duration) {
-        let left = decay_factor(now.saturating_sub(self.at), HALF_LIFE);
-        self.segments *= left;
-        self.lost *= left;
-        self.rates *= left;
-        self.at_least = self.at_least.map(|rate| rate * left);
+        let factor = decay_factor(now.saturating_sub(self.at), HALF_LIFE);
+        self.segments *= factor;
+        self.lost *= factor;
+        self.rates *= factor;
+        self.at_least = self.at_least.map(|rate| rate * factor);
         self.at = self.at.max(now);
     }
 
@@ -226,9 +226,9 @@ pub(super) fn segments_for_confidence(confidence: f64) -> f64 {
     HALF_SURE_SEGMENTS * confidence / (1.0 - confidence)
 }
 
-/// The factor that remains after `age` with the half-life `life`.
-fn decay_factor(age: Duration, life: Duration) -> f64 {
-    (-age.as_secs_f64() / life.as_secs_f64()).exp2()
+/// The factor that remains after `age` with this half-life.
+fn decay_factor(age: Duration, half_life: Duration) -> f64 {
+    (-age.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
 #[cfg(test)]

@@ -101,26 +101,26 @@ pub(super) struct PathHistory {
 impl PathHistory {
     /// The entry of the class, created if missing.
     pub fn entry(&mut self, class: SizeClass) -> &mut PathAverages {
-        let all = &mut self.averages;
-        let at = all.iter().position(|it| it.class == class).unwrap_or_else(|| {
-            all.push(PathAverages::new(class));
-            all.len() - 1
+        let averages = &mut self.averages;
+        let index = averages.iter().position(|it| it.class == class).unwrap_or_else(|| {
+            averages.push(PathAverages::new(class));
+            averages.len() - 1
         });
-        &mut all[at]
+        &mut averages[index]
     }
 
     /// The entry of the nearest class that has sessions, and the factor on its weight for the distance.
     pub fn nearest(&self, class: SizeClass) -> Option<(&PathAverages, f64)> {
         let distance = |it: &PathAverages| it.class.0.abs_diff(class.0);
-        let near = self.averages.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
-        Some((near, NEIGHBOUR_WEIGHT.powi(distance(near).into())))
+        let nearest = self.averages.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
+        Some((nearest, NEIGHBOUR_WEIGHT.powi(distance(nearest).into())))
     }
 
     /// How much slower than predicted sessions were, as a logarithm, from the nearest class.
     pub fn log_excess(&self, class: SizeClass, now: Duration) -> f64 {
-        self.nearest(class).map_or(0.0, |(near, share)| {
-            let weight = near.weight(now) * share;
-            near.log_excess * weight / (weight + REPORT_WEIGHT)
+        self.nearest(class).map_or(0.0, |(nearest, share)| {
+            let weight = nearest.weight(now) * share;
+            nearest.log_excess * weight / (weight + REPORT_WEIGHT)
         })
     }
 }
@@ -156,11 +156,11 @@ impl PathAverages {
         self.mean_log + self.gain.estimate(log_gain) * (self.openness - openness)
     }
 
-    /// The predicted time of a session with windows as far open as `openness`, where reports alone predict `hearsay`, and
-    /// the history counts with weight `share`.
-    pub fn predict(&self, openness: f64, log_gain: f64, hearsay: f64, share: f64, now: Duration) -> f64 {
+    /// The predicted time of a session with windows as far open as `openness`, where reports alone predict
+    /// `reported_log`, and the history counts with weight `share`.
+    pub fn predict(&self, openness: f64, log_gain: f64, reported_log: f64, share: f64, now: Duration) -> f64 {
         let weight = self.weight(now) * share;
-        (weight * self.mean_log_at(openness, log_gain) + REPORT_WEIGHT * hearsay) / (weight + REPORT_WEIGHT)
+        (weight * self.mean_log_at(openness, log_gain) + REPORT_WEIGHT * reported_log) / (weight + REPORT_WEIGHT)
     }
 
     /// Records a session. Returns whether sessions disappoint.
@@ -168,15 +168,15 @@ impl PathAverages {
         if !(session.log - session.promised).is_finite() {
             return false;
         }
-        let believed = session.believed_log();
+        let believed_log = session.believed_log();
         if self.weight > 0.0 {
-            self.gain.record(session.openness - self.openness, self.mean_log - believed);
+            self.gain.record(session.openness - self.openness, self.mean_log - believed_log);
         }
         self.weight = (self.weight(now) + 1.0).min(MAX_WEIGHT);
         self.updated_at = self.updated_at.max(now);
-        self.mean_log += (believed - self.mean_log) / self.weight;
+        self.mean_log += (believed_log - self.mean_log) / self.weight;
         self.openness += (session.openness - self.openness) / self.weight;
-        self.log_excess += (believed - session.promised - self.log_excess) / self.weight;
+        self.log_excess += (believed_log - session.promised - self.log_excess) / self.weight;
         self.update_streak(session)
     }
 
@@ -215,9 +215,9 @@ impl PathAverages {
     }
 }
 
-/// The factor that remains after `age` with the half-life `life`.
-fn decay_factor(age: Duration, life: Duration) -> f64 {
-    (-age.as_secs_f64() / life.as_secs_f64()).exp2()
+/// The factor that remains after `age` with this half-life.
+fn decay_factor(age: Duration, half_life: Duration) -> f64 {
+    (-age.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
 /// The circuit breaker of a path to a prefix that failed: the path is out of use for a pause, which doubles each time.
@@ -256,8 +256,8 @@ impl CircuitBreaker {
             return;
         }
         let is_forgotten = now > self.open_until.saturating_add(MAX_OPEN);
-        let before = if is_forgotten { Duration::ZERO } else { self.open_duration };
-        let length = (before * 2).clamp(MIN_OPEN, MAX_OPEN);
+        let previous = if is_forgotten { Duration::ZERO } else { self.open_duration };
+        let length = (previous * 2).clamp(MIN_OPEN, MAX_OPEN);
         *self = Self {
             open_duration: length,
             open_until: now.saturating_add(length),

@@ -45,38 +45,44 @@ impl HourlyBaseline {
     }
 }
 
-/// The expected figures now, and their confidence: `measured` with its `confidence`, in an hour that is usually `then`,
-/// while this hour is usually `now`. Both are equal for a measurement of this hour.
+/// The expected figures now, and their confidence: `measured` with its `confidence`, in an hour that is usually
+/// `measured_hour`, while this hour is usually `current_hour`. Both are equal for a measurement of this hour.
 #[must_use]
 pub fn forecast(
     measured: &EstimateSnapshot,
     confidence: f64,
-    then: Option<&HourlyBaseline>,
-    now: &HourlyBaseline,
+    measured_hour: Option<&HourlyBaseline>,
+    current_hour: &HourlyBaseline,
 ) -> (EstimateSnapshot, f64) {
-    let (usual, sure) = (now.confidence(), confidence.clamp(0.0, 1.0));
-    let share = if sure + usual > 0.0 { usual * (1.0 - sure) / (sure + usual * (1.0 - sure)) } else { 0.0 };
-    let mixed = |value: Option<f64>, then: Option<f64>, now: Option<f64>, least: f64| match (value, now) {
-        (Some(value), Some(now)) => {
-            let factor =
-                then.map_or(1.0, |then| (now.max(least) / then.max(least)).clamp(1.0 / MAX_FACTOR, MAX_FACTOR));
-            let here = value.max(least) * factor;
-            Some((here.ln() * (1.0 - share) + now.max(least).ln() * share).exp())
-        }
-        (value, now) => value.or(now),
+    let (prior, confidence) = (current_hour.confidence(), confidence.clamp(0.0, 1.0));
+    let share = if confidence + prior > 0.0 {
+        prior * (1.0 - confidence) / (confidence + prior * (1.0 - confidence))
+    } else {
+        0.0
     };
-    let of = |pick: fn(&HourlyBaseline) -> Option<f64>| (then.and_then(pick), pick(now));
-    let (rtt, loss, rate) = (of(|usual| usual.rtt), of(|usual| usual.loss), of(|usual| usual.rate));
+    let blend =
+        |value: Option<f64>, old_usual: Option<f64>, new_usual: Option<f64>, floor: f64| match (value, new_usual) {
+            (Some(value), Some(new)) => {
+                let factor =
+                    old_usual.map_or(1.0, |old| (new.max(floor) / old.max(floor)).clamp(1.0 / MAX_FACTOR, MAX_FACTOR));
+                let adjusted = value.max(floor) * factor;
+                Some((adjusted.ln() * (1.0 - share) + new.max(floor).ln() * share).exp())
+            }
+            (value, new) => value.or(new),
+        };
+    let usual = |pick: fn(&HourlyBaseline) -> Option<f64>| (measured_hour.and_then(pick), pick(current_hour));
+    let (rtt, loss, rate) =
+        (usual(|baseline| baseline.rtt), usual(|baseline| baseline.loss), usual(|baseline| baseline.rate));
     let figures = EstimateSnapshot {
-        rtt: mixed(measured.rtt.map(|rtt| rtt.as_secs_f64()), rtt.0, rtt.1, 1e-6)
+        rtt: blend(measured.rtt.map(|rtt| rtt.as_secs_f64()), rtt.0, rtt.1, 1e-6)
             .and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()),
         // Where loss is always zero, the expected loss is zero.
-        loss: mixed(measured.loss, loss.0, loss.1, MIN_LOSS)
+        loss: blend(measured.loss, loss.0, loss.1, MIN_LOSS)
             .map(|loss| if loss <= MIN_LOSS * 1.01 { 0.0 } else { loss }),
-        rate: mixed(measured.rate, rate.0, rate.1, 1.0),
+        rate: blend(measured.rate, rate.0, rate.1, 1.0),
         ..*measured
     };
-    (figures, sure + usual * (1.0 - sure))
+    (figures, confidence + prior * (1.0 - confidence))
 }
 
 #[cfg(test)]

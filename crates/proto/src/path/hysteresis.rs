@@ -66,8 +66,8 @@ pub(super) struct StandingChoice {
     current: Option<Hops>,
     /// Recent mean of its predictions, in seconds.
     recent_prediction: f64,
-    /// Time of the last question.
-    last_asked: Duration,
+    /// Time of the last decision.
+    last_decision: Duration,
     /// Since when another path is better.
     beaten_since: Option<Duration>,
     /// Number of changes back; older ones count less.
@@ -87,57 +87,57 @@ impl StandingChoice {
         self.recent_prediction *= factor;
     }
 
-    /// Decides which of `open` to use, which is sorted, the best first, and not empty. Returns the index and the
-    /// reason.
-    pub fn decide(&mut self, open: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {
-        let quiet = now.saturating_sub(std::mem::replace(&mut self.last_asked, now));
-        self.changes *= (-quiet.as_secs_f64() / CHANGE_HALF_LIFE).exp2();
-        let Some(kept) = self.current else { return self.switch_to_best(open, StandingDecision::Best) };
-        let Some(at) = open.iter().position(|open| open.hops == kept) else {
-            return self.switch_to_best(open, StandingDecision::Unavailable);
+    /// Decides which of `paths` to use: they are sorted, the best first, and not empty. Returns the index and the
+    /// decision.
+    pub fn decide(&mut self, paths: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {
+        let idle = now.saturating_sub(std::mem::replace(&mut self.last_decision, now));
+        self.changes *= (-idle.as_secs_f64() / CHANGE_HALF_LIFE).exp2();
+        let Some(current) = self.current else { return self.switch_to_best(paths, StandingDecision::Best) };
+        let Some(index) = paths.iter().position(|path| path.hops == current) else {
+            return self.switch_to_best(paths, StandingDecision::Unavailable);
         };
-        let verdict = self.evaluate(open, at, quiet, now);
-        if at > 0 && verdict != StandingDecision::Kept {
-            if self.previous.contains(&Some(open[0].hops)) {
+        let verdict = self.evaluate(paths, index, idle, now);
+        if index > 0 && verdict != StandingDecision::Kept {
+            if self.previous.contains(&Some(paths[0].hops)) {
                 self.changes += 1.0;
             }
             self.previous.rotate_right(1);
             self.previous[0] = self.current;
-            return self.switch_to_best(open, verdict);
+            return self.switch_to_best(paths, verdict);
         }
         self.recent_prediction +=
-            (open[at].predicted - self.recent_prediction) * (quiet.as_secs_f64() / RECENT_SECONDS).min(1.0);
-        (at, verdict)
+            (paths[index].predicted - self.recent_prediction) * (idle.as_secs_f64() / RECENT_SECONDS).min(1.0);
+        (index, verdict)
     }
 
-    fn evaluate(&mut self, open: &[AvailablePath], at: usize, quiet: Duration, now: Duration) -> StandingDecision {
-        let (best, kept) = (&open[0], &open[at]);
-        let gain = kept.predicted / best.predicted;
+    fn evaluate(&mut self, paths: &[AvailablePath], index: usize, idle: Duration, now: Duration) -> StandingDecision {
+        let (best, current) = (&paths[0], &paths[index]);
+        let gain = current.predicted / best.predicted;
         let margin = match best {
-            AvailablePath { is_experienced: false, .. } if kept.is_experienced => UNTRIED_MARGIN,
+            AvailablePath { is_experienced: false, .. } if current.is_experienced => UNTRIED_MARGIN,
             best if best.hops.is_direct() => MARGIN_TO_DIRECT,
             _ => MARGIN,
         };
-        if at == 0 || gain < margin {
+        if index == 0 || gain < margin {
             self.beaten_since = None;
-            return if at == 0 { StandingDecision::Best } else { StandingDecision::Kept };
+            return if index == 0 { StandingDecision::Best } else { StandingDecision::Kept };
         }
-        if gain >= BEATEN_FACTOR && kept.predicted >= DEGRADED_FACTOR * self.recent_prediction {
+        if gain >= BEATEN_FACTOR && current.predicted >= DEGRADED_FACTOR * self.recent_prediction {
             return StandingDecision::Degraded;
         }
-        let is_beaten = |by: &AvailablePath| {
-            kept.predicted > by.predicted * MARGIN_TO_DIRECT && by.is_experienced && kept.is_experienced
+        let is_beaten = |direct: &AvailablePath| {
+            current.predicted > direct.predicted * MARGIN_TO_DIRECT && direct.is_experienced && current.is_experienced
         };
-        let worse_than_direct = open.iter().find(|open| open.hops.is_direct()).is_some_and(is_beaten);
-        let since = *self.beaten_since.get_or_insert(now);
+        let worse_than_direct = paths.iter().find(|path| path.hops.is_direct()).is_some_and(is_beaten);
+        let beaten_since = *self.beaten_since.get_or_insert(now);
         let dwell = (DWELL * self.changes.exp2()).min(MAX_DWELL);
-        let lasts = now.saturating_sub(since).as_secs_f64() >= dwell;
-        if worse_than_direct || lasts || quiet >= IDLE { StandingDecision::Best } else { StandingDecision::Kept }
+        let is_dwell_over = now.saturating_sub(beaten_since).as_secs_f64() >= dwell;
+        if worse_than_direct || is_dwell_over || idle >= IDLE { StandingDecision::Best } else { StandingDecision::Kept }
     }
 
-    fn switch_to_best(&mut self, open: &[AvailablePath], verdict: StandingDecision) -> (usize, StandingDecision) {
-        self.current = Some(open[0].hops);
-        self.recent_prediction = open[0].predicted;
+    fn switch_to_best(&mut self, paths: &[AvailablePath], verdict: StandingDecision) -> (usize, StandingDecision) {
+        self.current = Some(paths[0].hops);
+        self.recent_prediction = paths[0].predicted;
         self.beaten_since = None;
         (0, verdict)
     }

@@ -64,11 +64,11 @@ impl Throughput {
     fn of_section(section: &SectionModel) -> Self {
         let sections = [*section];
         let first = model::time_to_first_byte(&sections, &RelayCosts::default());
-        let of = |bytes: u64| {
+        let rate = |bytes: u64| {
             let time = model::completion(&sections, bytes, &RelayCosts::default()).saturating_sub(first);
             (bytes as f64 / time.as_secs_f64().max(1e-9)) as f32
         };
-        Self { medium: of(MEDIUM_BYTES), large: of(LARGE_BYTES) }
+        Self { medium: rate(MEDIUM_BYTES), large: rate(LARGE_BYTES) }
     }
 
     /// The throughput for a transfer of this size, in bytes/s.
@@ -104,8 +104,8 @@ pub(super) struct BothDirections {
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, or as near as it gets")]
 impl From<&MapEntry> for PackedEntry {
-    fn from(known: &MapEntry) -> Self {
-        let MapEntry { section, confidence, is_own: own } = known;
+    fn from(entry: &MapEntry) -> Self {
+        let MapEntry { section, confidence, is_own: own } = entry;
         let congestion = match section.congestion {
             CongestionControl::Reno => 0,
             CongestionControl::Cubic => 1,

@@ -87,21 +87,21 @@ impl TransferHistory {
     /// The probable size of a session to `host` and `port`: the median of the last sessions, and the direction of most. A
     /// median follows a lasting change within a few sessions, and ignores a single exception.
     pub fn predict(&mut self, host: &Host, port: u16, now: Duration) -> TransferSize {
-        let usual = TransferSize::default_for_port(port);
-        let Some(recent) = self.hosts.get(&host_key(host, port)) else { return usual };
+        let port_default = TransferSize::default_for_port(port);
+        let Some(recent) = self.hosts.get(&host_key(host, port)) else { return port_default };
         let mut weighted = recent.weighted(now);
-        weighted.push((SizeClass::for_bytes(usual.bytes), usual.direction, PORT_WEIGHT));
+        weighted.push((SizeClass::for_bytes(port_default.bytes), port_default.direction, PORT_WEIGHT));
         weighted.sort_by_key(|(size, ..)| *size);
-        let half = weighted.iter().map(|(.., weight)| weight).sum::<f64>() / 2.0;
-        let upward: f64 = weighted.iter().filter(|it| it.1 == Direction::Up).map(|(.., weight)| weight).sum();
-        let mut below = 0.0;
+        let half_weight = weighted.iter().map(|(.., weight)| weight).sum::<f64>() / 2.0;
+        let up_weight: f64 = weighted.iter().filter(|it| it.1 == Direction::Up).map(|(.., weight)| weight).sum();
+        let mut weight_below = 0.0;
         let median = weighted.iter().find(|(.., weight)| {
-            below += weight;
-            below >= half
+            weight_below += weight;
+            weight_below >= half_weight
         });
         TransferSize {
-            bytes: median.map_or(usual.bytes, |(size, ..)| size.bytes()),
-            direction: if upward > half { Direction::Up } else { Direction::Down },
+            bytes: median.map_or(port_default.bytes, |(size, ..)| size.bytes()),
+            direction: if up_weight > half_weight { Direction::Up } else { Direction::Down },
         }
     }
 

@@ -144,46 +144,46 @@ impl NetworkMap {
     #[must_use]
     pub fn section(&self, from: u32, to: u32, direction: Direction) -> Option<MapEntry> {
         let row = self.sections.get(from as usize)?;
-        let at = row.binary_search_by_key(&to, |to| to.node).ok()?;
+        let at = row.binary_search_by_key(&to, |edge| edge.node).ok()?;
         row[at].both.get(direction).unpack()
     }
 
     /// Sets the figures. Sections of unknown relays, and of a relay to itself, are ignored.
-    pub fn set_section(&mut self, from: u32, to: u32, direction: Direction, known: &MapEntry) {
-        let there = (to as usize) < self.nodes.len() && from != to;
-        let Some(row) = self.sections.get_mut(from as usize).filter(|_| there) else { return };
-        let at = row.binary_search_by_key(&to, |to| to.node).unwrap_or_else(|at| {
+    pub fn set_section(&mut self, from: u32, to: u32, direction: Direction, entry: &MapEntry) {
+        let is_valid = (to as usize) < self.nodes.len() && from != to;
+        let Some(row) = self.sections.get_mut(from as usize).filter(|_| is_valid) else { return };
+        let at = row.binary_search_by_key(&to, |edge| edge.node).unwrap_or_else(|at| {
             row.insert(at, Edge { node: to, both: BothDirections::UNKNOWN });
             at
         });
-        *row[at].both.get_mut(direction) = known.into();
+        *row[at].both.get_mut(direction) = entry.into();
     }
 
     /// The figures of the last section from `node` to the targets of `prefix`, for data in one direction.
     #[must_use]
     pub fn last_section(&self, node: u32, prefix: Prefix, direction: Direction) -> Option<MapEntry> {
-        let last = self.last_sections(prefix).iter().find(|last| last.node == node)?;
-        last.both.get(direction).unpack()
+        let edge = self.last_sections(prefix).iter().find(|edge| edge.node == node)?;
+        edge.both.get(direction).unpack()
     }
 
     /// Sets the estimate of a last section. Above [`MAX_LAST_SECTIONS`] the farthest is dropped, never this relay's
     /// own.
-    pub fn set_last_section(&mut self, node: u32, prefix: Prefix, direction: Direction, known: &MapEntry) {
+    pub fn set_last_section(&mut self, node: u32, prefix: Prefix, direction: Direction, entry: &MapEntry) {
         if node as usize >= self.nodes.len() {
             return;
         }
-        let lasts = self.last_sections.get_or_insert_with(prefix, Vec::new);
-        match lasts.iter_mut().find(|last| last.node == node) {
-            Some(last) => *last.both.get_mut(direction) = known.into(),
+        let edges = self.last_sections.get_or_insert_with(prefix, Vec::new);
+        match edges.iter_mut().find(|edge| edge.node == node) {
+            Some(edge) => *edge.both.get_mut(direction) = entry.into(),
             None => {
                 let mut both = BothDirections::UNKNOWN;
-                *both.get_mut(direction) = known.into();
-                lasts.reserve_exact(1);
-                lasts.push(Edge { node, both });
+                *both.get_mut(direction) = entry.into();
+                edges.reserve_exact(1);
+                edges.push(Edge { node, both });
             }
         }
-        if lasts.len() > MAX_LAST_SECTIONS {
-            drop_farthest(lasts);
+        if edges.len() > MAX_LAST_SECTIONS {
+            drop_farthest(edges);
         }
     }
 
@@ -202,12 +202,12 @@ impl NetworkMap {
     }
 }
 
-fn drop_farthest(lasts: &mut Vec<Edge>) {
-    let delay = |last: &Edge| last.both.down.delay().max(last.both.up.delay());
-    let others = lasts.iter().enumerate().filter(|(_, last)| last.node != THIS_RELAY);
+fn drop_farthest(edges: &mut Vec<Edge>) {
+    let delay = |edge: &Edge| edge.both.down.delay().max(edge.both.up.delay());
+    let others = edges.iter().enumerate().filter(|(_, edge)| edge.node != THIS_RELAY);
     let farthest = others.max_by(|(_, one), (_, other)| delay(one).total_cmp(&delay(other))).map(|(at, _)| at);
     if let Some(at) = farthest {
-        lasts.swap_remove(at);
+        edges.swap_remove(at);
     }
 }
 

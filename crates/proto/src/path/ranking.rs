@@ -97,33 +97,33 @@ pub(super) fn rate_path(
     likely: TransferSize,
 ) -> Option<RatedPath> {
     let mut sections: Vec<SectionModel> = Vec::with_capacity(hops.nodes().len() + 1);
-    let mut hopeful = sections.clone();
+    let mut optimistic_sections = sections.clone();
     let (mut confidence, mut reported) = (1.0_f64, 0);
     let mut from = THIS_RELAY;
     let mut next = hops.nodes().iter().map(|node| u32::from(*node));
     loop {
         let to = next.next();
-        let known = match to {
+        let entry = match to {
             Some(to) => map.section(from, to, likely.direction),
             None => map.last_section(from, prefix, likely.direction),
         }?;
-        reported |= u8::from(!known.is_own) << sections.len();
-        confidence = confidence.min(known.confidence);
-        sections.push(known.section);
-        hopeful.push(known.optimistic());
+        reported |= u8::from(!entry.is_own) << sections.len();
+        confidence = confidence.min(entry.confidence);
+        sections.push(entry.section);
+        optimistic_sections.push(entry.optimistic());
         let Some(to) = to else { break };
         from = to;
     }
     let completion = |sections: &[SectionModel], bytes| model::completion(sections, bytes, costs).as_secs_f64();
     let class_bytes = SizeClass::for_bytes(likely.bytes).bytes();
     let class_predicted = completion(&sections, class_bytes);
-    let later: Vec<_> = sections.iter().map(|section| section.after_transfer(class_bytes)).collect();
+    let later_sections: Vec<_> = sections.iter().map(|section| section.after_transfer(class_bytes)).collect();
     Some(RatedPath {
         hops,
         predicted: completion(&sections, likely.bytes),
         class_predicted,
-        log_gain: visits::log_gain(class_predicted, completion(&later, class_bytes)),
-        optimistic: completion(&hopeful, likely.bytes),
+        log_gain: visits::log_gain(class_predicted, completion(&later_sections, class_bytes)),
+        optimistic: completion(&optimistic_sections, likely.bytes),
         first_byte: model::time_to_first_byte(&sections, costs).as_secs_f64(),
         rate: model::path_rate(&sections, costs),
         confidence,
@@ -136,11 +136,11 @@ pub(super) fn rank(
     map: &NetworkMap,
     fronts: &ParetoFronts,
     costs: &RelayCosts,
-    question: &ChoiceKey,
+    choice_key: &ChoiceKey,
     likely: TransferSize,
 ) -> Vec<RatedPath> {
-    let rate_of = |hops| rate_path(map, costs, hops, question.prefix, likely);
-    let mut rated: Vec<RatedPath> = promising(map, fronts, question).into_iter().filter_map(rate_of).collect();
+    let rate_of = |hops| rate_path(map, costs, hops, choice_key.prefix, likely);
+    let mut rated: Vec<RatedPath> = promising(map, fronts, choice_key).into_iter().filter_map(rate_of).collect();
     rated.sort_unstable_by(|one, other| one.predicted.total_cmp(&other.predicted));
     rated.truncate(MAX_RANKED - 1);
     if let Some(direct) = rate_of(Hops::DIRECT) {
@@ -151,15 +151,15 @@ pub(super) fn rank(
 }
 
 /// Paths through relays with the smallest lower bounds: delay, and the size at the steady rate from the beginning.
-fn promising(map: &NetworkMap, fronts: &ParetoFronts, question: &ChoiceKey) -> Vec<Hops> {
-    let bytes = question.bytes();
+fn promising(map: &NetworkMap, fronts: &ParetoFronts, choice_key: &ChoiceKey) -> Vec<Hops> {
+    let bytes = choice_key.bytes();
     let mut bounds: Vec<(f32, Hops)> = Vec::new();
-    for last in map.last_sections(question.prefix).iter().filter(|last| last.node != THIS_RELAY) {
-        let section = last.both.get(question.direction);
+    for edge in map.last_sections(choice_key.prefix).iter().filter(|edge| edge.node != THIS_RELAY) {
+        let section = edge.both.get(choice_key.direction);
         if !section.is_known() {
             continue;
         }
-        let paths = fronts.labels_to(last.node, question.direction);
+        let paths = fronts.labels_to(edge.node, choice_key.direction);
         bounds.extend(paths.map(|label| {
             let rate = label.throughput.min(section.throughput()).for_size(bytes).max(1.0);
             (label.delay + section.delay() + bytes as f32 / rate, label.hops)

@@ -26,10 +26,10 @@ impl Trust {
         self.logs.get(node as usize).copied().unwrap_or(0.0)
     }
 
-    /// Records that a path was slower than its reports predicted, by the factor whose logarithm is `slower`. All its
-    /// sections share it, as those measured by this relay may have changed as well.
-    pub(super) fn record(&mut self, reporters: &[u32], sections: usize, slower: f64) {
-        let share = slower / sections.max(1) as f64;
+    /// Records that a path was slower than its reports predicted, by the factor whose logarithm is `log_excess`. All
+    /// its sections share it, as those measured by this relay may have changed as well.
+    pub(super) fn record(&mut self, reporters: &[u32], sections: usize, log_excess: f64) {
+        let share = log_excess / sections.max(1) as f64;
         for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MAX_NODES) {
             if self.logs.len() <= node {
                 self.logs.resize(node + 1, 0.0);

@@ -26,8 +26,8 @@ const GAIN_SHARE: f64 = 0.5;
 /// Weight of the modelled gain, in sessions with open windows.
 const MODEL_WEIGHT: f64 = 1.0;
 
-/// The weight that earlier sessions keep in the gain at each new one.
-const GAIN_KEPT: f64 = 0.95;
+/// Factor on the weight of earlier sessions in the gain at each new session.
+const GAIN_DECAY: f64 = 0.95;
 
 /// The state of the sections between relays when a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -55,8 +55,8 @@ struct LatestEnd(Duration);
 
 impl LatestEnd {
     /// Whether a session that begins at this time is a later visit.
-    fn is_followed_at(self, began: Duration) -> bool {
-        !self.0.is_zero() && began <= self.0.saturating_add(LATER_GAP)
+    fn is_followed_at(self, start: Duration) -> bool {
+        !self.0.is_zero() && start <= self.0.saturating_add(LATER_GAP)
     }
 
     /// Records that a session went on until `now`.
@@ -75,9 +75,9 @@ pub(super) struct PathVisits {
 
 impl PathVisits {
     /// Records a session that has begun and ended at these times.
-    pub fn record(&mut self, began: Duration, ended: Duration) {
-        self.streak = if self.latest.is_followed_at(began) { self.streak.saturating_add(1) } else { 0 };
-        self.latest.extend(ended);
+    pub fn record(&mut self, start: Duration, end: Duration) {
+        self.streak = if self.latest.is_followed_at(start) { self.streak.saturating_add(1) } else { 0 };
+        self.latest.extend(end);
     }
 
     /// Records that a session went on until `now`.
@@ -106,10 +106,10 @@ pub(super) struct VisitRate {
 
 impl VisitRate {
     /// Records a session on any path.
-    pub fn record(&mut self, began: Duration, ended: Duration) {
-        let later = f64::from(u8::from(self.latest.is_followed_at(began)));
-        self.share += (later - self.share) * SHARE_WEIGHT;
-        self.latest.extend(ended);
+    pub fn record(&mut self, start: Duration, end: Duration) {
+        let is_later = f64::from(u8::from(self.latest.is_followed_at(start)));
+        self.share += (is_later - self.share) * SHARE_WEIGHT;
+        self.latest.extend(end);
         match self.usual {
             Visit::First if self.share >= FREQUENT => self.usual = Visit::Later,
             Visit::Later if self.share < RARE => self.usual = Visit::First,
@@ -122,7 +122,7 @@ impl VisitRate {
         self.latest.extend(now);
     }
 
-    /// What the next session will probably be, on a path that all take.
+    /// The probable visit of the next session, on a path that all sessions use.
     pub const fn usual(&self) -> Visit {
         self.usual
     }
@@ -145,16 +145,16 @@ pub(super) struct LearnedGain {
 impl LearnedGain {
     pub const NONE: Self = Self { squares: 0.0, products: 0.0 };
 
-    /// Records a session with windows that were wider open by `wider` than at earlier ones, and that took less time by
-    /// `faster`, a logarithm.
-    pub fn record(&mut self, wider: f64, faster: f64) {
-        self.squares = self.squares * GAIN_KEPT + wider * wider;
-        self.products = self.products * GAIN_KEPT + wider * faster;
+    /// Records a session whose windows were wider open by `openness_delta` than at earlier ones. The logarithm of its
+    /// time was smaller by `log_reduction`.
+    pub fn record(&mut self, openness_delta: f64, log_reduction: f64) {
+        self.squares = self.squares * GAIN_DECAY + openness_delta * openness_delta;
+        self.products = self.products * GAIN_DECAY + openness_delta * log_reduction;
     }
 
-    /// The gain, where the model says `modelled`.
-    pub fn estimate(&self, modelled: f64) -> f64 {
-        (modelled * MODEL_WEIGHT + self.products) / (MODEL_WEIGHT + self.squares)
+    /// The gain, where the model predicts `modelled_gain`.
+    pub fn estimate(&self, modelled_gain: f64) -> f64 {
+        (modelled_gain * MODEL_WEIGHT + self.products) / (MODEL_WEIGHT + self.squares)
     }
 }
 

@@ -241,15 +241,15 @@ impl Profile {
     #[must_use]
     pub fn compound_tcp(&self) -> Option<CompoundTcp> {
         self.congestion().filter(|algorithm| algorithm.0 == "ctcp")?;
-        let mut asked = None;
+        let mut options = None;
         for setting in &self.settings {
             match setting {
-                Setting::CtcpGamma(gamma) => asked.get_or_insert_with(CompoundTcp::default).gamma = *gamma,
-                Setting::CtcpAutoGamma(on) => asked.get_or_insert_with(CompoundTcp::default).auto_gamma = *on,
+                Setting::CtcpGamma(gamma) => options.get_or_insert_with(CompoundTcp::default).gamma = *gamma,
+                Setting::CtcpAutoGamma(on) => options.get_or_insert_with(CompoundTcp::default).auto_gamma = *on,
                 _ => {}
             }
         }
-        asked
+        options
     }
 
     /// Whether it says something of `key`.

@@ -56,9 +56,10 @@ pub(super) fn read_within<T: BoundedValue>(text: &str, bounds: [&str; 2], steps:
     text.parse().ok().filter(fits).ok_or_else(|| {
         let [from, to] = bounds;
         let steps = steps.iter().map(|step| format!(", a multiple of {step}")).collect::<String>();
-        let meant = T::suggestion(text).filter(|meant| meant.parse().is_ok_and(|meant| fits(&meant)));
-        let meant = meant.map(|meant| format!(": write {meant:?}")).unwrap_or_default();
-        format!("{} from {from} to {to}{steps}{meant}", T::NOUN)
+        let suggestion =
+            T::suggestion(text).filter(|suggestion| suggestion.parse().is_ok_and(|suggestion| fits(&suggestion)));
+        let suggestion = suggestion.map(|suggestion| format!(": write {suggestion:?}")).unwrap_or_default();
+        format!("{} from {from} to {to}{steps}{suggestion}", T::NOUN)
     })
 }
 
@@ -164,8 +165,8 @@ impl FromStr for Algorithm {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
         // TCP_CA_NAME_MAX is 16 with the terminating NUL.
-        let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        ((1..16).contains(&text.len()) && text.bytes().all(known)).then(|| Self(text.to_owned())).ok_or(())
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        ((1..16).contains(&text.len()) && text.bytes().all(is_allowed)).then(|| Self(text.to_owned())).ok_or(())
     }
 }
 

@@ -23,9 +23,9 @@ pub struct Claim {
 impl Claim {
     /// By how much of each share is wanted, exactly; among equals by weight, so that sums are made in one order.
     fn compare(&self, other: &Self) -> Ordering {
-        let scaled = |wants: u64, weight: u32| u128::from(wants) * u128::from(weight);
-        let by_wish = scaled(self.demand, other.weight).cmp(&scaled(other.demand, self.weight));
-        by_wish.then(self.weight.cmp(&other.weight))
+        let scaled = |demand: u64, weight: u32| u128::from(demand) * u128::from(weight);
+        let by_demand = scaled(self.demand, other.weight).cmp(&scaled(other.demand, self.weight));
+        by_demand.then(self.weight.cmp(&other.weight))
     }
 }
 
@@ -46,26 +46,27 @@ pub struct Allocation {
 pub fn allocate(rate: u64, claims: &mut [Claim]) -> Allocation {
     claims.sort_unstable_by(Claim::compare);
     let heaviest = claims.iter().map(|claim| u64::from(claim.weight)).max().unwrap_or(1);
-    let new = claims.iter().filter(|claim| claim.demand == 0).map(|claim| u64::from(claim.weight)).sum();
+    let idle_weight = claims.iter().filter(|claim| claim.demand == 0).map(|claim| u64::from(claim.weight)).sum();
     let rate = rate as f64;
-    let (level, left) = water_fill(rate, claims, 0);
-    let (entry, _) = water_fill(rate, claims, heaviest.max(new));
-    Allocation { rate, level, entry, unused: left }
+    let (level, remaining) = water_fill(rate, claims, 0);
+    let (entry, _) = water_fill(rate, claims, heaviest.max(idle_weight));
+    Allocation { rate, level, entry, unused: remaining }
 }
 
-/// The level at which `claims`, and one unlimited claim of the weight `more`, use up `rate`; and the unused rest.
-fn water_fill(rate: f64, claims: &[Claim], more: u64) -> (f64, f64) {
-    let mut left = rate;
-    let mut shares = more + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
+/// The level at which `claims`, and one unlimited claim of the weight `extra_weight`, use up `rate`; and the unused
+/// rest.
+fn water_fill(rate: f64, claims: &[Claim], extra_weight: u64) -> (f64, f64) {
+    let mut remaining = rate;
+    let mut shares = extra_weight + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
     for claim in claims {
-        let level = left / shares as f64;
+        let level = remaining / shares as f64;
         if claim.demand as f64 >= level * f64::from(claim.weight) {
             return (level, 0.0);
         }
-        left -= claim.demand as f64;
+        remaining -= claim.demand as f64;
         shares -= u64::from(claim.weight);
     }
-    if shares > 0 { (left / shares as f64, 0.0) } else { (f64::INFINITY, left) }
+    if shares > 0 { (remaining / shares as f64, 0.0) } else { (f64::INFINITY, remaining) }
 }
 
 impl Allocation {
@@ -91,11 +92,12 @@ impl Allocation {
     /// that it may reach at once.
     #[must_use]
     pub fn ceiling(&self, claim: Claim) -> u64 {
-        let (most, wants) = (self.max_rate(claim.weight), claim.demand as f64);
+        let (max_rate, demand) = (self.max_rate(claim.weight), claim.demand as f64);
         let entry = self.entry * f64::from(claim.weight);
         // Many sections may start at once; a section with samples leaves a part to the others.
-        let sudden = if claim.demand == 0 { entry } else { (wants + self.unused).max(wants * SPEEDUP_ROOM).max(entry) };
-        most.min(sudden) as u64
+        let reachable =
+            if claim.demand == 0 { entry } else { (demand + self.unused).max(demand * SPEEDUP_ROOM).max(entry) };
+        max_rate.min(reachable) as u64
     }
 
     fn max_rate(&self, weight: u32) -> f64 {
@@ -121,14 +123,14 @@ fn jain_ratio(count: usize, sum: f64, squares: f64) -> Option<f64> {
 }
 
 /// A section that uses four fifths of its ceiling counts as held back.
-const LIMITED_SHARE: Ratio = Ratio { part: 4, whole: 5 };
+const LIMITED_SHARE: Ratio = Ratio { numerator: 4, denominator: 5 };
 
 /// The demand of a section that is not held back: a tenth above its rate. With the headroom above that
 /// ([`crate::share::Allocation::ceiling`]) it stays below [`LIMITED_SHARE`] as long as it sends no faster.
-const DEMAND_SHARE: Ratio = Ratio { part: 11, whole: 10 };
+const DEMAND_SHARE: Ratio = Ratio { numerator: 11, denominator: 10 };
 
 /// The part of the last rate that is assumed after a pause.
-const PAUSE_SHARE: Ratio = Ratio { part: 7, whole: 10 };
+const PAUSE_SHARE: Ratio = Ratio { numerator: 7, denominator: 10 };
 
 /// A look at fewer packets than these says more of when it began than of the rate.
 const MIN_PACKETS: u64 = 8;
@@ -158,23 +160,23 @@ impl DemandEstimator {
     }
 
     /// The demand after this sample under the ceiling `ceiling`; [`u64::MAX`]: unlimited.
-    pub fn judge(&mut self, seen: SendSample, ceiling: u64) -> u64 {
-        let rate = (seen.bytes as f64 / seen.span.as_secs_f64().max(1e-9)) as u64;
-        self.rate = if seen.congestion_limited { rate.max(PAUSE_SHARE.of(self.rate)) } else { rate };
+    pub fn judge(&mut self, sample: SendSample, ceiling: u64) -> u64 {
+        let rate = (sample.bytes as f64 / sample.span.as_secs_f64().max(1e-9)) as u64;
+        self.rate = if sample.congestion_limited { rate.max(PAUSE_SHARE.of(self.rate)) } else { rate };
         if self.rate >= LIMITED_SHARE.of(ceiling) { u64::MAX } else { DEMAND_SHARE.of(self.rate) }
     }
 }
 
 /// A fraction of a rate.
 struct Ratio {
-    part: u64,
-    whole: u64,
+    numerator: u64,
+    denominator: u64,
 }
 
 impl Ratio {
     const fn of(&self, value: u64) -> u64 {
         // Divided first against overflow; the rounding is insignificant.
-        value / self.whole * self.part + value % self.whole * self.part / self.whole
+        value / self.denominator * self.numerator + value % self.denominator * self.numerator / self.denominator
     }
 }
 

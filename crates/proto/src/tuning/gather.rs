@@ -35,27 +35,27 @@ pub struct WriteCoalescer {
 }
 
 impl WriteCoalescer {
-    /// Whether a piece that has arrived by `now` is to wait for more; `answers` is the byte count of the reverse
-    /// direction.
+    /// Whether a piece that has arrived by `now` is to wait for more; `reverse_bytes` is the byte count of the
+    /// reverse direction.
     #[must_use]
-    pub fn should_wait(&self, now: Duration, answers: u64) -> bool {
-        self.is_in_burst() && self.is_close(now, answers)
+    pub fn should_wait(&self, now: Duration, reverse_bytes: u64) -> bool {
+        self.is_in_burst() && self.is_close(now, reverse_bytes)
     }
 
     /// A piece of so many bytes was taken.
-    pub fn record(&mut self, now: Duration, bytes: usize, answers: u64) {
-        let small = bytes < if self.is_in_burst() { SMALL_IN_BURST } else { SMALL_PIECE };
-        self.burst = if small && self.is_close(now, answers) { self.burst.saturating_add(1) } else { 0 };
-        (self.last, self.reverse_bytes) = (now, answers);
+    pub fn record(&mut self, now: Duration, bytes: usize, reverse_bytes: u64) {
+        let is_small = bytes < if self.is_in_burst() { SMALL_IN_BURST } else { SMALL_PIECE };
+        self.burst = if is_small && self.is_close(now, reverse_bytes) { self.burst.saturating_add(1) } else { 0 };
+        (self.last, self.reverse_bytes) = (now, reverse_bytes);
     }
 
     fn is_in_burst(&self) -> bool {
         self.burst >= MIN_BURST
     }
 
-    fn is_close(&self, now: Duration, answers: u64) -> bool {
-        let close = if self.is_in_burst() { MAX_GAP_IN_BURST } else { MAX_GAP };
-        now.saturating_sub(self.last) <= close && answers == self.reverse_bytes
+    fn is_close(&self, now: Duration, reverse_bytes: u64) -> bool {
+        let max_gap = if self.is_in_burst() { MAX_GAP_IN_BURST } else { MAX_GAP };
+        now.saturating_sub(self.last) <= max_gap && reverse_bytes == self.reverse_bytes
     }
 }
 
@@ -68,10 +68,10 @@ const GROWTH: u64 = 16;
 /// The shortest pause that resets the size: longer than the gaps of a stream on a long path in slow start.
 const IDLE_RESET: Duration = Duration::from_millis(500);
 
-/// Most plaintext of a record behind so many bytes of a stream, and never more than `most`.
+/// Most plaintext of a record after `position` bytes of a stream, and never more than `max_size`.
 #[must_use]
-pub fn max_record_size(behind: u64, most: usize) -> usize {
-    usize::try_from(behind / GROWTH).map_or(most, |grown| (FIRST_RECORD + grown).min(most))
+pub fn max_record_size(position: u64, max_size: usize) -> usize {
+    usize::try_from(position / GROWTH).map_or(max_size, |growth| (FIRST_RECORD + growth).min(max_size))
 }
 
 /// The records of one direction.
@@ -83,12 +83,12 @@ pub struct RecordSizer {
 }
 
 impl RecordSizer {
-    /// Most plaintext of the next record, made at `now`, and never more than `most`.
-    pub fn next_size(&mut self, now: Duration, most: usize) -> usize {
+    /// Most plaintext of the next record, made at `now`, and never more than `max_size`.
+    pub fn next_size(&mut self, now: Duration, max_size: usize) -> usize {
         if now.saturating_sub(std::mem::replace(&mut self.last, now)) > IDLE_RESET {
             self.run_bytes = 0;
         }
-        max_record_size(self.run_bytes, most)
+        max_record_size(self.run_bytes, max_size)
     }
 
     /// So many bytes went into it.

@@ -87,13 +87,13 @@ impl Tuning {
         ]
     }
 
-    /// The settings that differ from those `before`.
-    pub fn changes_from(self, before: Self) -> impl Iterator<Item = Setting> {
+    /// The settings that differ from `previous`.
+    pub fn changes_from(self, previous: Self) -> impl Iterator<Item = Setting> {
         let changes = [
-            (self.rto_min != before.rto_min).then_some(Setting::RtoMin(Span(self.rto_min))),
-            (self.rto_max != before.rto_max).then_some(Setting::RtoMax(Span(self.rto_max))),
-            (self.delack_max != before.delack_max).then_some(Setting::DelackMax(Span(self.delack_max))),
-            (self.thin_linear_timeouts != before.thin_linear_timeouts)
+            (self.rto_min != previous.rto_min).then_some(Setting::RtoMin(Span(self.rto_min))),
+            (self.rto_max != previous.rto_max).then_some(Setting::RtoMax(Span(self.rto_max))),
+            (self.delack_max != previous.delack_max).then_some(Setting::DelackMax(Span(self.delack_max))),
+            (self.thin_linear_timeouts != previous.thin_linear_timeouts)
                 .then_some(Setting::ThinLinearTimeouts(self.thin_linear_timeouts)),
         ];
         changes.into_iter().flatten()

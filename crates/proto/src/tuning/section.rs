@@ -59,7 +59,7 @@ const TOO_SHORT: f64 = 1.05;
 /// A section that is looked at from time to time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SectionTuner {
-    before: TuningSample,
+    previous: TuningSample,
     sending: LossShare,
     receiving: LossShare,
     /// The factor on `rto_min`: 1 unless timeouts were spurious.
@@ -78,7 +78,7 @@ struct LossShare {
 impl Default for SectionTuner {
     fn default() -> Self {
         Self {
-            before: TuningSample::default(),
+            previous: TuningSample::default(),
             sending: LossShare::default(),
             receiving: LossShare::default(),
             caution: 1.0,
@@ -96,54 +96,54 @@ impl SectionTuner {
 
     /// Computes the settings from the counters since the last sample.
     pub fn update(&mut self, now: TuningSample) -> Tuning {
-        let before = std::mem::replace(&mut self.before, now);
+        let previous = std::mem::replace(&mut self.previous, now);
         if now.rtt.is_zero() {
             return self.current;
         }
-        let span = now.taken_at.saturating_sub(before.taken_at);
-        let since = |count: fn(&TuningSample) -> u32| f64::from(count(&now).wrapping_sub(count(&before)));
-        let (retransmitted, spurious) = (since(|s| s.retransmitted), since(|s| s.spurious));
-        let received = since(|s| s.segments_received);
-        self.sending.record(since(|s| s.segments_sent), (retransmitted - spurious).max(0.0), span);
-        self.receiving.record(received, since(|s| s.out_of_order), span);
+        let span = now.taken_at.saturating_sub(previous.taken_at);
+        let delta = |count: fn(&TuningSample) -> u32| f64::from(count(&now).wrapping_sub(count(&previous)));
+        let (retransmitted, spurious) = (delta(|s| s.retransmitted), delta(|s| s.spurious));
+        let received = delta(|s| s.segments_received);
+        self.sending.record(delta(|s| s.segments_sent), (retransmitted - spurious).max(0.0), span);
+        self.receiving.record(received, delta(|s| s.out_of_order), span);
         self.update_caution(retransmitted, spurious, span);
         let round_trips = (span.as_secs_f64() / now.rtt.as_secs_f64()).max(1.0);
-        let many = received / round_trips >= MANY_SEGMENTS;
-        let wanted = self.decide(&now, many);
-        self.current = notable_changes(self.current, wanted);
+        let has_many_segments = received / round_trips >= MANY_SEGMENTS;
+        let target = self.decide(&now, has_many_segments);
+        self.current = notable_changes(self.current, target);
         self.current
     }
 
     /// Timeouts that turn out spurious are put off. A few are chance: answers get lost, too, and a probe of the tail may
     /// cross with one.
     fn update_caution(&mut self, retransmitted: f64, spurious: f64, span: Duration) {
-        let most = MAX_RTO_MIN.as_secs_f64() / MIN_RTO_MIN.as_secs_f64();
+        let max_caution = MAX_RTO_MIN.as_secs_f64() / MIN_RTO_MIN.as_secs_f64();
         if spurious > 0.0 && spurious * 4.0 >= retransmitted {
-            self.caution = (self.caution * 2.0).min(most);
+            self.caution = (self.caution * 2.0).min(max_caution);
         } else {
             self.caution = (self.caution * decay_factor(span, CAUTION_HALF_LIFE)).max(1.0);
         }
     }
 
-    fn decide(&self, now: &TuningSample, many: bool) -> Tuning {
-        let usual = MIN_RTO_MIN.max(now.rtt * ROUND_TRIPS + RTO_SLACK).as_secs_f64() * self.caution;
-        let rto_min = Duration::from_secs_f64(usual).min(MAX_RTO_MIN);
+    fn decide(&self, now: &TuningSample, has_many_segments: bool) -> Tuning {
+        let rto_min_seconds = MIN_RTO_MIN.max(now.rtt * ROUND_TRIPS + RTO_SLACK).as_secs_f64() * self.caution;
+        let rto_min = Duration::from_secs_f64(rto_min_seconds).min(MAX_RTO_MIN);
         let timeout = now.rtt + rto_min.max(now.rttvar * 4);
         Tuning {
             rto_min,
             rto_max: (timeout * RTO_MAX_FACTOR).clamp(MIN_RTO_MAX, MAX_RTO_MAX),
-            delack_max: if many && !self.receiving.lossy { RELAXED_DELACK } else { PROMPT_DELACK },
+            delack_max: if has_many_segments && !self.receiving.lossy { RELAXED_DELACK } else { PROMPT_DELACK },
             thin_linear_timeouts: self.sending.lossy,
         }
     }
 }
 
 impl LossShare {
-    fn record(&mut self, all: f64, lost: f64, span: Duration) {
-        let fading = decay_factor(span, HALF_LIFE);
-        (self.segments, self.lost) = (self.segments * fading + all, self.lost * fading + lost);
-        let bound = self.segments * if self.lossy { CLEAN } else { LOSSY };
-        self.lossy = self.lost > bound && (self.lossy || self.lost >= CHANCE_LOSSES);
+    fn record(&mut self, segments: f64, lost: f64, span: Duration) {
+        let factor = decay_factor(span, HALF_LIFE);
+        (self.segments, self.lost) = (self.segments * factor + segments, self.lost * factor + lost);
+        let threshold = self.segments * if self.lossy { CLEAN } else { LOSSY };
+        self.lossy = self.lost > threshold && (self.lossy || self.lost >= CHANCE_LOSSES);
     }
 }
 
@@ -152,18 +152,18 @@ fn decay_factor(span: Duration, half_life: Duration) -> f64 {
     (-span.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
-/// The `wanted` settings that differ enough to be worth a system call.
-fn notable_changes(in_force: Tuning, wanted: Tuning) -> Tuning {
+/// The `target` settings that differ enough to be worth a system call.
+fn notable_changes(current: Tuning, target: Tuning) -> Tuning {
     let choose = |old: Duration, new: Duration, too_short: f64| {
         let (old_seconds, new_seconds) = (old.as_secs_f64(), new.as_secs_f64());
         let differs = new_seconds > old_seconds * too_short || old_seconds > new_seconds * NOTABLE;
         if differs { new } else { old }
     };
     Tuning {
-        rto_min: choose(in_force.rto_min, wanted.rto_min, TOO_SHORT),
-        rto_max: choose(in_force.rto_max, wanted.rto_max, NOTABLE),
-        delack_max: wanted.delack_max,
-        thin_linear_timeouts: wanted.thin_linear_timeouts,
+        rto_min: choose(current.rto_min, target.rto_min, TOO_SHORT),
+        rto_max: choose(current.rto_max, target.rto_max, NOTABLE),
+        delack_max: target.delack_max,
+        thin_linear_timeouts: target.thin_linear_timeouts,
     }
 }
 

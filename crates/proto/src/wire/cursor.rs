@@ -19,15 +19,15 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
-        let taken = self.bytes.get(self.at..self.at + count).ok_or(WireError::Incomplete)?;
+        let bytes = self.bytes.get(self.at..self.at + count).ok_or(WireError::Incomplete)?;
         self.at += count;
-        Ok(taken)
+        Ok(bytes)
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let taken = self.bytes[self.at..].first_chunk::<N>().ok_or(WireError::Incomplete)?;
+        let bytes = self.bytes[self.at..].first_chunk::<N>().ok_or(WireError::Incomplete)?;
         self.at += N;
-        Ok(*taken)
+        Ok(*bytes)
     }
 
     pub(super) fn byte(&mut self) -> Result<u8, WireError> {
@@ -38,9 +38,9 @@ impl<'a> Cursor<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// One byte that can only be `wanted`.
-    pub(super) fn expect(&mut self, wanted: u8, otherwise: &'static str) -> Result<(), WireError> {
-        if self.byte()? == wanted { Ok(()) } else { Err(WireError::Invalid(otherwise)) }
+    /// One byte that can only be `expected`.
+    pub(super) fn expect(&mut self, expected: u8, message: &'static str) -> Result<(), WireError> {
+        if self.byte()? == expected { Ok(()) } else { Err(WireError::Invalid(message)) }
     }
 
     /// A length byte and as many bytes.

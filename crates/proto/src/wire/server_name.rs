@@ -97,9 +97,9 @@ fn extensions(body: &[u8]) -> Result<Option<ServerName>, WireError> {
     let _session_id = body.length_prefixed()?;
     let _cipher_suites = long_prefixed(&mut body)?;
     let _compression = body.length_prefixed()?;
-    let all = long_prefixed(&mut body)?;
-    let (mut extensions, mut host, mut may_be_outer) = (Cursor::new(all), None, false);
-    while extensions.position() < all.len() {
+    let list = long_prefixed(&mut body)?;
+    let (mut extensions, mut host, mut may_be_outer) = (Cursor::new(list), None, false);
+    while extensions.position() < list.len() {
         let kind = u16::from_be_bytes(extensions.array()?);
         let content = long_prefixed(&mut extensions)?;
         match kind {

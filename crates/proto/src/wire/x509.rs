@@ -34,8 +34,8 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// without such a name, and for bytes that are no certificate.
 #[must_use]
 pub fn subject_name(certificate: &[u8]) -> Option<&str> {
-    let (subject, behind) = subject(certificate)?;
-    attribute_common_name(subject).or_else(|| alternative_name(behind))
+    let (subject, rest) = subject(certificate)?;
+    attribute_common_name(subject).or_else(|| alternative_name(rest))
 }
 
 /// The common name of the subject. `None` for a certificate without one, and for bytes that are no certificate.
@@ -100,8 +100,8 @@ fn validity(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
 
 /// The subject of a certificate, and the rest of its body behind that.
 fn subject(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
-    let (_validity, mut behind) = validity(certificate)?;
-    Some((Reader(behind.expect(SEQUENCE)?), behind))
+    let (_validity, mut rest) = validity(certificate)?;
+    Some((Reader(rest.expect(SEQUENCE)?), rest))
 }
 
 fn attribute_common_name(mut subject: Reader<'_>) -> Option<&str> {
@@ -121,15 +121,15 @@ fn attribute_common_name(mut subject: Reader<'_>) -> Option<&str> {
     None
 }
 
-/// `body` is behind the subject.
+/// `body` begins after the subject.
 fn alternative_name(mut body: Reader<'_>) -> Option<&str> {
-    let mut all = loop {
-        if let (EXTENSIONS, all) = body.next()? {
-            break Reader(Reader(all).expect(SEQUENCE)?);
+    let mut extensions = loop {
+        if let (EXTENSIONS, extensions) = body.next()? {
+            break Reader(Reader(extensions).expect(SEQUENCE)?);
         }
     };
     loop {
-        let mut extension = Reader(all.expect(SEQUENCE)?);
+        let mut extension = Reader(extensions.expect(SEQUENCE)?);
         if extension.expect(OBJECT_IDENTIFIER)? != SUBJECT_ALT_NAME {
             continue;
         }
@@ -176,14 +176,14 @@ impl<'a> Reader<'a> {
 
     /// The content of the next element, which has this tag.
     fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
-        self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
+        self.next().filter(|(actual, _)| *actual == tag).map(|(_, content)| content)
     }
 
     /// Skips the next element if it has this tag.
     fn skip(&mut self, tag: u8) {
-        let mut behind = *self;
-        if behind.expect(tag).is_some() {
-            *self = behind;
+        let mut reader = *self;
+        if reader.expect(tag).is_some() {
+            *self = reader;
         }
     }
 }

@@ -94,9 +94,9 @@ fn reason(error: &io::Error) -> String {
 fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io::Result<Request> {
     const TCP: c_int = libc::IPPROTO_TCP;
     const SOCKET: c_int = libc::SOL_SOCKET;
-    let tcp = |name, wanted, unit| integer(socket, TCP, name, wanted, unit);
+    let tcp = |name, requested, unit| integer(socket, TCP, name, requested, unit);
     match setting {
-        Setting::Mptcp(wanted) => mptcp(socket, *wanted),
+        Setting::Mptcp(requested) => mptcp(socket, *requested),
         Setting::Bind(address) => bind(socket, *address, role),
         Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
         Setting::Dscp(dscp) => self::dscp(socket, *dscp),
@@ -135,32 +135,32 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
     }
 }
 
-fn integer(socket: BorrowedFd<'_>, level: c_int, name: c_int, wanted: c_int, unit: Unit) -> io::Result<Request> {
-    set(socket, level, name, &wanted)?;
-    Ok(Request::Integer { level, name, wanted, unit })
+fn integer(socket: BorrowedFd<'_>, level: c_int, name: c_int, requested: c_int, unit: Unit) -> io::Result<Request> {
+    set(socket, level, name, &requested)?;
+    Ok(Request::Integer { level, name, requested, unit })
 }
 
-/// Asks for `wanted`; where the kernel says EINVAL, asks for the nearest value in `range` and lets the read-back, which
-/// still compares with `wanted`, report it as clamped.
+/// Asks for `requested`; where the kernel says EINVAL, asks for the nearest value in `range` and lets the read-back,
+/// which still compares with `requested`, report it as clamped.
 fn within(
-    wanted: c_int,
+    requested: c_int,
     range: std::ops::RangeInclusive<c_int>,
-    ask: impl Fn(c_int) -> io::Result<Request>,
+    set_option: impl Fn(c_int) -> io::Result<Request>,
 ) -> io::Result<Request> {
-    let nearest = wanted.clamp(*range.start(), *range.end());
-    let request = match ask(wanted) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && nearest != wanted => ask(nearest)?,
+    let nearest = requested.clamp(*range.start(), *range.end());
+    let request = match set_option(requested) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && nearest != requested => set_option(nearest)?,
         other => other?,
     };
     Ok(match request {
-        Request::Integer { level, name, unit, .. } => Request::Integer { level, name, wanted, unit },
+        Request::Integer { level, name, unit, .. } => Request::Integer { level, name, requested, unit },
         other => other,
     })
 }
 
-fn mptcp(socket: BorrowedFd<'_>, wanted: bool) -> io::Result<Request> {
+fn mptcp(socket: BorrowedFd<'_>, requested: bool) -> io::Result<Request> {
     let protocol: c_int = get(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
-    if wanted && protocol != libc::IPPROTO_MPTCP {
+    if requested && protocol != libc::IPPROTO_MPTCP {
         return Err(io::Error::from_raw_os_error(libc::ENOPROTOOPT));
     }
     Ok(Request::Done)
@@ -196,14 +196,14 @@ fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
     integer(socket, libc::IPPROTO_IP, libc::IP_TOS, class, Unit::Plain)
 }
 
-/// Without the one that was asked for it is the nearest one that is there, which the read-back tells.
+/// Falls back to the nearest available algorithm if the kernel lacks this one; the read-back reports it.
 fn congestion(socket: BorrowedFd<'_>, algorithm: &Algorithm) -> io::Result<Request> {
     if let Err(error) = set_congestion(socket, &algorithm.0)
-        && !algorithm.fallbacks().iter().any(|near| set_congestion(socket, near).is_ok())
+        && !algorithm.fallbacks().iter().any(|fallback| set_congestion(socket, fallback).is_ok())
     {
         return Err(error);
     }
-    Ok(Request::Text { name: libc::TCP_CONGESTION, wanted: algorithm.0.clone() })
+    Ok(Request::Text { name: libc::TCP_CONGESTION, requested: algorithm.0.clone() })
 }
 
 /// Sets the congestion control (`TCP_CONGESTION`, tcp(7)).
@@ -212,12 +212,12 @@ fn set_congestion(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
 }
 
 fn buffer(socket: BorrowedFd<'_>, force: c_int, plain: c_int, size: Bytes) -> io::Result<Request> {
-    let wanted = saturating(size.0);
+    let requested = saturating(size.0);
     // The forced form passes the ceiling net.core.[rw]mem_max but needs CAP_NET_ADMIN.
-    if set(socket, libc::SOL_SOCKET, force, &wanted).is_err() {
-        set(socket, libc::SOL_SOCKET, plain, &wanted)?;
+    if set(socket, libc::SOL_SOCKET, force, &requested).is_err() {
+        set(socket, libc::SOL_SOCKET, plain, &requested)?;
     }
-    Ok(Request::Integer { level: libc::SOL_SOCKET, name: plain, wanted, unit: Unit::Bytes })
+    Ok(Request::Integer { level: libc::SOL_SOCKET, name: plain, requested, unit: Unit::Bytes })
 }
 
 /// The kernel derives the first window and the window scale from the buffer, and grows the buffer unless it is locked.
@@ -246,9 +246,9 @@ fn keepalive(socket: BorrowedFd<'_>, idle: Span) -> io::Result<Request> {
 }
 
 fn pacing(socket: BorrowedFd<'_>, rate: Rate) -> io::Result<Request> {
-    let wanted = rate.bytes_per_second();
-    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &wanted)?;
-    Ok(Request::Wide { level: libc::SOL_SOCKET, name: libc::SO_MAX_PACING_RATE, wanted })
+    let requested = rate.bytes_per_second();
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &requested)?;
+    Ok(Request::Wide { level: libc::SOL_SOCKET, name: libc::SO_MAX_PACING_RATE, requested })
 }
 
 fn saturating(value: u64) -> c_int {

@@ -35,34 +35,34 @@ impl Unit {
 
 /// The request, so that its value can be read back.
 pub(super) enum Request {
-    Integer { level: c_int, name: c_int, wanted: c_int, unit: Unit },
-    Text { name: c_int, wanted: String },
-    Wide { level: c_int, name: c_int, wanted: u64 },
+    Integer { level: c_int, name: c_int, requested: c_int, unit: Unit },
+    Text { name: c_int, requested: String },
+    Wide { level: c_int, name: c_int, requested: u64 },
     Done,
 }
 
 impl Request {
     /// `None` when the kernel holds the requested value, otherwise its value.
     pub(super) fn read_back(&self, socket: BorrowedFd<'_>) -> io::Result<Option<String>> {
-        let differs = |same: bool, shown: &dyn fmt::Display| (!same).then(|| shown.to_string());
+        let differs = |is_equal: bool, shown: &dyn fmt::Display| (!is_equal).then(|| shown.to_string());
         match self {
             Self::Done => Ok(None),
-            Self::Integer { level, name, wanted, unit } => {
-                let got: c_int = get(socket, *level, *name)?;
+            Self::Integer { level, name, requested, unit } => {
+                let actual: c_int = get(socket, *level, *name)?;
                 // The kernel doubles buffer sizes to account for its own bookkeeping (socket(7)).
                 let doubled = *level == libc::SOL_SOCKET && matches!(*name, libc::SO_RCVBUF | libc::SO_SNDBUF);
-                let got = if doubled { got / 2 } else { got };
-                Ok(differs(got == *wanted, &unit.show(got)))
+                let actual = if doubled { actual / 2 } else { actual };
+                Ok(differs(actual == *requested, &unit.show(actual)))
             }
-            Self::Text { name, wanted } => {
-                let got: [u8; 16] = get(socket, libc::IPPROTO_TCP, *name)?;
-                let got = String::from_utf8_lossy(&got);
-                let got = got.trim_end_matches('\0');
-                Ok(differs(got == wanted, &got))
+            Self::Text { name, requested } => {
+                let actual: [u8; 16] = get(socket, libc::IPPROTO_TCP, *name)?;
+                let actual = String::from_utf8_lossy(&actual);
+                let actual = actual.trim_end_matches('\0');
+                Ok(differs(actual == requested, &actual))
             }
-            Self::Wide { level, name, wanted } => {
-                let got: u64 = get(socket, *level, *name)?;
-                Ok(differs(got == *wanted, &format!("{got}B/s")))
+            Self::Wide { level, name, requested } => {
+                let actual: u64 = get(socket, *level, *name)?;
+                Ok(differs(actual == *requested, &format!("{actual}B/s")))
             }
         }
     }

@@ -69,9 +69,9 @@ impl MemberList {
             let was_missing = member.missing_since.take().is_some();
             return Ok(if was_missing { MembershipChange::Measurements } else { MembershipChange::Unchanged });
         }
-        let known = self.members.get(key);
+        let previous = self.members.get(key);
         let entry =
-            FleetEntry::parse_and_verify(bytes, &self.fleet, known.map(|member| &member.entry.signed_certificate))?;
+            FleetEntry::parse_and_verify(bytes, &self.fleet, previous.map(|member| &member.entry.signed_certificate))?;
         let certificate = &entry.signed_certificate.certificate;
         if certificate.key != *key {
             return Err(EntryError::KeyMismatch);
@@ -82,10 +82,14 @@ impl MemberList {
         {
             return Err(EntryError::Replayed { found: entry.sequence, known: *known });
         }
-        let same = |member: &FleetMember| {
+        let is_same_membership = |member: &FleetMember| {
             member.entry.signed_certificate == entry.signed_certificate && member.entry.state == entry.state
         };
-        let change = if known.is_some_and(same) { MembershipChange::Measurements } else { MembershipChange::Members };
+        let change = if previous.is_some_and(is_same_membership) {
+            MembershipChange::Measurements
+        } else {
+            MembershipChange::Members
+        };
         self.sequences.insert(*key, (entry.sequence, certificate.not_after));
         let text = String::from_utf8_lossy(bytes).into_owned();
         self.members.insert(*key, FleetMember { entry, signed_text: text, received_at: now, missing_since: None });
@@ -94,19 +98,19 @@ impl MemberList {
 
     /// Notes that a relay has used `number`: an entry of it with that or a smaller one is an old one.
     pub fn record_sequence(&mut self, key: PublicKey, number: u64, not_after: u64) {
-        let (known, valid) = self.sequences.entry(key).or_insert((number, not_after));
-        (*known, *valid) = (number.max(*known), not_after.max(*valid));
+        let (last_sequence, valid_until) = self.sequences.entry(key).or_insert((number, not_after));
+        (*last_sequence, *valid_until) = (number.max(*last_sequence), not_after.max(*valid_until));
     }
 
     /// Notes that a relay is no longer listed; true when it is gone by that, because it had said that it leaves.
     pub fn mark_missing(&mut self, key: &PublicKey, now: Duration) -> bool {
         let Some(member) = self.members.get_mut(key) else { return false };
         member.missing_since.get_or_insert(now);
-        let left = member.entry.state == RelayState::Draining;
-        if left {
+        let is_draining = member.entry.state == RelayState::Draining;
+        if is_draining {
             self.members.remove(key);
         }
-        left
+        is_draining
     }
 
     /// Records the complete list of stored entries; true when it removes a member.
@@ -118,16 +122,18 @@ impl MemberList {
 
     /// Removes members that were missing for too long, or whose certificate has expired; returns them with the reason.
     pub fn remove_expired(&mut self, now: Duration, unix: u64) -> Vec<(FleetMember, Option<EntryError>)> {
-        let over = |member: &FleetMember| {
-            let ended = member.entry.signed_certificate.certificate.check_validity(unix).err();
-            let missed = member.missing_since.is_some_and(|since| now.saturating_sub(since) >= self.missing_timeout);
-            (ended.is_some() || missed).then_some(ended)
+        let removal_reason = |member: &FleetMember| {
+            let validity_error = member.entry.signed_certificate.certificate.check_validity(unix).err();
+            let is_missing =
+                member.missing_since.is_some_and(|since| now.saturating_sub(since) >= self.missing_timeout);
+            (validity_error.is_some() || is_missing).then_some(validity_error)
         };
-        let gone: Vec<_> = self.members.iter().filter_map(|(key, member)| Some((*key, over(member)?))).collect();
+        let removals: Vec<_> =
+            self.members.iter().filter_map(|(key, member)| Some((*key, removal_reason(member)?))).collect();
         // An entry of a certificate that has ended is refused in any case.
         self.sequences
             .retain(|_, (_, not_after)| not_after.saturating_add(2 * super::MAX_CLOCK_SKEW.as_secs()) >= unix);
-        gone.into_iter().filter_map(|(key, why)| Some((self.members.remove(&key)?, why))).collect()
+        removals.into_iter().filter_map(|(key, reason)| Some((self.members.remove(&key)?, reason))).collect()
     }
 
     /// All that are known, by their keys.

@@ -80,8 +80,8 @@ pub(super) fn loss_limited_window(congestion: CongestionControl, lost: f64, rtt:
 
 /// The share of the bandwidth that BBR keeps at this share of lost packets.
 fn bbr_share(lost: f64) -> f64 {
-    let (kept, gone) = BBR;
-    ((gone - lost) / (gone - kept)).clamp(0.01, 1.0)
+    let (full_rate_loss, zero_rate_loss) = BBR;
+    ((zero_rate_loss - lost) / (zero_rate_loss - full_rate_loss)).clamp(0.01, 1.0)
 }
 
 /// A smooth maximum, slightly larger than both values where they are close: a window that grows by either law grows by
@@ -91,11 +91,11 @@ fn smooth_max(a: f64, b: f64) -> f64 {
     most * (1.0 + (least / most).powi(SHARPNESS.0)).powf(SHARPNESS.1)
 }
 
-/// The mean of a rate that varies around `wanted` and is cut off at `ceiling`: less than both where they are close.
-pub(super) fn smooth_min(wanted: f64, ceiling: f64) -> f64 {
-    if wanted.is_infinite() {
+/// The mean of a rate that varies around `rate` and is cut off at `ceiling`: less than both where they are close.
+pub(super) fn smooth_min(rate: f64, ceiling: f64) -> f64 {
+    if rate.is_infinite() {
         return ceiling;
     }
-    let (least, most) = (wanted.min(ceiling), wanted.max(ceiling));
+    let (least, most) = (rate.min(ceiling), rate.max(ceiling));
     least / (1.0 + (least / most).powi(4)).powf(0.25)
 }

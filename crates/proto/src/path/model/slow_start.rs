@@ -87,26 +87,30 @@ fn packets_in_flight(section: &SectionModel) -> f64 {
 /// Rounds of slow start: the window doubles until the path is full, all packets are sent, or the first loss is
 /// detected, a round trip after it.
 fn slow_start(section: &SectionModel, packets: f64) -> Progress {
-    let (rtt, full) = (section.round_trip(), section.max_packet_rate() * section.round_trip());
-    let end = packets.min(first_loss(section) + window_at_loss(section));
-    let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, start_window(section).min(section.max_window()));
-    while now < full && at.sent + now < end {
-        at = Progress { sent: at.sent + now, time: at.time + rtt + bbr_stall(section, now, full) };
-        now *= 2.0;
+    let (rtt, full_window) = (section.round_trip(), section.max_packet_rate() * section.round_trip());
+    let end_packets = packets.min(first_loss(section) + window_at_loss(section));
+    let (mut progress, mut window) =
+        (Progress { sent: 0.0, time: 0.0 }, start_window(section).min(section.max_window()));
+    while window < full_window && progress.sent + window < end_packets {
+        progress = Progress {
+            sent: progress.sent + window,
+            time: progress.time + rtt + bbr_stall(section, window, full_window),
+        };
+        window *= 2.0;
     }
-    if section.congestion == CongestionControl::Bbr && at.sent > 0.0 {
-        at.time += BBR_PACING_DELAY * rtt;
+    if section.congestion == CongestionControl::Bbr && progress.sent > 0.0 {
+        progress.time += BBR_PACING_DELAY * rtt;
     }
-    if section.congestion == CongestionControl::Bbr && now >= full {
-        return at;
+    if section.congestion == CongestionControl::Bbr && window >= full_window {
+        return progress;
     }
     // The rest of the slow start: the last round of a small size, or a full path until the first loss.
-    let rest = (end - at.sent).max(0.0);
-    if now >= full {
-        return Progress { sent: end, time: at.time + rest / section.max_packet_rate() };
+    let rest = (end_packets - progress.sent).max(0.0);
+    if window >= full_window {
+        return Progress { sent: end_packets, time: progress.time + rest / section.max_packet_rate() };
     }
-    let rounds = if end < packets { rest / now * rtt } else { rest / section.line_packet_rate() };
-    Progress { sent: end, time: at.time + rounds }
+    let rounds = if end_packets < packets { rest / window * rtt } else { rest / section.line_packet_rate() };
+    Progress { sent: end_packets, time: progress.time + rounds }
 }
 
 /// For a round trip after a loss BBR sends no more than the delivery rate, so a round of its start with a loss is
@@ -146,41 +150,42 @@ fn window_after(section: &SectionModel, packets: f64) -> f64 {
 }
 
 /// From the first loss to the steady state: an epoch is the time from one loss to the next.
-fn converge(section: &SectionModel, mut at: Progress, packets: f64) -> Progress {
+fn converge(section: &SectionModel, mut progress: Progress, packets: f64) -> Progress {
     let (rtt, lost) = (section.round_trip(), section.loss_share());
-    let (steady, kept) = (loss_limited_window(section.congestion, lost, rtt), decrease(section.congestion));
-    if steady.is_infinite() {
-        return at;
+    let (steady_window, decrease_factor) =
+        (loss_limited_window(section.congestion, lost, rtt), decrease(section.congestion));
+    if steady_window.is_infinite() {
+        return progress;
     }
-    let mut start = window_at_loss(section) * kept;
+    let mut start = window_at_loss(section) * decrease_factor;
     for _ in 0..MAX_EPOCHS {
-        let epoch = (1.0 / lost).min(packets - at.sent);
-        let end = window_after_epoch(section, start, steady);
+        let epoch = (1.0 / lost).min(packets - progress.sent);
+        let end = window_after_epoch(section, start, steady_window);
         let mean = start.midpoint(end);
-        if epoch <= 0.0 || mean < steady * CONVERGED {
+        if epoch <= 0.0 || mean < steady_window * CONVERGED {
             break;
         }
         let rate = delivered_rate(section, smooth_min(mean / rtt, section.max_packet_rate()), mean);
-        at = Progress { sent: at.sent + epoch, time: at.time + epoch / rate };
-        start = end * kept;
+        progress = Progress { sent: progress.sent + epoch, time: progress.time + epoch / rate };
+        start = end * decrease_factor;
     }
-    at
+    progress
 }
 
 /// The window at the end of an epoch, when the next loss comes 1/p packets after the last one. It grows by a constant
 /// in squares: in the steady state by as much as a loss takes. CUBIC's may grow faster, back toward its former value
 /// (RFC 9438, 4.2), and not quite there after a decrease (fast convergence, 4.7).
 fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
-    let (rtt, kept) = (section.round_trip(), decrease(section.congestion));
-    let taken = 4.0 * (1.0 - kept * kept) / (1.0 + kept).powi(2);
-    let end = (start * start + taken * steady * steady).sqrt();
+    let (rtt, decrease_factor) = (section.round_trip(), decrease(section.congestion));
+    let increase = 4.0 * (1.0 - decrease_factor * decrease_factor) / (1.0 + decrease_factor).powi(2);
+    let end = (start * start + increase * steady * steady).sqrt();
     if section.congestion != CongestionControl::Cubic {
         return end;
     }
     let time = rtt / section.loss_share() / start + rtt;
-    let back = start / kept * (1.0 + kept) / 2.0;
-    let until_back = ((back - start) / CUBIC_C).cbrt();
-    end.max(back + CUBIC_C * (time.min(until_back) - until_back).powi(3))
+    let w_max = start / decrease_factor * (1.0 + decrease_factor) / 2.0;
+    let time_to_w_max = ((w_max - start) / CUBIC_C).cbrt();
+    end.max(w_max + CUBIC_C * (time.min(time_to_w_max) - time_to_w_max).powi(3))
 }
 
 /// Expected delay by losses in the last window, in seconds: a loss there delays the last byte by a round trip. In slow

@@ -102,11 +102,11 @@ impl RttMatrix {
     }
 
     /// Estimates missing round trips where both sites have a position.
-    pub fn fill_estimates(&mut self, sites: &[Site], yardstick: &DistanceModel) {
+    pub fn fill_estimates(&mut self, sites: &[Site], distance_model: &DistanceModel) {
         for (one, site) in sites.iter().enumerate() {
-            for (other, another) in sites.iter().enumerate().skip(one + 1) {
+            for (other, other_site) in sites.iter().enumerate().skip(one + 1) {
                 if self.get(one, other).is_none()
-                    && let Some(rtt) = yardstick.round_trip(site, another)
+                    && let Some(rtt) = distance_model.round_trip(site, other_site)
                 {
                     self.set(one, other, RttEntry { rtt, source: RttSource::Estimated });
                 }

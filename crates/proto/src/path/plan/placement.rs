@@ -42,20 +42,21 @@ pub(super) fn all_placements(network: &PlanInput) -> (Vec<Placement>, Vec<Placem
     let (relays, places) = (network.relay_sites(), network.possible_sites());
     let traffics = 0..network.traffic.len();
     let today: Vec<BestTimes> = traffics.clone().map(|traffic| BestTimes::today(network, traffic, &relays)).collect();
-    let with = |best: &[BestTimes], more: &[usize]| -> Vec<BestTimes> {
-        traffics.clone().map(|traffic| best[traffic].clone().with_relays(network, traffic, more, &relays)).collect()
+    let with_relays = |best: &[BestTimes], added: &[usize]| -> Vec<BestTimes> {
+        traffics.clone().map(|traffic| best[traffic].clone().with_relays(network, traffic, added, &relays)).collect()
     };
-    let alone: Vec<Vec<BestTimes>> = places.iter().map(|place| with(&today, &[*place])).collect();
-    let one = places.iter().zip(&alone).map(|(place, best)| placement(network, vec![*place], &today, best));
-    let mut two = Vec::new();
+    let single_times: Vec<Vec<BestTimes>> = places.iter().map(|place| with_relays(&today, &[*place])).collect();
+    let single = places.iter().zip(&single_times).map(|(place, best)| placement(network, vec![*place], &today, best));
+    let mut double = Vec::new();
     for (at, place) in places.iter().enumerate() {
         for (another_at, another) in places.iter().enumerate().skip(at + 1) {
-            let either: Vec<BestTimes> = alone[at].iter().zip(&alone[another_at]).map(|(a, b)| a.merge(b)).collect();
-            let both = with(&either, &[*place, *another]);
-            two.push(placement(network, vec![*place, *another], &today, &both));
+            let merged: Vec<BestTimes> =
+                single_times[at].iter().zip(&single_times[another_at]).map(|(a, b)| a.merge(b)).collect();
+            let pair_times = with_relays(&merged, &[*place, *another]);
+            double.push(placement(network, vec![*place, *another], &today, &pair_times));
         }
     }
-    (sorted(one.collect()), sorted(two))
+    (sorted(single.collect()), sorted(double))
 }
 
 fn sorted(mut placements: Vec<Placement>) -> Vec<Placement> {
@@ -64,13 +65,12 @@ fn sorted(mut placements: Vec<Placement>) -> Vec<Placement> {
 }
 
 fn placement(network: &PlanInput, places: Vec<usize>, today: &[BestTimes], best: &[BestTimes]) -> Placement {
-    let means: Vec<f64> =
-        today.iter().zip(best).map(|(before, after)| mean(&gains(&before.times, &after.times))).collect();
+    let log_means: Vec<f64> = today.iter().zip(best).map(|(old, new)| mean(&gains(&old.times, &new.times))).collect();
     let total: f64 = network.traffic.iter().map(|traffic| traffic.weight).sum();
-    let weighed = network.traffic.iter().zip(&means).map(|(Traffic { weight, .. }, mean)| weight * mean);
-    let gain = (weighed.sum::<f64>() / total.max(f64::MIN_POSITIVE)).exp();
+    let weighted_logs = network.traffic.iter().zip(&log_means).map(|(Traffic { weight, .. }, mean)| weight * mean);
+    let gain = (weighted_logs.sum::<f64>() / total.max(f64::MIN_POSITIVE)).exp();
     let gains =
-        means.iter().zip(best).map(|(mean, best)| Gain { gain: mean.exp(), relays: best.most_useful.1.clone() });
+        log_means.iter().zip(best).map(|(mean, best)| Gain { gain: mean.exp(), relays: best.most_useful.1.clone() });
     Placement { sites: places, gain, gains: gains.collect() }
 }
 
@@ -84,10 +84,10 @@ impl BestTimes {
         best.with_relays(network, traffic, &[], relays)
     }
 
-    /// The best times if paths through all of `must`, and through some of `may`, are added.
-    fn with_relays(mut self, network: &PlanInput, traffic: usize, must: &[usize], may: &[usize]) -> Self {
+    /// The best times if paths through all of `required` and some of `allowed` are added.
+    fn with_relays(mut self, network: &PlanInput, traffic: usize, required: &[usize], allowed: &[usize]) -> Self {
         let direct = direct_times(network, traffic);
-        visit_paths(network, traffic, must, may, &mut |relays| {
+        visit_paths(network, traffic, required, allowed, &mut |relays| {
             let Some(times) = completion_times(network, traffic, relays) else { return };
             let merit = mean(&gains(&direct, &times).iter().map(|gain| gain.max(1.0)).collect::<Vec<_>>());
             if merit > self.most_useful.0 + 1e-9 {
@@ -102,8 +102,8 @@ impl BestTimes {
 
     /// The result when the paths of both are available.
     fn merge(&self, other: &Self) -> Self {
-        let times = self.times.iter().zip(&other.times).map(|(one, another)| *one.min(another)).collect();
-        let useful = if other.most_useful.0 > self.most_useful.0 { &other.most_useful } else { &self.most_useful };
-        Self { times, most_useful: useful.clone() }
+        let times = self.times.iter().zip(&other.times).map(|(time, other_time)| *time.min(other_time)).collect();
+        let most_useful = if other.most_useful.0 > self.most_useful.0 { &other.most_useful } else { &self.most_useful };
+        Self { times, most_useful: most_useful.clone() }
     }
 }

@@ -149,12 +149,12 @@ pub(super) fn stops(network: &PlanInput, traffic: usize, relays: &[usize]) -> Ve
     [&[traffic.client], relays, &[traffic.server]].concat()
 }
 
-/// Visits once every path that contains all relays of `must` and any of `may`.
+/// Visits once every path that contains all relays of `required` and any of `allowed`.
 pub(super) fn visit_paths(
     network: &PlanInput,
     traffic: usize,
-    must: &[usize],
-    may: &[usize],
+    required: &[usize],
+    allowed: &[usize],
     visit: &mut dyn FnMut(&[usize]),
 ) {
     let traffic = network.traffic[traffic];
@@ -163,8 +163,8 @@ pub(super) fn visit_paths(
     let ends = [traffic.client, traffic.server];
     let usable =
         |sites: &[usize]| -> Vec<usize> { sites.iter().copied().filter(|site| !ends.contains(site)).collect() };
-    let (needed, optional) = (usable(must), usable(may));
-    if needed.len() == must.len() {
+    let (needed, optional) = (usable(required), usable(allowed));
+    if needed.len() == required.len() {
         PathSearch { network, needed, optional, longest, chain: vec![], visit }
             .search_from(traffic.client, Duration::ZERO);
     }

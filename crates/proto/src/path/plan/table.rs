@@ -15,13 +15,13 @@ const NAME: usize = 24;
 /// Number of placements to show.
 const PLACEMENTS: usize = 5;
 
-/// The whole plan, with at most `most` paths for each pair.
+/// The whole plan, with at most `max_paths` paths for each pair.
 #[must_use]
-pub fn table(network: &PlanInput, plan: &Plan, most: usize) -> String {
+pub fn table(network: &PlanInput, plan: &Plan, max_paths: usize) -> String {
     let mut text = wrap(&summary(network), "");
     for pair in &plan.pairs {
         text += "\n";
-        text += &paths(network, pair, most);
+        text += &paths(network, pair, max_paths);
         text += &wrap(&pair_verdict(network, pair), "  ");
     }
     text += "\n";
@@ -39,33 +39,33 @@ fn summary(network: &PlanInput) -> String {
     let _ = write!(text, ". Round trips: {} given, {} measured", origin(RttSource::Given), origin(RttSource::Measured));
     let estimated = origin(RttSource::Estimated);
     if estimated > 0 {
-        let yardstick = network.distance_model;
-        let from = match yardstick.sample_count {
+        let distance_model = network.distance_model;
+        let basis = match distance_model.sample_count {
             0 => String::new(),
             count => format!(", the median of {count} that are known"),
         };
         let _ = write!(
             text,
-            ", {estimated} estimated (~) from positions: light in fibre along the great circle, times {}{from}",
-            factor(yardstick.inflation)
+            ", {estimated} estimated (~) from positions: light in fibre along the great circle, times {}{basis}",
+            factor(distance_model.inflation)
         );
     }
-    let all = network.sites.len() * network.sites.len().saturating_sub(1) / 2;
-    let unknown = all - network.matrix.entries().count();
+    let pair_count = network.sites.len() * network.sites.len().saturating_sub(1) / 2;
+    let unknown = pair_count - network.matrix.entries().count();
     if unknown > 0 {
         let _ = write!(text, ", {unknown} unknown: paths by these sections are left out");
     }
     text + "."
 }
 
-fn paths(network: &PlanInput, pair: &TrafficPaths, most: usize) -> String {
+fn paths(network: &PlanInput, pair: &TrafficPaths, max_paths: usize) -> String {
     let traffic = network.traffic[pair.traffic];
     let ends = format!("{} -> {}", network.name(traffic.client), network.name(traffic.server));
     let weight = if network.traffic.len() > 1 { format!(" (weight {})", traffic.weight) } else { String::new() };
     let mut text = format!("{ends}{weight}: how many times as fast as direct, by size\n");
     let sizes: String = network.sizes.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
     let _ = writeln!(text, "  {:<NAME$}{:>8}{:>8}{sizes}", "path", "RTT ms", "Mbit/s");
-    let shown = shown_paths(pair, most);
+    let shown = shown_paths(pair, max_paths);
     for path in &shown {
         text += &row(network, pair, path);
     }
@@ -77,8 +77,8 @@ fn paths(network: &PlanInput, pair: &TrafficPaths, most: usize) -> String {
 }
 
 /// The most useful paths, and direct.
-fn shown_paths(pair: &TrafficPaths, most: usize) -> Vec<&PlannedPath> {
-    let mut shown: Vec<&PlannedPath> = pair.paths.iter().take(most.max(1)).collect();
+fn shown_paths(pair: &TrafficPaths, max_paths: usize) -> Vec<&PlannedPath> {
+    let mut shown: Vec<&PlannedPath> = pair.paths.iter().take(max_paths.max(1)).collect();
     if !shown.iter().any(|path| path.is_direct()) {
         shown.pop();
         shown.push(pair.direct());
@@ -128,11 +128,11 @@ fn gains_by_traffic(network: &PlanInput, placement: &Placement) -> String {
     let mut gains: Vec<_> =
         placement.gains.iter().zip(&network.traffic).filter(|(gain, _)| gain.gain >= 1.01).collect();
     gains.sort_by(|one, other| other.0.gain.total_cmp(&one.0.gain));
-    let of = gains.iter().map(|(gain, traffic)| {
+    let texts = gains.iter().map(|(gain, traffic)| {
         format!("{}->{}\u{a0}{}", network.name(traffic.client), network.name(traffic.server), factor(gain.gain))
     });
-    let all: Vec<String> = of.collect();
-    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    let entries: Vec<String> = texts.collect();
+    if entries.is_empty() { "none".to_owned() } else { entries.join(", ") }
 }
 
 /// Wraps text to lines that begin with `margin`.
@@ -140,12 +140,12 @@ fn gains_by_traffic(network: &PlanInput, placement: &Placement) -> String {
 pub fn wrap(text: &str, margin: &str) -> String {
     let (mut lines, mut line) = (String::new(), margin.to_owned());
     for word in text.split(' ') {
-        let begun = line.len() > margin.len();
-        if begun && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+        let has_words = line.len() > margin.len();
+        if has_words && line.chars().count() + 1 + word.chars().count() > COLUMNS {
             lines += line.trim_end();
             lines += "\n";
             margin.clone_into(&mut line);
-        } else if begun {
+        } else if has_words {
             line += " ";
         }
         line += word;

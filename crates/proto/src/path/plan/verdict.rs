@@ -10,22 +10,22 @@ const MIN_GAIN: f64 = 1.05;
 #[must_use]
 pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
     let best = pair.best();
-    let (at, gain) = largest_gain(best);
+    let (best_index, gain) = largest_gain(best);
     if best.is_direct() || gain < MIN_GAIN {
         return "No relay helps here: direct is the best path, or as good as any.".to_owned();
     }
     let name = path_name(network, &best.relays);
-    let from = best.gains.iter().rposition(|gain| *gain < MIN_GAIN).map_or(0, |last| last + 1);
-    let mut text = if from == 0 {
+    let first_gain = best.gains.iter().rposition(|gain| *gain < MIN_GAIN).map_or(0, |last| last + 1);
+    let mut text = if first_gain == 0 {
         let least = best.gains.iter().copied().fold(f64::INFINITY, f64::min);
         format!("{name} is {} to {} times as fast as direct for every size.", factor(least), factor(gain))
-    } else if from < best.gains.len() {
-        let largest = (at + 1 < best.gains.len()).then(|| format!(" (at {})", size(network.sizes[at])));
-        let start = size(network.sizes[from]);
+    } else if first_gain < best.gains.len() {
+        let largest = (best_index + 1 < best.gains.len()).then(|| format!(" (at {})", size(network.sizes[best_index])));
+        let start = size(network.sizes[first_gain]);
         let most = factor(gain);
         format!("From {start} on {name} is up to {most} times as fast as direct{}.", largest.unwrap_or_default())
     } else {
-        format!("{name} is {} times as fast as direct at {}.", factor(gain), size(network.sizes[at]))
+        format!("{name} is {} times as fast as direct at {}.", factor(gain), size(network.sizes[best_index]))
     };
     text.extend(small_object_note(network, pair, best));
     text
@@ -34,9 +34,9 @@ pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
 /// The cost for the smallest objects, if there is one.
 fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPath) -> Option<String> {
     let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
-    let later = relayed.checked_sub(direct).filter(|later| later.as_micros() >= 500)?;
+    let delay = relayed.checked_sub(direct).filter(|delay| delay.as_micros() >= 500)?;
     let smallest = size(*network.sizes.first()?);
-    Some(format!(" Small objects are better off direct: {smallest} would come {} later.", time(later)))
+    Some(format!(" Small objects are better off direct: {smallest} would come {} later.", time(delay)))
 }
 
 /// The index of the size at which a path gains the most, and that gain.
@@ -48,32 +48,33 @@ fn largest_gain(path: &PlannedPath) -> (usize, f64) {
 /// The recommended next step, for all traffic.
 #[must_use]
 pub fn placement_verdict(network: &PlanInput, plan: &Plan) -> String {
-    let Some(one) = plan.single_placements.first() else {
+    let Some(single) = plan.single_placements.first() else {
         return "No site is a possible place for a relay: give some the role \"possible\" to see where one would help."
             .to_owned();
     };
-    let two = plan.double_placements.first();
-    let best = two.map_or(one.gain, |two| two.gain.max(one.gain));
+    let double = plan.double_placements.first();
+    let best = double.map_or(single.gain, |double| double.gain.max(single.gain));
     if best < MIN_GAIN {
         return "None of the possible places helps: leave the network as it is.".to_owned();
     }
     let name = |placement: &Placement| join_and(placement.sites.iter().map(|place| network.name(*place)));
     let mean = "on average over traffic and sizes";
-    if one.gain < MIN_GAIN {
-        let two = two.expect("invariant: otherwise the best is that of one");
+    if single.gain < MIN_GAIN {
+        let double = double.expect("invariant: otherwise the best is that of one");
         return format!(
             "One relay alone hardly helps. Two do: at {}, {} times as fast as today {mean}.",
-            name(two),
-            factor(two.gain)
+            name(double),
+            factor(double.gain)
         );
     }
-    let mut text = format!("Put the next relay at {}: {} times as fast as today {mean}.", name(one), factor(one.gain));
-    if let Some(two) = two {
-        let both = (name(two), factor(two.gain));
-        text += &if two.gain < one.gain * MIN_GAIN {
+    let mut text =
+        format!("Put the next relay at {}: {} times as fast as today {mean}.", name(single), factor(single.gain));
+    if let Some(double) = double {
+        let second = (name(double), factor(double.gain));
+        text += &if double.gain < single.gain * MIN_GAIN {
             " A second one would add next to nothing.".to_owned()
         } else {
-            format!(" If it may be two: {}, {} times.", both.0, both.1)
+            format!(" If it may be two: {}, {} times.", second.0, second.1)
         };
     }
     text

@@ -63,28 +63,28 @@ impl WeighedPath {
     /// The predicted time if the path were as much better as its uncertainty admits. Of a path that has been tried, that is
     /// the uncertainty of its sessions: they vary, however well its sections have been measured.
     pub(super) fn optimistic(&self) -> f64 {
-        let hoped = |confidence: f64| self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - confidence));
+        let optimistic_time = |confidence: f64| self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - confidence));
         if self.experience >= TRIED {
-            hoped(confidence_of(self.experience))
+            optimistic_time(confidence_of(self.experience))
         } else {
-            hoped(self.confidence).min(self.rated.optimistic)
+            optimistic_time(self.confidence).min(self.rated.optimistic)
         }
     }
 }
 
 impl PathChooser {
     /// `first`, then the other paths by prediction; `direct` is always included.
-    pub(super) fn rank(&self, open: &[WeighedPath], first: Option<&WeighedPath>) -> Vec<RankedCandidate> {
+    pub(super) fn rank(&self, available: &[WeighedPath], first: Option<&WeighedPath>) -> Vec<RankedCandidate> {
         let first_hops = first.map(|first| first.rated.hops);
-        let others = open.iter().filter(|way| Some(way.rated.hops) != first_hops);
-        let mut ways: Vec<WeighedPath> = first.into_iter().chain(others).copied().collect();
-        let direct = ways.iter().position(|way| way.rated.hops.is_direct());
-        if let Some(at) = direct.filter(|at| *at >= MAX_RANKING) {
-            ways.swap(at, MAX_RANKING - 1);
+        let others = available.iter().filter(|path| Some(path.rated.hops) != first_hops);
+        let mut paths: Vec<WeighedPath> = first.into_iter().chain(others).copied().collect();
+        let direct_index = paths.iter().position(|path| path.rated.hops.is_direct());
+        if let Some(index) = direct_index.filter(|index| *index >= MAX_RANKING) {
+            paths.swap(index, MAX_RANKING - 1);
         }
-        ways.truncate(MAX_RANKING);
-        let mut ranked: Vec<RankedCandidate> = ways.iter().map(|way| way.to_ranked()).collect();
-        if direct.is_none() {
+        paths.truncate(MAX_RANKING);
+        let mut ranked: Vec<RankedCandidate> = paths.iter().map(|path| path.to_ranked()).collect();
+        if direct_index.is_none() {
             let unknown = RankedCandidate {
                 candidate: Candidate::direct(),
                 predicted: Duration::ZERO,
@@ -96,61 +96,61 @@ impl PathChooser {
         ranked
     }
 
-    pub(super) fn direct_only(&self, question: &ChoiceKey, out: &[WeighedPath]) -> Choice {
-        let direct = out.iter().find(|way| way.rated.hops.is_direct());
-        let predicted = direct.map_or(Duration::ZERO, |way| to_duration(way.predicted));
+    pub(super) fn direct_only(&self, choice_key: &ChoiceKey, paths: &[WeighedPath]) -> Choice {
+        let direct = paths.iter().find(|path| path.rated.hops.is_direct());
+        let predicted = direct.map_or(Duration::ZERO, |path| to_duration(path.predicted));
         let figures =
-            PathComparison { name: "direct".to_owned(), predicted, bytes: self.rated_bytes(question), other: None };
+            PathComparison { name: "direct".to_owned(), predicted, bytes: self.rated_bytes(choice_key), other: None };
         Choice { ranking: self.rank(&[], direct), race: false, reason: ChoiceReason::Only(figures), previous: None }
     }
 
     pub(super) fn reason(
         &self,
-        question: &ChoiceKey,
-        open: &[WeighedPath],
-        at: usize,
+        choice_key: &ChoiceKey,
+        available: &[WeighedPath],
+        chosen_index: usize,
         verdict: StandingDecision,
-        former: Option<Hops>,
+        previous: Option<Hops>,
     ) -> ChoiceReason {
-        let chosen = &open[at];
-        let beside = if at > 0 {
-            Some(&open[0])
+        let chosen = &available[chosen_index];
+        let compared = if chosen_index > 0 {
+            Some(&available[0])
         } else if chosen.rated.hops.is_direct() {
-            open.get(1)
+            available.get(1)
         } else {
-            open.iter().find(|way| way.rated.hops.is_direct())
+            available.iter().find(|path| path.rated.hops.is_direct())
         };
-        let mut figures = self.comparison(question, chosen, beside);
-        if let (StandingDecision::Degraded | StandingDecision::Unavailable, Some(former)) = (verdict, former) {
-            let left = open.iter().find(|way| way.rated.hops == former);
-            let predicted = left.map(|way| to_duration(way.predicted));
-            figures.other = Some((former.to_candidate().name(&self.map), predicted));
+        let mut figures = self.comparison(choice_key, chosen, compared);
+        if let (StandingDecision::Degraded | StandingDecision::Unavailable, Some(previous)) = (verdict, previous) {
+            let previous_path = available.iter().find(|path| path.rated.hops == previous);
+            let predicted = previous_path.map(|path| to_duration(path.predicted));
+            figures.other = Some((previous.to_candidate().name(&self.map), predicted));
             return ChoiceReason::Retreats(figures);
         }
         match verdict {
             StandingDecision::Kept => ChoiceReason::Kept(figures),
-            _ if open.len() == 1 => ChoiceReason::Only(figures),
+            _ if available.len() == 1 => ChoiceReason::Only(figures),
             _ => ChoiceReason::Best(figures),
         }
     }
 
     /// The size in bytes that the predictions of the answer are for.
-    fn rated_bytes(&self, question: &ChoiceKey) -> u64 {
-        self.rankings.peek(question).map_or(question.bytes(), |answer| answer.bytes)
+    fn rated_bytes(&self, choice_key: &ChoiceKey) -> u64 {
+        self.rankings.peek(choice_key).map_or(choice_key.bytes(), |answer| answer.bytes)
     }
 
     pub(super) fn comparison(
         &self,
-        question: &ChoiceKey,
+        choice_key: &ChoiceKey,
         chosen: &WeighedPath,
-        beside: Option<&WeighedPath>,
+        compared: Option<&WeighedPath>,
     ) -> PathComparison {
-        let name = |way: &WeighedPath| way.rated.hops.to_candidate().name(&self.map);
+        let name = |path: &WeighedPath| path.rated.hops.to_candidate().name(&self.map);
         PathComparison {
             name: name(chosen),
             predicted: to_duration(chosen.predicted),
-            bytes: self.rated_bytes(question),
-            other: beside.map(|way| (name(way), Some(to_duration(way.predicted)))),
+            bytes: self.rated_bytes(choice_key),
+            other: compared.map(|path| (name(path), Some(to_duration(path.predicted)))),
         }
     }
 }
@@ -164,8 +164,8 @@ impl PathChooser {
         likely: TransferSize,
         now: Duration,
     ) -> Vec<(RankedCandidate, bool)> {
-        let (open, out) = self.weigh_all(&ChoiceKey::new(prefix, likely), now);
-        let open = open.iter().map(|way| (way.to_ranked(), false));
-        open.chain(out.iter().map(|way| (way.to_ranked(), true))).collect()
+        let (available, unavailable) = self.weigh_all(&ChoiceKey::new(prefix, likely), now);
+        let available = available.iter().map(|path| (path.to_ranked(), false));
+        available.chain(unavailable.iter().map(|path| (path.to_ranked(), true))).collect()
     }
 }

@@ -32,8 +32,8 @@ pub(super) struct ExploreBudget {
 impl Default for ExploreBudget {
     /// The budget of one prefix and size, whose first session takes the best path.
     fn default() -> Self {
-        let most = BURST * SESSIONS_PER_EXPLORE;
-        Self { tokens: most, capacity: most, sessions_since: 0 }
+        let burst = BURST * SESSIONS_PER_EXPLORE;
+        Self { tokens: burst, capacity: burst, sessions_since: 0 }
     }
 }
 
@@ -67,33 +67,34 @@ impl ExploreBudget {
     }
 }
 
-/// A path that was out, may be tried, and was so much faster than `predicted` that sessions should not wait for the
+/// An unavailable path that may be tried and was so much faster than `predicted` that sessions should not wait for the
 /// next exploration. Pauses between trials grow.
-pub(super) fn find_recovered(out: &[WeighedPath], predicted: f64) -> Option<WeighedPath> {
-    out.iter()
-        .filter(|way| way.is_half_open && way.is_experienced())
-        .find(|way| way.predicted * RECOVERED_FACTOR < predicted)
+pub(super) fn find_recovered(unavailable: &[WeighedPath], predicted: f64) -> Option<WeighedPath> {
+    unavailable
+        .iter()
+        .filter(|path| path.is_half_open && path.is_experienced())
+        .find(|path| path.predicted * RECOVERED_FACTOR < predicted)
         .copied()
 }
 
 /// A path that could be faster than `chosen`: first one after a pause that is faster by the map or by its sessions, else
 /// the path with the best optimistic estimate.
 pub(super) fn find_promising(
-    open: &[WeighedPath],
-    out: &[WeighedPath],
+    available: &[WeighedPath],
+    unavailable: &[WeighedPath],
     chosen: &WeighedPath,
     budget: &ExploreBudget,
 ) -> Option<WeighedPath> {
-    let is_faster = |way: &&WeighedPath| way.predicted.min(way.rated.predicted) < chosen.predicted;
-    if let Some(way) = out.iter().filter(|way| way.is_half_open).find(is_faster) {
-        return Some(*way);
+    let is_faster = |path: &&WeighedPath| path.predicted.min(path.rated.predicted) < chosen.predicted;
+    if let Some(path) = unavailable.iter().filter(|path| path.is_half_open).find(is_faster) {
+        return Some(*path);
     }
-    // Once its windows begin to open, the next sessions tell more than those after a pause.
-    let may_retry = |way: &WeighedPath| way.is_opening || budget.may_retry(way.experience);
-    let could_win = |way: &&WeighedPath| {
-        way.rated.hops != chosen.rated.hops && way.optimistic() < chosen.predicted && may_retry(way)
+    // Once its windows begin to open, the next sessions are more informative than those after a pause.
+    let may_retry = |path: &WeighedPath| path.is_opening || budget.may_retry(path.experience);
+    let could_win = |path: &&WeighedPath| {
+        path.rated.hops != chosen.rated.hops && path.optimistic() < chosen.predicted && may_retry(path)
     };
-    open.iter().filter(could_win).min_by(|one, other| one.optimistic().total_cmp(&other.optimistic())).copied()
+    available.iter().filter(could_win).min_by(|one, other| one.optimistic().total_cmp(&other.optimistic())).copied()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 
 mod answer;
 mod explore;
-mod told;
+mod feedback;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,10 +86,10 @@ struct CachedRanking {
 impl CachedRanking {
     /// Converts what the standing choice remembers to predictions for `visit`.
     fn set_visit(&mut self, visit: Visit) {
-        let before = std::mem::replace(&mut self.visit, visit);
+        let previous_visit = std::mem::replace(&mut self.visit, visit);
         let current = self.rated.iter().find(|rated| Some(rated.hops) == self.standing.current());
-        if let Some(current) = current.filter(|_| before != visit) {
-            self.standing.rescale((current.log_gain * (before.openness() - visit.openness())).exp());
+        if let Some(current) = current.filter(|_| previous_visit != visit) {
+            self.standing.rescale((current.log_gain * (previous_visit.openness() - visit.openness())).exp());
         }
     }
 }
@@ -155,47 +155,56 @@ impl PathChooser {
 
     /// The paths for a session to `prefix` of the predicted size `likely`.
     pub fn choose(&mut self, prefix: Prefix, likely: TransferSize, now: Duration) -> Choice {
-        let question = ChoiceKey::new(prefix, likely);
-        self.refresh_ranking(question, likely);
-        let (open, out) = self.weigh_all(&question, now);
-        let is_direct = |way: &WeighedPath| way.rated.hops.is_direct();
-        let direct_is_known = open.iter().chain(&out).any(is_direct) || self.has_breaker(prefix, Hops::DIRECT);
-        if !direct_is_known || (open.is_empty() && out.is_empty()) {
+        let choice_key = ChoiceKey::new(prefix, likely);
+        self.refresh_ranking(choice_key, likely);
+        let (available, unavailable) = self.weigh_all(&choice_key, now);
+        let is_direct = |path: &WeighedPath| path.rated.hops.is_direct();
+        let direct_is_known =
+            available.iter().chain(&unavailable).any(is_direct) || self.has_breaker(prefix, Hops::DIRECT);
+        if !direct_is_known || (available.is_empty() && unavailable.is_empty()) {
             return Choice {
-                ranking: self.rank(&open, None),
+                ranking: self.rank(&available, None),
                 race: true,
                 reason: ChoiceReason::Unmeasured,
                 previous: None,
             };
         }
         self.budget.on_session();
-        let Some(answer) = self.rankings.get(&question) else { return self.direct_only(&question, &open) };
+        let Some(answer) = self.rankings.get(&choice_key) else { return self.direct_only(&choice_key, &available) };
         let may_explore = answer.budget.on_session();
-        if open.is_empty() {
+        if available.is_empty() {
             self.breakers.get_or_insert_with((prefix, Hops::DIRECT), CircuitBreaker::default).begin_trial(now);
-            return self.direct_only(&question, &out);
+            return self.direct_only(&choice_key, &unavailable);
         }
-        let before = answer.standing.current();
-        let options: Vec<AvailablePath> = open.iter().map(WeighedPath::available).collect();
-        let (at, verdict) = answer.standing.decide(&options, now);
-        let former = before.filter(|before| *before != open[at].rated.hops);
+        let standing_hops = answer.standing.current();
+        let options: Vec<AvailablePath> = available.iter().map(WeighedPath::available).collect();
+        let (chosen, verdict) = answer.standing.decide(&options, now);
+        let previous = standing_hops.filter(|standing_hops| *standing_hops != available[chosen].rated.hops);
         let may_explore = may_explore && self.budget.can_explore();
-        let explores = || may_explore.then(|| find_promising(&open, &out, &open[at], &answer.budget)).flatten();
+        let promising = || {
+            may_explore.then(|| find_promising(&available, &unavailable, &available[chosen], &answer.budget)).flatten()
+        };
         // A session that changes the path reports the change, so it does not explore.
-        let explored = if former.is_none() { find_recovered(&out, open[at].predicted).or_else(explores) } else { None };
+        let explored = if previous.is_none() {
+            find_recovered(&unavailable, available[chosen].predicted).or_else(promising)
+        } else {
+            None
+        };
         // Direct stays available: nothing may be slower than direct for long.
-        if let (StandingDecision::Degraded, Some(former)) = (verdict, former.filter(|former| !former.is_direct())) {
-            self.trip_breaker(prefix, former, self.is_overrated(&question, former, now), now);
+        if let (StandingDecision::Degraded, Some(previous)) =
+            (verdict, previous.filter(|previous| !previous.is_direct()))
+        {
+            self.trip_breaker(prefix, previous, self.is_overrated(&choice_key, previous, now), now);
         }
-        if let Some(way) = explored {
-            return self.explore_with(&question, way, &open, now);
+        if let Some(path) = explored {
+            return self.explore_with(&choice_key, path, &available, now);
         }
-        let why = self.reason(&question, &open, at, verdict, former);
+        let choice_reason = self.reason(&choice_key, &available, chosen, verdict, previous);
         Choice {
-            ranking: self.rank(&open, Some(&open[at])),
+            ranking: self.rank(&available, Some(&available[chosen])),
             race: false,
-            reason: why,
-            previous: former.map(Hops::to_candidate),
+            reason: choice_reason,
+            previous: previous.map(Hops::to_candidate),
         }
     }
 
@@ -213,58 +222,58 @@ impl PathChooser {
 
     /// The standing choices: prefix, direction with size in bytes, and path.
     pub fn standing_choices(&self) -> impl Iterator<Item = (Prefix, TransferSize, Candidate)> {
-        self.rankings.iter().filter_map(|(question, answer)| {
-            answer.standing.current().map(|kept| (question.prefix, question.transfer(), kept.to_candidate()))
+        self.rankings.iter().filter_map(|(choice_key, answer)| {
+            answer.standing.current().map(|hops| (choice_key.prefix, choice_key.transfer(), hops.to_candidate()))
         })
     }
 
     /// Computes the answer from the current map, for the size of the first session that asks. The standing choice is in it,
     /// even if others are better now.
-    fn refresh_ranking(&mut self, question: ChoiceKey, likely: TransferSize) {
-        let usual = self.usual_visit(question.prefix);
-        let answer = self.rankings.get_or_insert_with(question, CachedRanking::default);
-        answer.set_visit(usual);
+    fn refresh_ranking(&mut self, choice_key: ChoiceKey, likely: TransferSize) {
+        let visit = self.usual_visit(choice_key.prefix);
+        let answer = self.rankings.get_or_insert_with(choice_key, CachedRanking::default);
+        answer.set_visit(visit);
         if answer.generation == self.generation {
             return;
         }
         (answer.generation, answer.bytes) = (self.generation, likely.bytes);
-        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question, likely);
-        let before = std::mem::replace(&mut answer.rated, rated);
+        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &choice_key, likely);
+        let previous = std::mem::replace(&mut answer.rated, rated);
         let is_tried = |hops: &Hops| {
-            let way = PathKey { prefix: question.prefix, hops: *hops, direction: question.direction };
-            self.histories.peek(&way).is_some()
+            let path_key = PathKey { prefix: choice_key.prefix, hops: *hops, direction: choice_key.direction };
+            self.histories.peek(&path_key).is_some()
         };
-        let tried = before.iter().map(|rated| rated.hops).filter(is_tried);
-        for hops in answer.standing.current().into_iter().chain(tried) {
-            let is_there = answer.rated.iter().any(|rated| rated.hops == hops);
-            if !is_there && answer.rated.len() < MAX_WEIGHED {
-                let rate = ranking::rate_path(&self.map, &self.costs, hops, question.prefix, likely);
+        let tried_hops = previous.iter().map(|rated| rated.hops).filter(is_tried);
+        for hops in answer.standing.current().into_iter().chain(tried_hops) {
+            let is_rated = answer.rated.iter().any(|rated| rated.hops == hops);
+            if !is_rated && answer.rated.len() < MAX_WEIGHED {
+                let rate = ranking::rate_path(&self.map, &self.costs, hops, choice_key.prefix, likely);
                 answer.rated.extend(rate);
             }
         }
     }
 
     /// The usable paths, the best first, and those that are out of use or need a trial.
-    fn weigh_all(&self, question: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
-        let rated = self.rankings.peek(question).map_or(&[][..], |answer| &answer.rated);
-        let openness = self.usual_visit(question.prefix).openness();
-        let mut open: Vec<WeighedPath> = Vec::with_capacity(rated.len());
-        let mut out = Vec::new();
+    fn weigh_all(&self, choice_key: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
+        let rated = self.rankings.peek(choice_key).map_or(&[][..], |answer| &answer.rated);
+        let openness = self.usual_visit(choice_key.prefix).openness();
+        let mut available: Vec<WeighedPath> = Vec::with_capacity(rated.len());
+        let mut unavailable = Vec::new();
         for rated in rated {
-            let weighed = self.weigh(question.prefix, question.transfer(), rated, openness, now);
+            let path = self.weigh(choice_key.prefix, choice_key.transfer(), rated, openness, now);
             match self
                 .breakers
-                .peek(&(question.prefix, rated.hops))
-                .map_or(BreakerState::Closed, |pause| pause.state(now))
+                .peek(&(choice_key.prefix, rated.hops))
+                .map_or(BreakerState::Closed, |breaker| breaker.state(now))
             {
-                BreakerState::Closed => open.push(weighed),
-                BreakerState::HalfOpen => out.push(WeighedPath { is_half_open: true, ..weighed }),
-                BreakerState::Open => out.push(weighed),
+                BreakerState::Closed => available.push(path),
+                BreakerState::HalfOpen => unavailable.push(WeighedPath { is_half_open: true, ..path }),
+                BreakerState::Open => unavailable.push(path),
             }
         }
-        open.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
-        out.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
-        (open, out)
+        available.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
+        unavailable.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
+        (available, unavailable)
     }
 
     fn weigh_hops(&self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> Option<WeighedPath> {
@@ -281,38 +290,39 @@ impl PathChooser {
         openness: f64,
         now: Duration,
     ) -> WeighedPath {
-        let (doubt, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
+        let (log_distrust, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
         let rated = first_visit.at_openness(openness);
-        let way = PathKey { prefix, hops: rated.hops, direction: likely.direction };
-        let near = self.histories.peek(&way).and_then(|past| past.nearest(class).map(|near| (past, near)));
-        let Some((past, (experience, share))) = near else {
-            let confidence = rated.confidence * (-doubt).exp();
+        let path_key = PathKey { prefix, hops: rated.hops, direction: likely.direction };
+        let nearest =
+            self.histories.peek(&path_key).and_then(|history| history.nearest(class).map(|nearest| (history, nearest)));
+        let Some((history, (experience, share))) = nearest else {
+            let confidence = rated.confidence * (-log_distrust).exp();
             return WeighedPath {
                 rated,
-                predicted: rated.predicted * doubt.exp(),
+                predicted: rated.predicted * log_distrust.exp(),
                 confidence,
                 experience: 0.0,
                 is_half_open: false,
                 is_opening: false,
             };
         };
-        let there = if experience.class() == class {
+        let class_rated = if experience.class() == class {
             *first_visit
         } else {
-            let there = TransferSize { bytes: experience.class().bytes(), ..likely };
-            ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, there).unwrap_or(*first_visit)
+            let class_size = TransferSize { bytes: experience.class().bytes(), ..likely };
+            ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, class_size).unwrap_or(*first_visit)
         };
-        let log_gain = there.log_gain;
-        let there = to_log(there.at_openness(openness).class_predicted);
+        let log_gain = class_rated.log_gain;
+        let map_log = to_log(class_rated.at_openness(openness).class_predicted);
         let sessions = experience.weight(now) * share;
-        let slower = experience.predict(openness, log_gain, there + doubt, share, now) - there;
+        let log_excess = experience.predict(openness, log_gain, map_log + log_distrust, share, now) - map_log;
         WeighedPath {
             rated,
-            predicted: from_log(to_log(rated.predicted) + slower),
-            confidence: (rated.confidence * (-doubt).exp()).max(answer::confidence_of(sessions)),
+            predicted: from_log(to_log(rated.predicted) + log_excess),
+            confidence: (rated.confidence * (-log_distrust).exp()).max(answer::confidence_of(sessions)),
             experience: sessions,
             is_half_open: false,
-            is_opening: openness > 0.0 && rated.log_gain > 0.0 && past.visits.is_opening(now),
+            is_opening: openness > 0.0 && rated.log_gain > 0.0 && history.visits.is_opening(now),
         }
     }
 
@@ -331,25 +341,31 @@ impl PathChooser {
 
     /// Whether sessions were notably slower than the map predicts. Then the map alone does not justify a return to the
     /// path.
-    fn is_overrated(&self, question: &ChoiceKey, hops: Hops, now: Duration) -> bool {
-        let way = PathKey { prefix: question.prefix, hops, direction: question.direction };
-        let past = self.histories.peek(&way);
-        past.is_some_and(|past| past.log_excess(question.class, now) > OVERRATED.ln())
+    fn is_overrated(&self, choice_key: &ChoiceKey, hops: Hops, now: Duration) -> bool {
+        let path_key = PathKey { prefix: choice_key.prefix, hops, direction: choice_key.direction };
+        let history = self.histories.peek(&path_key);
+        history.is_some_and(|history| history.log_excess(choice_key.class, now) > OVERRATED.ln())
     }
 
-    fn explore_with(&mut self, question: &ChoiceKey, way: WeighedPath, open: &[WeighedPath], now: Duration) -> Choice {
+    fn explore_with(
+        &mut self,
+        choice_key: &ChoiceKey,
+        path: WeighedPath,
+        available: &[WeighedPath],
+        now: Duration,
+    ) -> Choice {
         self.budget.spend();
-        if let Some(answer) = self.rankings.get(question) {
+        if let Some(answer) = self.rankings.get(choice_key) {
             answer.budget.spend();
         }
-        if way.is_half_open {
+        if path.is_half_open {
             self.breakers
-                .get_or_insert_with((question.prefix, way.rated.hops), CircuitBreaker::default)
+                .get_or_insert_with((choice_key.prefix, path.rated.hops), CircuitBreaker::default)
                 .begin_trial(now);
         }
-        let figures = self.comparison(question, &way, Some(&open[0]));
+        let figures = self.comparison(choice_key, &path, Some(&available[0]));
         Choice {
-            ranking: self.rank(open, Some(&way)),
+            ranking: self.rank(available, Some(&path)),
             race: false,
             reason: ChoiceReason::Explores(figures),
             previous: None,

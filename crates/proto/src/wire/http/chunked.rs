@@ -67,13 +67,15 @@ fn extensions(rest: &[u8]) -> Result<usize, WireError> {
     if end > MAX_EXTENSIONS {
         return Err(WireError::Invalid("chunk extensions longer than 256 bytes"));
     }
-    let begin = rest[..end].trim_ascii_start();
-    if begin.first().is_some_and(|byte| *byte != b';') {
+    let extension = rest[..end].trim_ascii_start();
+    if extension.first().is_some_and(|byte| *byte != b';') {
         return Err(WireError::Invalid("chunk size with something behind it"));
     }
     match rest[end..] {
         [] | [b'\r'] => Err(WireError::Incomplete),
-        [b'\r', b'\n', ..] if begin.is_empty() && end > 0 => Err(WireError::Invalid("white space behind a chunk size")),
+        [b'\r', b'\n', ..] if extension.is_empty() && end > 0 => {
+            Err(WireError::Invalid("white space behind a chunk size"))
+        }
         [b'\r', b'\n', ..] => Ok(end),
         [..] => Err(WireError::Invalid("chunk line does not end in CR LF")),
     }

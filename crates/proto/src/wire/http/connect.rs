@@ -28,20 +28,20 @@ pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Ve
 /// Appends to `head` the bytes of `arrived` up to and with the next blank line, all of them if there is none, and
 /// returns their number. Bytes after a head belong to the target, which may speak first.
 pub fn append_head(head: &mut Vec<u8>, arrived: &[u8]) -> usize {
-    let before = head.len();
+    let old_length = head.len();
     head.extend_from_slice(arrived);
-    let overlap = before.saturating_sub(3);
+    let overlap = old_length.saturating_sub(3);
     let end = head[overlap..].windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| overlap + at + 4);
     head.truncate(end.unwrap_or(head.len()));
-    head.len() - before
+    head.len() - old_length
 }
 
 /// Why a proxy did not connect, from its answer.
 #[must_use]
 pub fn cause_of(status: u16, headers: &Headers) -> Cause {
     // "the first member of the list represents the intermediary closest to the origin server" (RFC 9209, 2).
-    let told = headers.list("Proxy-Status").find_map(proxy_status);
-    told.or_else(|| headers.get("X-Squid-Error").and_then(squid_error)).unwrap_or(match status {
+    let proxy_cause = headers.list("Proxy-Status").find_map(proxy_status);
+    proxy_cause.or_else(|| headers.get("X-Squid-Error").and_then(squid_error)).unwrap_or(match status {
         401 | 403 | 407 => Cause::DeniedByHop,
         504 => Cause::TimedOut,
         // A web server that never heard of CONNECT.

@@ -61,10 +61,10 @@ const END_TO_END: [&str; 29] = [
 /// Removes hop-by-hop fields: the fixed list, and those that `Connection` names (RFC 9110, 7.6.1). After this the head
 /// has no `Transfer-Encoding`: [`set_framing`] must follow.
 pub fn strip_hop_by_hop(headers: &mut Headers) {
-    let named: Vec<String> =
+    let names: Vec<String> =
         headers.list("Connection").map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    let mine = |name: &&String| !END_TO_END.iter().any(|known| known.eq_ignore_ascii_case(name));
-    named.iter().filter(mine).for_each(|name| headers.remove(name));
+    let is_hop_by_hop = |name: &&String| !END_TO_END.iter().any(|end_to_end| end_to_end.eq_ignore_ascii_case(name));
+    names.iter().filter(is_hop_by_hop).for_each(|name| headers.remove(name));
     HOP_BY_HOP.iter().for_each(|name| headers.remove(name));
 }
 
@@ -109,26 +109,27 @@ pub fn upgrade_protocols(headers: &Headers) -> Option<String> {
     if !headers.has_token("Connection", "upgrade") {
         return None;
     }
-    let shaped = |protocol: &&[u8]| protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/');
-    let wanted = headers.list("Upgrade").filter(shaped).filter(|protocol| !protocol.eq_ignore_ascii_case(b"h2c"));
-    let wanted = wanted.collect::<Vec<_>>().join(b", ".as_slice());
-    String::from_utf8(wanted).ok().filter(|protocols| !protocols.is_empty())
+    let is_valid = |protocol: &&[u8]| protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/');
+    let protocols = headers.list("Upgrade").filter(is_valid).filter(|protocol| !protocol.eq_ignore_ascii_case(b"h2c"));
+    let protocols = protocols.collect::<Vec<_>>().join(b", ".as_slice());
+    String::from_utf8(protocols).ok().filter(|protocols| !protocols.is_empty())
 }
 
-/// Whether a 101 answer names at least one protocol, and only protocols that the request asked for, `asked` ([`upgrade_protocols`];
-/// RFC 9110, 7.8).
+/// Whether a 101 answer names at least one protocol, and only protocols of the request, `requested`
+/// ([`upgrade_protocols`]; RFC 9110, 7.8).
 #[must_use]
-pub fn can_switch(asked: &str, answered: &Headers) -> bool {
-    let is_asked = |named: &[u8]| asked.split(", ").any(|asked| asked.as_bytes().eq_ignore_ascii_case(named));
-    answered.list("Upgrade").next().is_some() && answered.list("Upgrade").all(is_asked)
+pub fn can_switch(requested: &str, answer: &Headers) -> bool {
+    let is_requested =
+        |name: &[u8]| requested.split(", ").any(|requested| requested.as_bytes().eq_ignore_ascii_case(name));
+    answer.list("Upgrade").next().is_some() && answer.list("Upgrade").all(is_requested)
 }
 
 /// Whether the sender will keep the connection open behind this message (RFC 9112, 9.3; for HTTP/1.0 its appendix
 /// C.2.2 and the `Proxy-Connection` of old clients).
 #[must_use]
 pub fn is_keep_alive(version: Version, headers: &Headers) -> bool {
-    let says = |option| headers.has_token("Connection", option) || headers.has_token("Proxy-Connection", option);
-    !says("close") && (version == Version::Http11 || says("keep-alive"))
+    let has_option = |option| headers.has_token("Connection", option) || headers.has_token("Proxy-Connection", option);
+    !has_option("close") && (version == Version::Http11 || has_option("keep-alive"))
 }
 
 /// Whether the client waits for `100 Continue` before it sends its body (RFC 9110, 10.1.1). A server ignores this in

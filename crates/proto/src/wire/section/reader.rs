@@ -76,12 +76,12 @@ impl RecordReader {
     /// # Errors
     /// [`WireError`] for a length that no record has, or not the first one.
     pub fn read_size(&self) -> Result<usize, WireError> {
-        let have = self.arrived.len();
+        let buffered = self.arrived.len();
         // The header of the next record comes along, so that a long row of records takes one read each.
-        let ahead = if self.first_limit.is_some() { 0 } else { HEADER_LENGTH };
+        let next_header = if self.first_limit.is_some() { 0 } else { HEADER_LENGTH };
         Ok(match self.length_at(0)? {
-            Some(length) if self.first_limit.is_some() || length >= READ_STEP => length + ahead - have,
-            None if self.first_limit.is_some() => HEADER_LENGTH - have,
+            Some(length) if self.first_limit.is_some() || length >= READ_STEP => length + next_header - buffered,
+            None if self.first_limit.is_some() => HEADER_LENGTH - buffered,
             _ => self.step,
         })
     }
@@ -121,11 +121,11 @@ impl RecordReader {
     /// The length of the record that begins at `at`, once its header has arrived.
     fn length_at(&self, at: usize) -> Result<Option<usize>, WireError> {
         let Some(header) = self.arrived[at..].first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
-        let rest = RecordKey::body_length(*header)?;
-        if self.first_limit.is_some_and(|most| rest > most + TAG_LENGTH) {
+        let body_length = RecordKey::body_length(*header)?;
+        if self.first_limit.is_some_and(|limit| body_length > limit + TAG_LENGTH) {
             Err(WireError::TooLarge)
         } else {
-            Ok(Some(HEADER_LENGTH + rest))
+            Ok(Some(HEADER_LENGTH + body_length))
         }
     }
 
@@ -168,8 +168,8 @@ impl RecordReader {
     }
 
     fn open(&mut self, length: usize) -> Result<OpenedRecord, WireError> {
-        let behind = self.arrived.split_off(length);
-        let mut record = std::mem::replace(&mut self.arrived, behind);
+        let rest = self.arrived.split_off(length);
+        let mut record = std::mem::replace(&mut self.arrived, rest);
         let plain = self.key.open(&mut record)?;
         if plain.is_empty() && self.first_limit.is_none() && !self.is_reusable && !self.arrived.is_empty() {
             return Err(WireError::Invalid("bytes behind the end of the stream"));

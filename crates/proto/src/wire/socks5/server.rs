@@ -97,9 +97,9 @@ impl Socks5Request {
 
 /// The answer to a request, with the address the server's own socket is bound to (RFC 1928, 6).
 #[must_use]
-pub fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
-    let bound = bound.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+pub fn reply(reply: Reply, bound_address: Option<SocketAddr>) -> Vec<u8> {
+    let bound_address = bound_address.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
     let mut out = vec![VERSION, reply.byte(), 0];
-    address::write(&Host::from(bound.ip()), bound.port(), &mut out);
+    address::write(&Host::from(bound_address.ip()), bound_address.port(), &mut out);
     out
 }

@@ -132,16 +132,16 @@ impl Canvas {
 
     /// The legend of the marks, in one line from `at` on; returns its lower edge.
     pub fn mark_legend(&mut self, at: Point) -> f64 {
-        let only = |set: fn(&mut Roles)| {
+        let with_role = |set: fn(&mut Roles)| {
             let mut roles = Roles::default();
             set(&mut roles);
             roles
         };
         let marks: [(Roles, &str, f64); 4] = [
-            (only(|roles| roles.client = true), "clients", 84.0),
-            (only(|roles| roles.server = true), "servers", 86.0),
-            (only(|roles| roles.relay = true), "relay", 74.0),
-            (only(|roles| roles.possible = true), "possible place (+)", 150.0),
+            (with_role(|roles| roles.client = true), "clients", 84.0),
+            (with_role(|roles| roles.server = true), "servers", 86.0),
+            (with_role(|roles| roles.relay = true), "relay", 74.0),
+            (with_role(|roles| roles.possible = true), "possible place (+)", 150.0),
         ];
         let mut x = at.x + 10.0;
         for (roles, word, width) in marks {

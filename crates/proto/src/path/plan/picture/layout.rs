@@ -55,9 +55,9 @@ impl Projection {
         let centre = (f64::midpoint(longitudes.0, longitudes.1), f64::midpoint(latitudes.0, latitudes.1));
         let squeeze = centre.1.to_radians().cos().max(0.2);
         let Area { left, top, right, bottom } = map_area();
-        let wide = (right - left - 2.0 * MARGIN) / ((longitudes.1 - longitudes.0) * squeeze).max(0.5);
-        let high = (bottom - top - MARGIN) / (latitudes.1 - latitudes.0).max(0.5);
-        Self { west, squeeze, scale: wide.min(high), centre }
+        let x_scale = (right - left - 2.0 * MARGIN) / ((longitudes.1 - longitudes.0) * squeeze).max(0.5);
+        let y_scale = (bottom - top - MARGIN) / (latitudes.1 - latitudes.0).max(0.5);
+        Self { west, squeeze, scale: x_scale.min(y_scale), centre }
     }
 
     fn point(&self, position: Position) -> Point {
@@ -126,19 +126,19 @@ fn column_layout(sites: &[Site]) -> Layout {
         (false, true) => 2,
         _ => 1,
     };
-    let mut seen = [0_usize; 3];
-    let mut total = [0_usize; 3];
-    sites.iter().for_each(|site| total[column(site)] += 1);
+    let mut placed = [0_usize; 3];
+    let mut row_counts = [0_usize; 3];
+    sites.iter().for_each(|site| row_counts[column(site)] += 1);
     // An even number of rows in the middle: none is on the straight line from a single client to a single server.
-    total[1] = total[1].next_multiple_of(2);
+    row_counts[1] = row_counts[1].next_multiple_of(2);
     let Area { left, top, right, bottom } = map_area();
     let points = sites.iter().map(|site| {
         let column = column(site);
-        let part = (seen[column] as f64 + 0.5) / total[column].max(1) as f64;
+        let part = (placed[column] as f64 + 0.5) / row_counts[column].max(1) as f64;
         // Alternating offsets, so that lines between relays do not cross other relays.
-        let aside = if column == 1 && seen[column] % 2 == 1 { 90.0 } else { 0.0 };
-        seen[column] += 1;
-        let x = [left + MARGIN, f64::midpoint(left, right) - 45.0 + aside, right - MARGIN][column];
+        let shift = if column == 1 && placed[column] % 2 == 1 { 90.0 } else { 0.0 };
+        placed[column] += 1;
+        let x = [left + MARGIN, f64::midpoint(left, right) - 45.0 + shift, right - MARGIN][column];
         Point { x, y: top + (bottom - top) * part }
     });
     Layout { points: points.collect(), graticule: Vec::new() }
@@ -150,14 +150,14 @@ const LETTER: f64 = 0.62;
 /// The occupied areas of the drawing.
 #[derive(Default)]
 pub(super) struct LabelPlacer {
-    taken: Vec<Area>,
+    occupied: Vec<Area>,
     lines: Vec<LineSegment>,
 }
 
 impl LabelPlacer {
     /// Reserves the mark at `point`.
     pub fn avoid_point(&mut self, Point { x, y }: Point) {
-        self.taken.push(Area { left: x - 12.0, top: y - 12.0, right: x + 12.0, bottom: y + 12.0 });
+        self.occupied.push(Area { left: x - 12.0, top: y - 12.0, right: x + 12.0, bottom: y + 12.0 });
     }
 
     /// Makes labels avoid this line, with a lower cost than a mark.
@@ -167,17 +167,17 @@ impl LabelPlacer {
 
     /// A position for `text` at a site; returns the point where the text begins.
     pub fn place_at_point(&mut self, point: Point, text: &str, size: f64) -> Point {
-        let (width, far) = (text.chars().count() as f64 * size * LETTER, 17.0);
-        let (middle, below) = (-width / 2.0, far + size * 0.8);
+        let (width, offset) = (text.chars().count() as f64 * size * LETTER, 17.0);
+        let (middle, below) = (-width / 2.0, offset + size * 0.8);
         let places = [
-            (far, size * 0.35),
-            (-far - width, size * 0.35),
-            (middle, -far),
+            (offset, size * 0.35),
+            (-offset - width, size * 0.35),
+            (middle, -offset),
             (middle, below),
-            (far * 0.6, -far * 0.7),
-            (far * 0.6, below * 0.8),
-            (-far * 0.6 - width, -far * 0.7),
-            (-far * 0.6 - width, below * 0.8),
+            (offset * 0.6, -offset * 0.7),
+            (offset * 0.6, below * 0.8),
+            (-offset * 0.6 - width, -offset * 0.7),
+            (-offset * 0.6 - width, below * 0.8),
         ];
         self.best_position(places.into_iter().map(|(x, y)| point.add(Point { x, y })), width, size)
     }
@@ -188,34 +188,34 @@ impl LabelPlacer {
         let normal = from.normal(to);
         let parts = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8];
         // Far enough to the side for the text to clear the line, for every direction of the line.
-        let clear = (normal.x.abs() * width + normal.y.abs() * size) / 2.0 + 6.0;
+        let gap = (normal.x.abs() * width + normal.y.abs() * size) / 2.0 + 6.0;
         let sides = [1.0, -1.0];
         let centres = parts
             .into_iter()
-            .flat_map(|part| sides.into_iter().map(move |side| from.toward(to, part).add(normal.scaled(side * clear))));
+            .flat_map(|part| sides.into_iter().map(move |side| from.toward(to, part).add(normal.scaled(side * gap))));
         let places: Vec<Point> = centres.map(|centre| centre.add(Point { x: -width / 2.0, y: size * 0.35 })).collect();
         self.best_position(places.into_iter(), width, size)
     }
 
     /// The first position with the least overlap.
     fn best_position(&mut self, places: impl Iterator<Item = Point>, width: f64, size: f64) -> Point {
-        let of = |at: Point| Area {
+        let area_at = |at: Point| Area {
             left: at.x - 2.0,
             top: at.y - size,
             right: at.x + width + 2.0,
             bottom: at.y + size * 0.3,
         };
-        let cost = |at: &Point| (self.overlap_cost(of(*at)) * 16.0) as u64;
-        let best = places.min_by_key(cost).expect("invariant: there are places to choose from");
-        self.taken.push(of(best));
-        best
+        let cost = |at: &Point| (self.overlap_cost(area_at(*at)) * 16.0) as u64;
+        let position = places.min_by_key(cost).expect("invariant: there are places to choose from");
+        self.occupied.push(area_at(position));
+        position
     }
 
     fn overlap_cost(&self, label: Area) -> f64 {
-        let whole = map_area();
-        let outside = label.left < whole.left || label.right > whole.right;
-        let outside = outside || label.top < whole.top || label.bottom > whole.bottom;
-        let covered = self.taken.iter().filter(|other| overlaps(label, **other)).count();
+        let map = map_area();
+        let outside = label.left < map.left || label.right > map.right;
+        let outside = outside || label.top < map.top || label.bottom > map.bottom;
+        let covered = self.occupied.iter().filter(|other| overlaps(label, **other)).count();
         let crossed = self.lines.iter().filter(|line| crosses(label, **line)).count();
         f64::from(u8::from(outside)) * 20.0 + covered as f64 * 8.0 + crossed as f64
     }

@@ -112,36 +112,37 @@ impl Drawing<'_> {
 
     fn round_trip(&self, one: usize, other: usize, line: LineSegment, colour: &'static str) -> Option<Note> {
         let entry = self.network.matrix.get(one, other)?;
-        let about = if entry.source == RttSource::Estimated { "~" } else { "" };
-        Some(Note { line, text: format!("{about}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
+        let mark = if entry.source == RttSource::Estimated { "~" } else { "" };
+        Some(Note { line, text: format!("{mark}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
     }
 
     /// The line of a section, offset if several paths share it.
     fn offset_line(&self, pair: &TrafficPaths, one: usize, other: usize) -> LineSegment {
-        let takes = |other_pair: &&TrafficPaths| {
+        let shares_section = |other_pair: &&TrafficPaths| {
             let stops = super::ranking::stops(self.network, other_pair.traffic, &other_pair.best().relays);
             stops
                 .windows(2)
                 .any(|ends| (ends[0].min(ends[1]), ends[0].max(ends[1])) == (one.min(other), one.max(other)))
         };
-        let sharing: Vec<usize> = self.plan.pairs.iter().filter(takes).map(|pair| pair.traffic).collect();
-        let place = sharing.iter().position(|traffic| *traffic == pair.traffic).unwrap_or(0);
-        let offset = (place as f64 - (sharing.len() as f64 - 1.0) / 2.0) * LINE_SPACING;
+        let sharing_traffics: Vec<usize> =
+            self.plan.pairs.iter().filter(shares_section).map(|pair| pair.traffic).collect();
+        let lane = sharing_traffics.iter().position(|traffic| *traffic == pair.traffic).unwrap_or(0);
+        let offset = (lane as f64 - (sharing_traffics.len() as f64 - 1.0) / 2.0) * LINE_SPACING;
         // Both directions of a section use one side.
         let LineSegment { from: low, to: high } = self.line(one.min(other), one.max(other));
-        let aside = low.normal(high).scaled(offset);
+        let shift = low.normal(high).scaled(offset);
         let LineSegment { from, to } = self.line(one, other);
-        LineSegment { from: from.add(aside), to: to.add(aside) }
+        LineSegment { from: from.add(shift), to: to.add(shift) }
     }
 
     fn sites(&mut self) {
-        let next: &[usize] =
+        let recommended: &[usize] =
             self.plan.single_placements.first().filter(|one| one.gain > 1.01).map_or(&[], |one| &one.sites);
         for (site, point) in self.network.sites.iter().zip(self.layout.points.clone()) {
             self.canvas.site(point, site.roles);
             self.labels.avoid_point(point);
         }
-        for place in next {
+        for place in recommended {
             self.canvas.ring(self.layout.points[*place]);
         }
         for (site, point) in self.network.sites.iter().zip(&self.layout.points) {
@@ -151,22 +152,22 @@ impl Drawing<'_> {
     }
 
     fn notes(&mut self, notes: Vec<Note>) {
-        let mut written: Vec<(LineSegment, String)> = Vec::new();
+        let mut drawn: Vec<(LineSegment, String)> = Vec::new();
         for Note { line, text, colour, is_gain } in notes {
             // Paths that share a section share its round trip.
-            let near = |(other, known): &(LineSegment, String)| {
-                let same = |a: Point, b: Point| a.distance(b) < 4.0 * LINE_SPACING;
-                *known == text
-                    && (same(other.from, line.from) && same(other.to, line.to)
-                        || same(other.from, line.to) && same(other.to, line.from))
+            let is_duplicate = |(other, drawn_text): &(LineSegment, String)| {
+                let is_close = |a: Point, b: Point| a.distance(b) < 4.0 * LINE_SPACING;
+                *drawn_text == text
+                    && (is_close(other.from, line.from) && is_close(other.to, line.to)
+                        || is_close(other.from, line.to) && is_close(other.to, line.from))
             };
-            if written.iter().any(near) {
+            if drawn.iter().any(is_duplicate) {
                 continue;
             }
             let size = if is_gain { 14.0 } else { 12.0 };
             let at = self.labels.place_at_line(line, &text, size);
             self.canvas.text(at, &text, colour, size, if is_gain { "bold" } else { "" });
-            written.push((line, text));
+            drawn.push((line, text));
         }
     }
 
@@ -220,14 +221,14 @@ fn describe_pair(network: &PlanInput, pair: &TrafficPaths) -> String {
     )
 }
 
-/// Wraps text to lines of at most `most` bytes.
-fn wrap_words(text: &str, most: usize) -> Vec<String> {
+/// Wraps text to lines of at most `max_bytes` bytes.
+fn wrap_words(text: &str, max_bytes: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("invariant: there is a line");
         if line.is_empty() {
             word.clone_into(line);
-        } else if line.len() + 1 + word.len() > most {
+        } else if line.len() + 1 + word.len() > max_bytes {
             lines.push(word.to_owned());
         } else {
             *line += " ";

@@ -120,13 +120,13 @@ impl<'a> FieldLine<'a> {
     fn check_status_line(&self) -> Result<(), WireError> {
         let version = &self.text[..self.text.len().min(8)];
         let rest = &self.text[version.len()..];
-        let shaped = rest.iter().take(5).enumerate().all(|(at, byte)| match at {
+        let is_version = rest.iter().take(5).enumerate().all(|(at, byte)| match at {
             0 | 4 => *byte == b' ',
             1 => matches!(byte, b'1'..=b'9'),
             _ => byte.is_ascii_digit(),
         });
         let known = VERSIONS.iter().any(|known| known.starts_with(version));
-        if !known || !shaped || (self.complete && rest.len() < 4) {
+        if !known || !is_version || (self.complete && rest.len() < 4) {
             return Err(WireError::Invalid("not a status line of HTTP/1.0 or HTTP/1.1"));
         }
         Ok(())

@@ -100,8 +100,8 @@ impl TicketIssuer {
     #[must_use]
     pub fn issue(&self, listener: &PublicKey, peer: &PublicKey, now: Duration) -> ResumptionTicket {
         let secret = random_secret(&self.rng);
-        let until = now.saturating_add(TICKET_LIFETIME).as_secs().to_be_bytes();
-        let mut sealed = Zeroizing::new([&secret[..], &peer.0, &until].concat());
+        let expiry = now.saturating_add(TICKET_LIFETIME).as_secs().to_be_bytes();
+        let mut sealed = Zeroizing::new([&secret[..], &peer.0, &expiry].concat());
         // By chance, not by count: of so few tickets no two have the same.
         let nonce: [u8; NONCE_LENGTH] = *random_secret(&self.rng).first_chunk().expect("invariant: it is longer");
         let (nonce_now, aad) = (Nonce::assume_unique_for_key(nonce), Aad::from(listener.0));
@@ -117,9 +117,9 @@ impl TicketIssuer {
         let (nonce, aad) = (Nonce::assume_unique_for_key(*nonce), Aad::from(listener.0));
         let opened = self.key.open_in_place(nonce, aad, &mut sealed).ok()?;
         let (secret, rest) = opened.split_first_chunk()?;
-        let (peer, until) = rest.split_first_chunk()?;
-        let until = Duration::from_secs(u64::from_be_bytes(*until.first_chunk()?));
-        (now < until).then(|| (Zeroizing::new(*secret), PublicKey(*peer)))
+        let (peer, expiry) = rest.split_first_chunk()?;
+        let expiry = Duration::from_secs(u64::from_be_bytes(*expiry.first_chunk()?));
+        (now < expiry).then(|| (Zeroizing::new(*secret), PublicKey(*peer)))
     }
 }
 

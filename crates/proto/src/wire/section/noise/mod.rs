@@ -71,19 +71,24 @@ impl NoiseInitiator {
         Self::begin_with(noise, versions, aes_in_hardware(), None)
     }
 
-    /// Begins a handshake with whom we have met before.
+    /// Begins a handshake with a ticket from an earlier one.
     #[must_use]
-    pub fn resume(known: &ResumptionTicket, versions: Versions) -> (Self, Vec<u8>) {
-        let presented = known.encode_prefix();
-        let prologue = [&Hello::encode_versions(versions), &presented[..]].concat();
-        Self::begin_with(resumption_builder(&known.secret, &prologue), versions, aes_in_hardware(), Some(&presented))
+    pub fn resume(ticket: &ResumptionTicket, versions: Versions) -> (Self, Vec<u8>) {
+        let ticket_prefix = ticket.encode_prefix();
+        let prologue = [&Hello::encode_versions(versions), &ticket_prefix[..]].concat();
+        Self::begin_with(
+            resumption_builder(&ticket.secret, &prologue),
+            versions,
+            aes_in_hardware(),
+            Some(&ticket_prefix),
+        )
     }
 
-    /// With the ticket that goes in front of the message, between acquaintances.
-    fn begin_with(noise: Builder, versions: Versions, aes: bool, presented: Option<&[u8]>) -> (Self, Vec<u8>) {
+    /// Begins a handshake. `ticket_prefix`, in a resumption, precedes the message.
+    fn begin_with(noise: Builder, versions: Versions, aes: bool, ticket_prefix: Option<&[u8]>) -> (Self, Vec<u8>) {
         let mut noise = noise.build_initiator().expect("invariant: it has all it needs");
-        let message = [presented.unwrap_or_default(), &write(&mut noise, &[flags(aes)])].concat();
-        let hello = Hello { versions, is_resumption: presented.is_some(), message: Ok(message) };
+        let message = [ticket_prefix.unwrap_or_default(), &write(&mut noise, &[flags(aes)])].concat();
+        let hello = Hello { versions, is_resumption: ticket_prefix.is_some(), message: Ok(message) };
         (Self { noise, versions, aes }, hello.write())
     }
 
@@ -95,16 +100,16 @@ impl NoiseInitiator {
         let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
         let payload =
             read(&mut self.noise, message).ok_or(WireError::Invalid("it does not have the key configured here"))?;
-        let [oldest, newest, flags, ref gift @ ..] = payload[..] else {
+        let [oldest, newest, flags, ref ticket_bytes @ ..] = payload[..] else {
             return Err(WireError::Invalid("a handshake without versions").into());
         };
         if answer.versions != (Versions { oldest, newest }) {
             return Err(WireError::Invalid("its versions were changed on the way").into());
         }
         let version = self.versions.common(answer.versions).ok_or(Refusal::Version(answer.versions))?;
-        let again = ResumptionTicket::parse(gift);
+        let ticket = ResumptionTicket::parse(ticket_bytes);
         let [up, down] = record_keys(self.noise, self.aes && flags & AES != 0);
-        Ok(TransportKeys { send_key: up, open: down, version, resumption: again })
+        Ok(TransportKeys { send_key: up, open: down, version, resumption: ticket })
     }
 }
 
@@ -139,8 +144,8 @@ impl NoiseResponder {
         let (message, version) = Self::check_versions(hello, versions)?;
         let (ticket, used) = again::parse_ticket(message).map_err(|_| Refusal::UnknownTicket)?;
         let (secret, peer) = tickets.redeem(listener, ticket, now).ok_or(Refusal::UnknownTicket)?;
-        let (presented, message) = message.split_at(used);
-        let prologue = [&Hello::encode_versions(hello.versions), presented].concat();
+        let (ticket_prefix, message) = message.split_at(used);
+        let prologue = [&Hello::encode_versions(hello.versions), ticket_prefix].concat();
         let noise = resumption_builder(&secret, &prologue);
         let responder =
             Self::read_message(noise, message, versions, version, aes_in_hardware()).ok_or(Refusal::UnknownTicket)?;
@@ -164,11 +169,11 @@ impl NoiseResponder {
 
     /// Accepts it, and may give it something for the next time; the bytes are to be sent.
     #[must_use]
-    pub fn accept(mut self, gift: Option<&ResumptionTicket>) -> (TransportKeys, Vec<u8>) {
+    pub fn accept(mut self, ticket: Option<&ResumptionTicket>) -> (TransportKeys, Vec<u8>) {
         let Versions { oldest, newest } = self.versions;
         let mut payload = Zeroizing::new(vec![oldest, newest, flags(self.aes)]);
-        if let Some(gift) = gift {
-            payload.extend_from_slice(&gift.write());
+        if let Some(ticket) = ticket {
+            payload.extend_from_slice(&ticket.write());
         }
         let message = Ok(write(&mut self.noise, &payload));
         let [up, down] = record_keys(self.noise, self.both_aes);

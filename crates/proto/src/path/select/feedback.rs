@@ -20,9 +20,10 @@ impl PathChooser {
             return self.record_success(prefix, hops);
         };
         let class = SizeClass::for_bytes(session.bytes);
-        let way = PathKey { prefix, hops, direction: session.direction };
-        let openness = self.record_visit(way, outcome, now);
-        let is_open = self.breakers.peek(&(prefix, hops)).is_none_or(|pause| pause.state(now) == BreakerState::Closed);
+        let path_key = PathKey { prefix, hops, direction: session.direction };
+        let openness = self.record_visit(path_key, outcome, now);
+        let is_available =
+            self.breakers.peek(&(prefix, hops)).is_none_or(|breaker| breaker.state(now) == BreakerState::Closed);
         let rated_session = RatedSession {
             log: to_log(class_elapsed(outcome, &rated, class)),
             openness,
@@ -34,11 +35,14 @@ impl PathChooser {
         if !outcome.limited_by_path && rated_session.log > rated_session.expected {
             return;
         }
-        let experience = self.histories.get_or_insert_with(way, PathHistory::default).entry(class);
-        let disappoints =
-            if is_open { experience.record(&rated_session, now) } else { experience.record_trial(&rated_session, now) };
-        self.update_trust(&rated, way, class, rated_session.log - rated_session.promised, now);
-        if (disappoints || !is_open) && self.has_better(prefix, hops, session, now) {
+        let experience = self.histories.get_or_insert_with(path_key, PathHistory::default).entry(class);
+        let disappoints = if is_available {
+            experience.record(&rated_session, now)
+        } else {
+            experience.record_trial(&rated_session, now)
+        };
+        self.update_trust(&rated, path_key, class, rated_session.log - rated_session.promised, now);
+        if (disappoints || !is_available) && self.has_better(prefix, hops, session, now) {
             self.trip_breaker(prefix, hops, true, now);
         } else {
             self.record_success(prefix, hops);
@@ -55,50 +59,50 @@ impl PathChooser {
 
     /// Records when a session took place. Returns how far the windows of its path were open; a part of a session counts as
     /// usual.
-    fn record_visit(&mut self, way: PathKey, outcome: &TransferOutcome, now: Duration) -> f64 {
-        let rate = self.visits.get_or_insert_with(way.prefix, VisitRate::default);
-        let visits = &mut self.histories.get_or_insert_with(way, PathHistory::default).visits;
+    fn record_visit(&mut self, path_key: PathKey, outcome: &TransferOutcome, now: Duration) -> f64 {
+        let rate = self.visits.get_or_insert_with(path_key.prefix, VisitRate::default);
+        let visits = &mut self.histories.get_or_insert_with(path_key, PathHistory::default).visits;
         if outcome.is_continuation {
             rate.extend(now);
             visits.extend(now);
             return rate.usual().openness();
         }
-        let began = now.saturating_sub(outcome.elapsed);
-        rate.record(began, now);
-        visits.record(began, now);
+        let start = now.saturating_sub(outcome.elapsed);
+        rate.record(start, now);
+        visits.record(start, now);
         // Direct has no connection that is used again.
-        if way.hops.is_direct() { 0.0 } else { visits.openness() }
+        if path_key.hops.is_direct() { 0.0 } else { visits.openness() }
     }
 
     fn record_success(&mut self, prefix: Prefix, hops: Hops) {
-        if let Some(pause) = self.breakers.get(&(prefix, hops)) {
-            pause.record_success();
+        if let Some(breaker) = self.breakers.get(&(prefix, hops)) {
+            breaker.record_success();
         }
     }
 
     /// Whether another path is predicted to be faster than this one now is.
     fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> bool {
-        let question = ChoiceKey::new(prefix, likely);
-        self.refresh_ranking(question, likely);
-        let (open, _) = self.weigh_all(&question, now);
-        let this = self.weigh_hops(prefix, hops, likely, now).map_or(f64::INFINITY, |this| this.predicted);
-        open.first().is_some_and(|best| best.predicted < this)
+        let choice_key = ChoiceKey::new(prefix, likely);
+        self.refresh_ranking(choice_key, likely);
+        let (available, _) = self.weigh_all(&choice_key, now);
+        let predicted = self.weigh_hops(prefix, hops, likely, now).map_or(f64::INFINITY, |path| path.predicted);
+        available.first().is_some_and(|best| best.predicted < predicted)
     }
 
     /// The outcome tests the reports; where direct is slow as well, the target is the limit.
-    fn update_trust(&mut self, rated: &RatedPath, way: PathKey, class: SizeClass, slower: f64, now: Duration) {
-        let direct = self.histories.peek(&PathKey { hops: Hops::DIRECT, ..way });
-        let usual = direct.map_or(0.0, |direct| direct.log_excess(class, now).max(0.0));
+    fn update_trust(&mut self, rated: &RatedPath, path_key: PathKey, class: SizeClass, log_excess: f64, now: Duration) {
+        let direct = self.histories.peek(&PathKey { hops: Hops::DIRECT, ..path_key });
+        let direct_excess = direct.map_or(0.0, |direct| direct.log_excess(class, now).max(0.0));
         let reporters: Vec<u32> = rated.reporters().collect();
-        self.trust.record(&reporters, rated.hops.nodes().len() + 1, slower - usual);
+        self.trust.record(&reporters, rated.hops.nodes().len() + 1, log_excess - direct_excess);
     }
 }
 
 /// The duration of a session with the representative size of the class, in seconds, at the speed of this one.
 fn class_elapsed(outcome: &TransferOutcome, rated: &RatedPath, class: SizeClass) -> f64 {
-    let took = outcome.elapsed.as_secs_f64();
+    let elapsed = outcome.elapsed.as_secs_f64();
     if outcome.is_continuation {
-        return rated.first_byte + took * class.bytes() as f64 / outcome.transferred.bytes.max(1) as f64;
+        return rated.first_byte + elapsed * class.bytes() as f64 / outcome.transferred.bytes.max(1) as f64;
     }
-    from_log(to_log(took) + to_log(rated.class_predicted) - to_log(rated.predicted))
+    from_log(to_log(elapsed) + to_log(rated.class_predicted) - to_log(rated.predicted))
 }
