@@ -33,15 +33,15 @@ impl AdminArgs {
     /// Returns the admin address from the command line, else from the configuration, else that of the only relay that answers at a
     /// default socket.
     pub fn admin_address(&self) -> anyhow::Result<AdminConfig> {
-        let written = match (&self.admin, self.config.as_slice()) {
+        let configured = match (&self.admin, self.config.as_slice()) {
             (Some(text), _) => read::parse_admin_address(text)
                 .map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"))?,
             (None, []) => read::default_admin(),
             (None, paths) => read::load(paths.iter().map(PathBuf::as_path), &read::Flags::default())?.admin,
         };
-        ensure!(!matches!(written.bind, AdminBind::Tcp(address) if address.port() == 0), PORT_ZERO);
-        let is_default = self.admin.is_none() && written == read::default_admin();
-        let mut admin = if is_default { find_relay(&default_sockets())? } else { written };
+        ensure!(!matches!(configured.bind, AdminBind::Tcp(address) if address.port() == 0), PORT_ZERO);
+        let is_default = self.admin.is_none() && configured == read::default_admin();
+        let mut admin = if is_default { find_relay(&default_sockets())? } else { configured };
         if let Some(file) = &self.token_file {
             admin.token = Some(read_token(file).with_context(|| format!("--token-file {}", file.display()))?);
         }

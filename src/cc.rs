@@ -137,48 +137,53 @@ fn describe_loaded_by(origin: &LoadedBy) -> (&'static str, String) {
     }
 }
 
-fn allowed_users(one: &CongestionControl) -> &'static str {
-    match (&one.loaded_by, one.is_unprivileged) {
+fn allowed_users(control: &CongestionControl) -> &'static str {
+    match (&control.loaded_by, control.is_unprivileged) {
         (LoadedBy::NotLoaded, _) => "-",
         (_, true) => "all users",
         (_, false) => "CAP_NET_ADMIN",
     }
 }
 
-fn table(all: &[CongestionControl]) -> String {
+fn table(controls: &[CongestionControl]) -> String {
     let heading = ["NAME", "FROM", "USABLE BY", "DESCRIPTION"].map(str::to_owned);
-    let row = |one: &CongestionControl| {
-        [one.name.clone(), describe_loaded_by(&one.loaded_by).1, allowed_users(one).to_owned(), one.about.to_owned()]
+    let row = |control: &CongestionControl| {
+        [
+            control.name.clone(),
+            describe_loaded_by(&control.loaded_by).1,
+            allowed_users(control).to_owned(),
+            control.about.to_owned(),
+        ]
     };
-    let rows: Vec<_> = std::iter::once(heading).chain(all.iter().map(row)).collect();
+    let rows: Vec<_> = std::iter::once(heading).chain(controls.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let (name, from, users) = (width(0), width(1), width(2));
     let line = |[one, two, three, four]: &[String; 4]| format!("{one:name$}  {two:from$}  {three:users$}  {four}");
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
-fn as_json(all: &[CongestionControl]) -> serde_json::Value {
-    let one = |one: &CongestionControl| {
-        let processes = if let LoadedBy::Held(processes) = &one.loaded_by { processes.as_slice() } else { &[] };
-        let (from, loaded) = (describe_loaded_by(&one.loaded_by).0, one.loaded_by != LoadedBy::NotLoaded);
+fn as_json(controls: &[CongestionControl]) -> serde_json::Value {
+    let to_json = |control: &CongestionControl| {
+        let processes = if let LoadedBy::Held(processes) = &control.loaded_by { processes.as_slice() } else { &[] };
+        let (from, loaded) = (describe_loaded_by(&control.loaded_by).0, control.loaded_by != LoadedBy::NotLoaded);
         json!({
-            "name": one.name, "origin": from, "holders": processes, "loaded": loaded,
-            "without_privilege": one.is_unprivileged, "about": one.about,
+            "name": control.name, "origin": from, "holders": processes, "loaded": loaded,
+            "without_privilege": control.is_unprivileged, "about": control.about,
         })
     };
-    all.iter().map(one).collect()
+    controls.iter().map(to_json).collect()
 }
 
 /// Provides a congestion control to the relay: loads it if the kernel does not have it, and holds it until the result
 /// is dropped.
 pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
-    let held = congestion::acquire(name, None).map_err(|error| error.to_string())?;
-    let from = match &held.loaded_by {
+    let acquired = congestion::acquire(name, None).map_err(|error| error.to_string())?;
+    let from = match &acquired.loaded_by {
         LoadedBy::Kernel => CongestionStatus::KERNEL.to_owned(),
         LoadedBy::NotLoaded => "loaded by this relay".to_owned(),
         other => describe_loaded_by(other).1,
     };
-    Ok(ProvidedControl { from, control: Some(Box::new(AcquiredControl(held))) })
+    Ok(ProvidedControl { from, control: Some(Box::new(AcquiredControl(acquired))) })
 }
 
 /// A congestion control that this process holds in the kernel.
@@ -245,10 +250,10 @@ pub fn is_carried(name: &str) -> bool {
 /// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel, nor of any
 /// Linux, nor of ekiden.
 pub fn unknown_control(name: &str) -> Option<String> {
-    let there = congestion::list();
-    let names = || there.iter().map(|one| one.name.as_str()).chain(Algorithm::LINUX.iter().copied());
-    let is_there = names().any(|known| known == name) || ekiden_sys::congestion::check_available(name).is_ok();
-    (!is_there).then(|| {
+    let listed = congestion::list();
+    let names = || listed.iter().map(|control| control.name.as_str()).chain(Algorithm::LINUX.iter().copied());
+    let is_known = names().any(|known| known == name) || ekiden_sys::congestion::check_available(name).is_ok();
+    (!is_known).then(|| {
         expected_one_of(
             "a congestion control of Linux or of ekiden",
             name,

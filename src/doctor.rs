@@ -134,13 +134,13 @@ mod bpf {
     }
 
     fn privileges_finding() -> Finding {
-        let lacking: Vec<_> = kernel::missing_capabilities().iter().map(|capability| capability.name()).collect();
+        let missing: Vec<_> = kernel::missing_capabilities().iter().map(|capability| capability.name()).collect();
         let found =
-            if lacking.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", lacking.join(", ")) };
+            if missing.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", missing.join(", ")) };
         let effect = "loading congestion controls needs both, in a systemd unit AmbientCapabilities=CAP_BPF \
             CAP_PERFMON; choosing one that `ekiden cc load` has loaded needs none";
         let fix = "setcap cap_bpf,cap_perfmon+ep \"$(command -v ekiden)\"";
-        Finding::new("bpf_privileges", "BPF privileges", found).with_hint_if(!lacking.is_empty(), effect, fix)
+        Finding::new("bpf_privileges", "BPF privileges", found).with_hint_if(!missing.is_empty(), effect, fix)
     }
 
     fn file_system_finding() -> Finding {
@@ -154,24 +154,29 @@ mod bpf {
     }
 
     /// Reports a congestion control that ekiden has loaded. One left by a killed process is an error.
-    fn control_finding(one: &CongestionControl) -> Option<Finding> {
-        let found = match &one.loaded_by {
+    fn control_finding(control: &CongestionControl) -> Option<Finding> {
+        let found = match &control.loaded_by {
             LoadedBy::Kernel | LoadedBy::NotLoaded | LoadedBy::Hidden => return None,
             LoadedBy::Pinned => "kept by `ekiden cc load`".to_owned(),
             LoadedBy::Held(processes) => format!("held by {}", cc::holders(processes)),
             LoadedBy::Orphaned => "left by a process that was killed".to_owned(),
         };
-        let finding = Finding::new("congestion_control", format!("congestion control {}", one.name), found);
+        let finding = Finding::new("congestion_control", format!("congestion control {}", control.name), found);
         let effect = "it stays in the kernel, in every namespace of this host, and cannot be loaded again";
-        let left = one.loaded_by == LoadedBy::Orphaned;
-        Some(if left { finding.with_error(effect, format!("ekiden cc unload {}", one.name)) } else { finding })
+        let is_orphaned = control.loaded_by == LoadedBy::Orphaned;
+        Some(if is_orphaned {
+            finding.with_error(effect, format!("ekiden cc unload {}", control.name))
+        } else {
+            finding
+        })
     }
 
     /// Reports pins of a congestion control that is no longer in the kernel: some of its pins were removed by hand.
     fn partial_pin_finding(name: &str) -> Option<Finding> {
-        let gone = congestion::lookup(name).loaded_by == LoadedBy::NotLoaded;
+        let is_removed = congestion::lookup(name).loaded_by == LoadedBy::NotLoaded;
         let found = format!("some of its pins are left under {}", congestion::PIN_ROOT);
         let finding = Finding::new("congestion_control", format!("congestion control {name}"), found);
-        gone.then(|| finding.with_error("`ekiden cc load` fails: the pins exist", format!("ekiden cc unload {name}")))
+        is_removed
+            .then(|| finding.with_error("`ekiden cc load` fails: the pins exist", format!("ekiden cc unload {name}")))
     }
 }

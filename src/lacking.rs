@@ -46,8 +46,8 @@ pub const fn is_carried(_name: &str) -> bool {
 /// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel nor of any Linux.
 pub fn unknown_control(name: &str) -> Option<String> {
     let names = Algorithm::LINUX.iter().copied().chain(["ctcp"]);
-    let is_there = names.clone().any(|known| known == name) || ekiden_sys::congestion::check_available(name).is_ok();
-    (!is_there).then(|| expected_one_of("a congestion control of Linux or of ekiden", name, names))
+    let is_known = names.clone().any(|known| known == name) || ekiden_sys::congestion::check_available(name).is_ok();
+    (!is_known).then(|| expected_one_of("a congestion control of Linux or of ekiden", name, names))
 }
 
 /// Returns a hint for `ekiden check` if the running kernel does not have this congestion control.

@@ -127,18 +127,18 @@ mod configuration {
             if let Some(title) = line.strip_prefix("# ---- ") {
                 return Self::Title(title);
             }
-            let written = line.strip_prefix('#').unwrap_or(line);
-            if written.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()) || is_key(written) {
-                let (code, comment) = split_comment(written);
+            let content = line.strip_prefix('#').unwrap_or(line);
+            if content.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()) || is_key(content) {
+                let (code, comment) = split_comment(content);
                 // A key that is commented out has its default value: the page shows the `#` as well.
                 let marked =
-                    if written.starts_with(' ') { code } else { &line[..line.len() - written.len() + code.len()] };
+                    if content.starts_with(' ') { code } else { &line[..line.len() - content.len() + code.len()] };
                 return if code.starts_with('[') { Self::Table(code, comment) } else { Self::Key(marked, comment) };
             }
-            let indent = written.len() - written.trim_start().len();
-            let text = written.trim_start().trim_start_matches('#').trim_start();
+            let indent = content.len() - content.trim_start().len();
+            let text = content.trim_start().trim_start_matches('#').trim_start();
             match indent {
-                COMMENT_COLUMN.. => Self::More(written.trim_start().trim_start_matches('#')),
+                COMMENT_COLUMN.. => Self::More(content.trim_start().trim_start_matches('#')),
                 CONTINUATION_COLUMN.. => Self::More(text),
                 2.. => Self::Item(text),
                 _ => Self::Text(text),

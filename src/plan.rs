@@ -28,17 +28,18 @@ pub struct Plan {
 
 impl Plan {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let written = match plan::load(&self.file) {
-            Ok(written) => written,
+        let plan_file = match plan::load(&self.file) {
+            Ok(plan_file) => plan_file,
             Err(mistakes) => {
                 eprintln!("{mistakes}");
                 return Ok(ExitCode::from(2));
             }
         };
-        for warning in &written.warnings {
+        for warning in &plan_file.warnings {
             eprintln!("{warning}");
         }
-        let network = measure_missing(written).map_err(|error| anyhow::anyhow!("{}: {error}", self.file.display()))?;
+        let network =
+            measure_missing(plan_file).map_err(|error| anyhow::anyhow!("{}: {error}", self.file.display()))?;
         let plan = Prediction::compute(&network);
         if let Some(file) = &self.picture {
             std::fs::write(file, picture::render_svg(&network, &plan))
@@ -54,11 +55,11 @@ impl Plan {
 }
 
 /// Measures the round-trip times that the file leaves open, and reports each result on stderr.
-fn measure_missing(written: PlanFile) -> Result<PlanInput, String> {
+fn measure_missing(plan_file: PlanFile) -> Result<PlanInput, String> {
     let mut measured: Vec<(UnmeasuredRtt, Duration)> = Vec::new();
-    if !written.to_measure.is_empty() {
-        eprintln!("measuring {} round trip(s) with TCP connections...", written.to_measure.len());
-        for (entry, result) in probe::measure_round_trips(&written.to_measure).map_err(|error| error.to_string())? {
+    if !plan_file.to_measure.is_empty() {
+        eprintln!("measuring {} round trip(s) with TCP connections...", plan_file.to_measure.len());
+        for (entry, result) in probe::measure_round_trips(&plan_file.to_measure).map_err(|error| error.to_string())? {
             let UnmeasuredRtt { name, address, .. } = &entry;
             match result {
                 Ok(rtt) => {
@@ -69,11 +70,11 @@ fn measure_missing(written: PlanFile) -> Result<PlanInput, String> {
             }
         }
     }
-    let network = written.complete(&measured)?;
+    let network = plan_file.complete(&measured)?;
     for anomaly in implausible::find_anomalies(&network.sites, &network.matrix) {
-        let (one, other) = anomaly.sites;
-        if measured.iter().any(|(entry, _)| entry.sites == (one, other) || entry.sites == (other, one)) {
-            let names = (&network.sites[one].name, &network.sites[other].name);
+        let (first, second) = anomaly.sites;
+        if measured.iter().any(|(entry, _)| entry.sites == (first, second) || entry.sites == (second, first)) {
+            let names = (&network.sites[first].name, &network.sites[second].name);
             eprintln!("warning: {} - {}, as measured: expected {}", names.0, names.1, anomaly.expected);
         }
     }

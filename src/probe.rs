@@ -68,19 +68,19 @@ impl Probe {
         };
         let effort = ProbeBudget { count: self.count, time: self.time.0, bytes: self.bytes.0 };
         eprintln!("{}", describe_effort(&report.borrow(), effort));
-        let done = probe::run_until_interrupted(probe::run(&config, &report, effort, &show_progress))?;
+        let is_complete = probe::run_until_interrupted(probe::run(&config, &report, effort, &show_progress))?;
         show_progress("");
         let report = report.into_inner();
         signal::end_on_broken_pipe()?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&view::probe_view(&report, !done))?);
+            println!("{}", serde_json::to_string_pretty(&view::probe_view(&report, !is_complete))?);
         } else {
-            if !done {
+            if !is_complete {
                 println!("Interrupted; so far:");
             }
             print!("{}", table::table(&report));
         }
-        Ok(match (done, report.has_result()) {
+        Ok(match (is_complete, report.has_result()) {
             (false, _) => ExitCode::from(130),
             (true, true) => ExitCode::SUCCESS,
             (true, false) => ExitCode::FAILURE,
@@ -97,9 +97,9 @@ impl Probe {
 
 /// Describes the traffic that the probe will create.
 fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
-    let (target, ways) = (&report.target, report.findings.len());
-    let plural = if ways == 1 { "way" } else { "ways" };
-    let connections = format!("probing {target} by {ways} {plural}: {} connections by each", effort.count);
+    let (target, path_count) = (&report.target, report.findings.len());
+    let plural = if path_count == 1 { "way" } else { "ways" };
+    let connections = format!("probing {target} by {path_count} {plural}: {} connections by each", effort.count);
     if report.target.url.is_none() {
         return connections;
     }

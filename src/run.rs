@@ -45,8 +45,8 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { config, listen, forward, key, log, log_level, admin } = self;
         let flags = Flags { listen, forward, key, log, log_level, admin };
-        let (told, load) = (Once::new(), || read::load(config.iter().map(PathBuf::as_path), &flags));
-        let load = || load().inspect(|config| told.call_once(|| print_temporary_key(config)));
+        let (key_printed, load) = (Once::new(), || read::load(config.iter().map(PathBuf::as_path), &flags));
+        let load = || load().inspect(|config| key_printed.call_once(|| print_temporary_key(config)));
         match server::run(&load, &cc::acquire) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(RunError::Config(mistakes)) => {

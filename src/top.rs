@@ -55,9 +55,9 @@ impl Top {
 
 /// Parses `--every`. A shorter interval only adds load on the relay.
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let Span(every) = text.parse::<Span>().map_err(|expected| format!("expected {expected}"))?;
-    if every < Duration::from_millis(100) {
+    let Span(interval) = text.parse::<Span>().map_err(|expected| format!("expected {expected}"))?;
+    if interval < Duration::from_millis(100) {
         return Err("expected 100ms or more".to_owned());
     }
-    Ok(every)
+    Ok(interval)
 }

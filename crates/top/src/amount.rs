@@ -22,8 +22,8 @@ pub fn milliseconds(seconds: f64) -> String {
 
 /// Formats an age in seconds with at most two units: `7s`, `3m09`, `2h05`, `4d`.
 pub fn age(seconds: f64) -> String {
-    let whole = seconds.max(0.0) as u64;
-    match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {
+    let whole_seconds = seconds.max(0.0) as u64;
+    match (whole_seconds / 86_400, whole_seconds / 3600 % 24, whole_seconds / 60 % 60, whole_seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds}s"),
         (0, 0, minutes, seconds) => format!("{minutes}m{seconds:02}"),
         (0, hours, minutes, _) => format!("{hours}h{minutes:02}"),

@@ -43,35 +43,35 @@ fn widths(column: Column) -> [u16; 3] {
 /// them.
 pub fn fit(width: u16, sorted: Column) -> Vec<(Column, u16)> {
     let mut chosen: Vec<Column> = Vec::new();
-    let mut used = 0;
+    let mut used_width = 0;
     let first = BY_IMPORTANCE.iter().find(|group| group.contains(&sorted));
     for group in first.into_iter().chain(&BY_IMPORTANCE) {
         let needed: u16 = group.iter().map(|column| widths(*column)[0] + 1).sum();
         // The last column needs no separator.
-        if !chosen.contains(&group[0]) && (used + needed <= width + 1 || chosen.is_empty()) {
+        if !chosen.contains(&group[0]) && (used_width + needed <= width + 1 || chosen.is_empty()) {
             chosen.extend(*group);
-            used += needed;
+            used_width += needed;
         }
     }
-    let standing = COLUMNS.into_iter().filter(|column| chosen.contains(column));
-    let mut fitting: Vec<_> = standing.map(|column| (column, widths(column)[0])).collect();
-    let left = grow(&mut fitting, (width + 1).saturating_sub(used), |column| widths(column)[1]);
-    grow(&mut fitting, left, |column| widths(column)[2]);
+    let visible = COLUMNS.into_iter().filter(|column| chosen.contains(column));
+    let mut fitting: Vec<_> = visible.map(|column| (column, widths(column)[0])).collect();
+    let remaining = grow(&mut fitting, (width + 1).saturating_sub(used_width), |column| widths(column)[1]);
+    grow(&mut fitting, remaining, |column| widths(column)[2]);
     fitting
 }
 
-/// Distributes `left` characters over the columns in turn, up to `most` for each, and returns the rest.
-fn grow(columns: &mut [(Column, u16)], mut left: u16, most: fn(Column) -> u16) -> u16 {
+/// Distributes `remaining` characters over the columns in turn, up to `most` for each, and returns the rest.
+fn grow(columns: &mut [(Column, u16)], mut remaining: u16, most: fn(Column) -> u16) -> u16 {
     loop {
-        let before = left;
+        let before = remaining;
         for (column, width) in &mut *columns {
-            if left > 0 && *width < most(*column) {
+            if remaining > 0 && *width < most(*column) {
                 *width += 1;
-                left -= 1;
+                remaining -= 1;
             }
         }
-        if left == before {
-            return left;
+        if remaining == before {
+            return remaining;
         }
     }
 }

@@ -65,8 +65,8 @@ impl SessionList {
     /// Sorts by the column `by` places to the right of the current one, cyclically.
     pub fn sort_by_next(&mut self, by: isize, sessions: &[LiveSession]) {
         let at = COLUMNS.iter().position(|column| *column == self.sort).unwrap_or(0);
-        let beside = (at as isize + by).rem_euclid(COLUMNS.len() as isize);
-        self.sort = COLUMNS[beside as usize];
+        let next = (at as isize + by).rem_euclid(COLUMNS.len() as isize);
+        self.sort = COLUMNS[next as usize];
         self.descending = !self.sort.is_text();
         self.filter_and_sort(sessions);
     }

@@ -41,37 +41,37 @@ pub struct LinkChecker<'a> {
 
 impl LinkChecker<'_> {
     /// Measures and judges. A failed measurement gives a failed row.
-    pub fn check_rows(&self, place: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
-        let findings = self.run_measurement(place, measure).unwrap_or_else(|error| {
+    pub fn check_rows(&self, direction: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
+        let findings = self.run_measurement(direction, measure).unwrap_or_else(|error| {
             let wanted = format!("{measure:?} can be measured");
             vec![("measuring", Finding { wanted, measured: format!("{error:#}"), pass: false })]
         });
-        findings.into_iter().map(|(property, finding)| place.row(property, finding)).collect()
+        findings.into_iter().map(|(property, finding)| direction.row(property, finding)).collect()
     }
 
-    fn run_measurement(&self, place: &CheckedDirection<'_>, measure: &Measurement) -> anyhow::Result<Findings> {
-        let (conditions, mtu) = (place.conditions(), place.link.mtu);
+    fn run_measurement(&self, direction: &CheckedDirection<'_>, measure: &Measurement) -> anyhow::Result<Findings> {
+        let (conditions, mtu) = (direction.conditions(), direction.link.mtu);
         Ok(match measure {
             Measurement::Delay => self.measure_delay(
-                place,
+                direction,
                 "fixed delay",
                 &plan::delay_probes(conditions, &self.budget),
                 delay::FIXED_DELAY_LIMITS,
             )?,
             Measurement::Loaded => {
-                let shots = plan::load_probes(conditions, mtu, 80, 3_000_000_000.min(self.budget.rate_duration));
-                self.measure_delay(place, "delay under load", &shots, delay::LOADED_DELAY_LIMITS)?
+                let sends = plan::load_probes(conditions, mtu, 80, 3_000_000_000.min(self.budget.rate_duration));
+                self.measure_delay(direction, "delay under load", &sends, delay::LOADED_DELAY_LIMITS)?
             }
-            Measurement::Ping => self.measure_round_trip(place)?,
-            Measurement::Rate => self.measure_rate(place)?,
+            Measurement::Ping => self.measure_round_trip(direction)?,
+            Measurement::Rate => self.measure_rate(direction)?,
             Measurement::Spacing => {
-                let series = self.send_probes(place, &plan::spacing_probes(conditions, mtu, &self.budget))?;
-                vec![("serialisation", rate::check_serialisation(&series, self.line_expectation(place)?))]
+                let series = self.send_probes(direction, &plan::spacing_probes(conditions, mtu, &self.budget))?;
+                vec![("serialisation", rate::check_serialisation(&series, self.line_expectation(direction)?))]
             }
-            Measurement::Jitter => self.measure_jitter(place)?,
-            Measurement::Chance => self.measure_random_events(place)?,
-            Measurement::Queue => self.measure_queue(place)?,
-            Measurement::Transfer(periodic) => self.measure_transfer(place, periodic)?,
+            Measurement::Jitter => self.measure_jitter(direction)?,
+            Measurement::Chance => self.measure_random_events(direction)?,
+            Measurement::Queue => self.measure_queue(direction)?,
+            Measurement::Transfer(periodic) => self.measure_transfer(direction, periodic)?,
         })
     }
 
@@ -79,82 +79,87 @@ impl LinkChecker<'_> {
         self.network.host(name).with_context(|| format!("there is no host {name:?}"))
     }
 
-    fn send_probes(&self, place: &CheckedDirection<'_>, shots: &[ProbeSend]) -> anyhow::Result<ProbeSeries> {
-        let silence = Duration::from_nanos(plan::silence_timeout(place.conditions(), place.link.mtu));
-        let before = self.direction_report(place)?.packets_in;
-        let series = send_probes(self.require_host(place.from())?, self.require_host(place.to())?, shots, silence)?;
-        let came = self.direction_report(place)?.packets_in - before;
-        ensure!(came >= series.sent.len() as u64, "of {} packets {came} took this link", series.sent.len());
+    fn send_probes(&self, direction: &CheckedDirection<'_>, sends: &[ProbeSend]) -> anyhow::Result<ProbeSeries> {
+        let silence = Duration::from_nanos(plan::silence_timeout(direction.conditions(), direction.link.mtu));
+        let before = self.direction_report(direction)?.packets_in;
+        let series =
+            send_probes(self.require_host(direction.from())?, self.require_host(direction.to())?, sends, silence)?;
+        let packets_in = self.direction_report(direction)?.packets_in - before;
+        ensure!(packets_in >= series.sent.len() as u64, "of {} packets {packets_in} took this link", series.sent.len());
         Ok(series)
     }
 
     /// The emulator's report of a direction.
-    fn direction_report(&self, place: &CheckedDirection<'_>) -> anyhow::Result<DirectionReport> {
-        let here = |report: &DirectionReport| report.link == place.name && report.from == place.from();
-        self.emulator.reports()?.into_iter().find(here).with_context(|| format!("no link {:?} runs", place.name))
+    fn direction_report(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<DirectionReport> {
+        let is_direction = |report: &DirectionReport| report.link == direction.name && report.from == direction.from();
+        self.emulator
+            .reports()?
+            .into_iter()
+            .find(is_direction)
+            .with_context(|| format!("no link {:?} runs", direction.name))
     }
 
     fn measure_delay(
         &self,
-        place: &CheckedDirection<'_>,
+        direction: &CheckedDirection<'_>,
         property: &'static str,
-        shots: &[ProbeSend],
+        sends: &[ProbeSend],
         limits: &[delay::QuantileLimit],
     ) -> anyhow::Result<Findings> {
-        let series = self.send_probes(place, shots)?;
-        let timed = DelayModel::from_conditions(place.conditions()).timed_probes(&series);
+        let series = self.send_probes(direction, sends)?;
+        let timed = DelayModel::from_conditions(direction.conditions()).timed_probes(&series);
         Ok(vec![(property, delay::check_one_way(&timed, series.sent.len(), limits))])
     }
 
-    fn measure_round_trip(&self, place: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
+    fn measure_round_trip(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
         const GAP: Nanos = 5_000_000;
-        let (from, to) = (self.require_host(place.from())?, self.require_host(place.to())?);
+        let (from, to) = (self.require_host(direction.from())?, self.require_host(direction.to())?);
         let trips = ping::ping(from, to, self.budget.pings, GAP)?;
-        let [there, back] = [&place.link.forward, &place.link.reverse].map(DelayModel::from_conditions);
+        let [forward, reverse] = [&direction.link.forward, &direction.link.reverse].map(DelayModel::from_conditions);
         let expected =
-            (there.unloaded_delay(ping::PACKET_BYTES) + back.unloaded_delay(ping::PACKET_BYTES)) as f64 / 1e3;
+            (forward.unloaded_delay(ping::PACKET_BYTES) + reverse.unloaded_delay(ping::PACKET_BYTES)) as f64 / 1e3;
         Ok(vec![("round trip", delay::check_round_trip(&trips, expected, usize::from(self.budget.pings)))])
     }
 
     /// The parameters of the line of a direction.
-    fn line_expectation(&self, place: &CheckedDirection<'_>) -> anyhow::Result<LineExpectation> {
-        let conditions = place.conditions();
-        let exact = self.direction_report(place)?.exact;
+    fn line_expectation(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<LineExpectation> {
+        let conditions = direction.conditions();
+        let exact = self.direction_report(direction)?.exact;
         Ok(LineExpectation {
             rate: conditions.rate.context("the line has no rate")?.bits_per_second(),
             overhead: conditions.count.overhead(),
-            mtu: place.link.mtu,
+            mtu: direction.link.mtu,
             loss_probability: independent_loss(conditions).unwrap_or(0.0),
             quantum: MAX_LATENESS + if exact { 0 } else { FAST_QUANTUM },
         })
     }
 
-    fn measure_rate(&self, place: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
-        let conditions = place.conditions();
-        let line = self.line_expectation(place)?;
+    fn measure_rate(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
+        let conditions = direction.conditions();
+        let line = self.line_expectation(direction)?;
         let series =
-            self.send_probes(place, &plan::load_probes(conditions, line.mtu, 120, self.budget.rate_duration))?;
+            self.send_probes(direction, &plan::load_probes(conditions, line.mtu, 120, self.budget.rate_duration))?;
         // Burst losses have no steady mean over the duration of the measurement.
         let long = independent_loss(conditions).map(|_| ("rate, long", rate::check_long_term(&series, line)));
         Ok(long.into_iter().chain([("rate, any 10 ms", rate::check_short_term(&series, line))]).collect())
     }
 
-    fn measure_jitter(&self, place: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
-        let conditions = place.conditions();
+    fn measure_jitter(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
+        let conditions = direction.conditions();
         let settings = conditions.jitter.context("there is no jitter")?;
-        let (apart, close) = plan::jitter_probes(conditions, &self.budget);
-        let timed = DelayModel::from_conditions(conditions).timed_probes(&self.send_probes(place, &apart)?);
+        let (wide, narrow) = plan::jitter_probes(conditions, &self.budget);
+        let timed = DelayModel::from_conditions(conditions).timed_probes(&self.send_probes(direction, &wide)?);
         let law = ("jitter law", jitter::check_distribution(&timed, settings));
         if settings.reorder {
             return Ok(vec![law]);
         }
-        Ok(vec![law, ("order", jitter::check_order(&self.send_probes(place, &close)?))])
+        Ok(vec![law, ("order", jitter::check_order(&self.send_probes(direction, &narrow)?))])
     }
 
-    fn measure_random_events(&self, place: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
-        let conditions = place.conditions();
+    fn measure_random_events(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
+        let conditions = direction.conditions();
         let Some(rarest) = plan::rarest_event_probability(conditions) else { return Ok(Vec::new()) };
-        let series = self.send_probes(place, &plan::random_event_probes(conditions, rarest, &self.budget))?;
+        let series = self.send_probes(direction, &plan::random_event_probes(conditions, rarest, &self.budget))?;
         let mut findings = conditions.loss.as_ref().map_or_else(Vec::new, |model| loss::check_loss(model, &series));
         let arrived = series.received.len() - series.duplicate_count();
         if let Some(settings) = conditions.duplicate {
@@ -178,29 +183,34 @@ impl LinkChecker<'_> {
     }
 
     /// The random numbers of a direction: every decision of the lab depends on seed, link and direction.
-    pub fn rng(&self, place: &CheckedDirection<'_>) -> SeededRng {
-        SeededRng::new(self.lab.seed).derive(place.name).derive(if place.forward { "forward" } else { "reverse" })
+    pub fn rng(&self, direction: &CheckedDirection<'_>) -> SeededRng {
+        SeededRng::new(self.lab.seed).derive(direction.name).derive(if direction.forward {
+            "forward"
+        } else {
+            "reverse"
+        })
     }
 
-    fn measure_queue(&self, place: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
-        let conditions = place.conditions();
+    fn measure_queue(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
+        let conditions = direction.conditions();
         let (rate, kind) = conditions.rate.zip(conditions.queue.as_ref()).context("there is no queue")?;
-        let before = self.emulator.records(place.name, place.from())?.len();
+        let before = self.emulator.records(direction.name, direction.from())?.len();
         let traffic = SeededRng::new(self.lab.seed).derive("check");
-        let shots = replay::replay_traffic(rate.bits_per_second(), place.link.mtu, self.budget.queue_duration, traffic);
-        let series = self.send_probes(place, &shots)?;
-        let records = self.emulator.records(place.name, place.from())?;
-        let decisions = replay::check_queue_decisions(&records, before, &series, conditions, self.rng(place));
-        let most = replay::check_occupancy(&records, conditions);
-        let findings = [("tail drop: occupancy", most), (kind.replay_check(), decisions)];
+        let sends =
+            replay::replay_traffic(rate.bits_per_second(), direction.link.mtu, self.budget.queue_duration, traffic);
+        let series = self.send_probes(direction, &sends)?;
+        let records = self.emulator.records(direction.name, direction.from())?;
+        let decisions = replay::check_queue_decisions(&records, before, &series, conditions, self.rng(direction));
+        let occupancy = replay::check_occupancy(&records, conditions);
+        let findings = [("tail drop: occupancy", occupancy), (kind.replay_check(), decisions)];
         Ok(findings.into_iter().filter_map(|(property, finding)| Some((property, finding?))).collect())
     }
 
     /// An ended connection may still retransmit its last packets, which would interfere with the next probes.
-    fn wait_until_idle(&self, place: &CheckedDirection<'_>) -> anyhow::Result<()> {
+    fn wait_until_idle(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<()> {
         let mut before = None;
         for _ in 0..20 {
-            let now = Some(self.direction_report(place)?.packets_in);
+            let now = Some(self.direction_report(direction)?.packets_in);
             if now == before {
                 break;
             }
@@ -210,12 +220,12 @@ impl LinkChecker<'_> {
         Ok(())
     }
 
-    fn measure_transfer(&self, place: &CheckedDirection<'_>, periodic: &PeriodicLoss) -> anyhow::Result<Findings> {
-        let (from, to) = (self.require_host(place.from())?, self.require_host(place.to())?);
+    fn measure_transfer(&self, direction: &CheckedDirection<'_>, periodic: &PeriodicLoss) -> anyhow::Result<Findings> {
+        let (from, to) = (self.require_host(direction.from())?, self.require_host(direction.to())?);
         let transfer = run_transfer(from, to, periodic.min_duration(self.budget.cycles))?;
-        self.wait_until_idle(place)?;
+        self.wait_until_idle(direction)?;
         let mut finding = periodic.check_steady_state(&transfer.timeline);
-        let pinned = self.lab.hosts.get(place.from()).and_then(|host| host.congestion.as_deref());
+        let pinned = self.lab.hosts.get(direction.from()).and_then(|host| host.congestion.as_deref());
         if pinned != Some(&transfer.congestion) {
             finding.measured += &format!("; but by {}", transfer.congestion);
             finding.pass = false;

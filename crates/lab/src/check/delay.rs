@@ -35,31 +35,36 @@ fn min_samples(quantile: f64) -> f64 {
 }
 
 /// Compares the errors of one-way delays, early or late, with `limits`.
-pub fn check_one_way(timed: &[TimedProbe], asked: usize, limits: &[QuantileLimit]) -> Finding {
+pub fn check_one_way(timed: &[TimedProbe], probe_count: usize, limits: &[QuantileLimit]) -> Finding {
     let errors = timed.iter().map(|timed| timed.error_micros().abs()).collect();
-    check_quantiles("one-way error", errors, asked, limits)
+    check_quantiles("one-way error", errors, probe_count, limits)
 }
 
 /// Compares the excess of round trips over `expected`, both in microseconds, with the limits of pings.
-pub fn check_round_trip(trips: &[f64], expected: f64, asked: usize) -> Finding {
-    check_quantiles("added round trip", trips.iter().map(|trip| (trip - expected).abs()).collect(), asked, PING_LIMITS)
+pub fn check_round_trip(trips: &[f64], expected: f64, probe_count: usize) -> Finding {
+    check_quantiles(
+        "added round trip",
+        trips.iter().map(|trip| (trip - expected).abs()).collect(),
+        probe_count,
+        PING_LIMITS,
+    )
 }
 
-fn check_quantiles(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[QuantileLimit]) -> Finding {
+fn check_quantiles(quantity: &str, mut errors: Vec<f64>, probe_count: usize, limits: &[QuantileLimit]) -> Finding {
     errors.sort_by(f64::total_cmp);
     let limits: Vec<&QuantileLimit> =
-        limits.iter().filter(|limit| min_samples(limit.quantile) <= asked as f64 + 0.5).collect();
+        limits.iter().filter(|limit| min_samples(limit.quantile) <= probe_count as f64 + 0.5).collect();
     let figures: Vec<(&QuantileLimit, f64)> =
         limits.iter().map(|limit| (*limit, stats::quantile(&errors, limit.quantile))).collect();
-    let wanted: Vec<String> = limits.iter().map(|limit| format!("{} ≤ {} µs", limit.name, limit.micros)).collect();
+    let bounds: Vec<String> = limits.iter().map(|limit| format!("{} ≤ {} µs", limit.name, limit.micros)).collect();
     let measured: Vec<String> = figures.iter().map(|(limit, figure)| format!("{} {figure:.0}", limit.name)).collect();
     // If sender and emulator share a core, a call often ends only after the emulator has run, and its probe is
     // discarded. With too few probes left, they are not representative of the others.
-    let enough = errors.len() * 4 >= asked && !figures.is_empty();
+    let has_enough = errors.len() * 4 >= probe_count && !figures.is_empty();
     Finding {
-        wanted: format!("{what}: {}", wanted.join(", ")),
-        measured: format!("{} µs; {} of {asked} probes tell", measured.join(", "), errors.len()),
-        pass: enough && figures.iter().all(|(limit, figure)| *figure <= limit.micros),
+        wanted: format!("{quantity}: {}", bounds.join(", ")),
+        measured: format!("{} µs; {} of {probe_count} probes tell", measured.join(", "), errors.len()),
+        pass: has_enough && figures.iter().all(|(limit, figure)| *figure <= limit.micros),
     }
 }
 
@@ -68,11 +73,11 @@ const SLEEP_INTERVAL: Duration = Duration::from_millis(1);
 /// Measures how late a thread wakes that only sleeps, with the timer settings of the emulator. If the machine is a
 /// guest, its host may stop it for milliseconds.
 pub fn check_wakeup_latency(duration: Duration) -> Finding {
-    let mut late = thread::scope(|scope| {
+    let mut delays = thread::scope(|scope| {
         scope.spawn(|| measure_oversleep(duration)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    late.sort_by(f64::total_cmp);
-    let [median, p999, most] = [0.5, 0.999, 1.0].map(|q| stats::quantile(&late, q));
+    delays.sort_by(f64::total_cmp);
+    let [median, p999, most] = [0.5, 0.999, 1.0].map(|q| stats::quantile(&delays, q));
     Finding {
         wanted: "to compare: how late a thread wakes that only sleeps".to_owned(),
         measured: format!("median {median:.0}, p99.9 {p999:.0}, at most {most:.0} µs in {} s", duration.as_secs()),
@@ -87,11 +92,11 @@ fn measure_oversleep(duration: Duration) -> Vec<f64> {
     let _ = ekiden_sys::thread::set_min_timer_slack();
     let _ = ekiden_sys::thread::set_realtime();
     let start = Instant::now();
-    let wakes = (1..).map(|tick| start + SLEEP_INTERVAL * tick).take_while(|wake| *wake < start + duration);
-    wakes
-        .map(|wake| {
-            thread::sleep(wake.saturating_duration_since(Instant::now()));
-            wake.elapsed().as_secs_f64() * 1e6
+    let deadlines = (1..).map(|tick| start + SLEEP_INTERVAL * tick).take_while(|deadline| *deadline < start + duration);
+    deadlines
+        .map(|deadline| {
+            thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            deadline.elapsed().as_secs_f64() * 1e6
         })
         .collect()
 }

@@ -53,22 +53,22 @@ impl DelayModel {
     /// The probes of a series with reliable times: they arrived, and the times of sending of the probe and of those
     /// queued before it are known. The queue must not have dropped any probe of the series.
     pub fn timed_probes(&self, series: &ProbeSeries) -> Vec<TimedProbe> {
-        let mut free = vec![0; self.rates.len()];
-        let mut free_in_truth = 0;
+        let mut free_at = vec![0; self.rates.len()];
+        let mut actual_free_at = 0;
         let mut timed = Vec::new();
         for (number, (sent, arrived)) in series.sent.iter().zip(series.arrival_times()).enumerate() {
             if arrived.is_none() && !self.is_lost_after_line {
                 continue;
             }
-            let reliable = sent.is_timely() && sent.at >= free_in_truth;
-            let leaves = self.rates.iter().zip(&mut free).fold(sent.at, |at, (rate, free)| {
-                *free = at.max(*free) + transmission_time(sent.bytes + self.overhead, *rate);
-                *free
+            let is_reliable = sent.is_timely() && sent.at >= actual_free_at;
+            let departure = self.rates.iter().zip(&mut free_at).fold(sent.at, |at, (rate, free_at)| {
+                *free_at = at.max(*free_at) + transmission_time(sent.bytes + self.overhead, *rate);
+                *free_at
             });
-            if !reliable {
-                free_in_truth = (leaves + sent.call_time).max(free_in_truth);
+            if !is_reliable {
+                actual_free_at = (departure + sent.call_time).max(actual_free_at);
             } else if let Some(arrived) = arrived {
-                timed.push(TimedProbe { number, expected: leaves + self.delay, arrived });
+                timed.push(TimedProbe { number, expected: departure + self.delay, arrived });
             }
         }
         timed

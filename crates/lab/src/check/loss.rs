@@ -17,12 +17,12 @@ pub struct GilbertElliottParams {
     p_bad: f64,
 }
 
-/// An event of probability `p` that happened to `happened` of `n` packets: its 99.9 % interval must contain `p`.
-pub fn check_probability(what: &str, happened: usize, n: usize, p: f64) -> Finding {
-    let (low, high) = wilson(happened as u64, n as u64, Z_99_9);
+/// An event of probability `p` that happened to `count` of `n` packets: its 99.9 % interval must contain `p`.
+pub fn check_probability(event: &str, count: usize, n: usize, p: f64) -> Finding {
+    let (low, high) = wilson(count as u64, n as u64, Z_99_9);
     Finding {
-        wanted: format!("{what}: Wilson 99.9 % interval contains {p} (N·p = {:.0})", n as f64 * p),
-        measured: format!("{low:.5} … {high:.5} ({happened} of {n})"),
+        wanted: format!("{event}: Wilson 99.9 % interval contains {p} (N·p = {:.0})", n as f64 * p),
+        measured: format!("{low:.5} … {high:.5} ({count} of {n})"),
         pass: low <= p && p <= high && n > 0,
     }
 }
@@ -45,7 +45,7 @@ pub fn check_loss(model: &Loss, series: &ProbeSeries) -> Vec<(&'static str, Find
             }
             rows
         }
-        Loss::Pattern { every, lost: which, .. } => vec![("loss pattern", check_pattern(&lost, *every, which))],
+        Loss::Pattern { every, lost: positions, .. } => vec![("loss pattern", check_pattern(&lost, *every, positions))],
     }
 }
 
@@ -53,9 +53,9 @@ fn count_lost(lost: &[bool]) -> usize {
     lost.iter().filter(|lost| **lost).count()
 }
 
-fn significance_finding(what: &str, p: f64, n: usize) -> Finding {
+fn significance_finding(statistic: &str, p: f64, n: usize) -> Finding {
     Finding {
-        wanted: format!("{what}: p > {SIGNIFICANCE_LEVEL}"),
+        wanted: format!("{statistic}: p > {SIGNIFICANCE_LEVEL}"),
         measured: format!("p = {p:.4} ({n} lost)"),
         pass: p > SIGNIFICANCE_LEVEL && n > 0,
     }
@@ -94,13 +94,17 @@ fn check_independence(lost: &[bool]) -> Finding {
 
 /// Losses must be uniform over the positions in a superpacket.
 fn check_segment_positions(series: &ProbeSeries, lost: &[bool]) -> Finding {
-    let places = series.sent.iter().map(|sent| usize::from(sent.segment.1)).max().unwrap_or(1);
-    let mut hits = vec![0_u64; places];
+    let position_count = series.sent.iter().map(|sent| usize::from(sent.segment.1)).max().unwrap_or(1);
+    let mut counts = vec![0_u64; position_count];
     for (sent, _) in series.sent.iter().zip(lost).filter(|(_, lost)| **lost) {
-        hits[usize::from(sent.segment.0)] += 1;
+        counts[usize::from(sent.segment.0)] += 1;
     }
-    let even = vec![count_lost(lost) as f64 / places as f64; places];
-    significance_finding(&format!("chi-square over {places} places"), chi_square(&hits, &even), count_lost(lost))
+    let expected = vec![count_lost(lost) as f64 / position_count as f64; position_count];
+    significance_finding(
+        &format!("chi-square over {position_count} places"),
+        chi_square(&counts, &expected),
+        count_lost(lost),
+    )
 }
 
 /// The share of lost packets, which is that of the bad state if the states lose no packet or every packet. Its variance
@@ -109,14 +113,14 @@ fn check_bad_state_share(lost: &[bool], model: GilbertElliottParams) -> Finding 
     let bad = model.to_bad / (model.to_bad + model.to_good);
     let p = bad * model.p_bad + (1.0 - bad) * model.p_good;
     let memory = 1.0 - model.to_bad - model.to_good;
-    let together = 2.0 * bad * (1.0 - bad) * (model.p_bad - model.p_good).powi(2) * memory / (1.0 - memory);
+    let covariance = 2.0 * bad * (1.0 - bad) * (model.p_bad - model.p_good).powi(2) * memory / (1.0 - memory);
     let n = lost.len() as f64;
-    let half = Z_99_9 * ((p * (1.0 - p) + together) / n).sqrt();
-    let got = count_lost(lost) as f64 / n;
+    let half = Z_99_9 * ((p * (1.0 - p) + covariance) / n).sqrt();
+    let share = count_lost(lost) as f64 / n;
     Finding {
         wanted: format!("lost in the long run: 99.9 % interval contains {p:.5}"),
-        measured: format!("{:.5} … {:.5} ({} of {})", got - half, got + half, count_lost(lost), lost.len()),
-        pass: (got - p).abs() <= half,
+        measured: format!("{:.5} … {:.5} ({} of {})", share - half, share + half, count_lost(lost), lost.len()),
+        pass: (share - p).abs() <= half,
     }
 }
 
@@ -126,38 +130,38 @@ fn check_mean_burst(lost: &[bool], to_good: f64) -> Finding {
     let n = bursts.len() as f64;
     let mean = bursts.iter().sum::<usize>() as f64 / n;
     let half = Z_99_9 * (1.0 - to_good).sqrt() / to_good / n.sqrt();
-    let wanted = 1.0 / to_good;
+    let expected = 1.0 / to_good;
     Finding {
-        wanted: format!("mean burst: 99.9 % interval contains {wanted:.3}"),
+        wanted: format!("mean burst: 99.9 % interval contains {expected:.3}"),
         measured: format!("{:.3} … {:.3} ({} bursts)", mean - half, mean + half, bursts.len()),
-        pass: (mean - wanted).abs() <= half,
+        pass: (mean - expected).abs() <= half,
     }
 }
 
 /// Exactly the packets of the pattern must be missing, for some phase of the pattern.
-fn check_pattern(lost: &[bool], every: u64, which: &[u64]) -> Finding {
+fn check_pattern(lost: &[bool], period: u64, positions: &[u64]) -> Finding {
     let agrees = |shift: u64| {
         let mut numbered = (shift..).zip(lost);
-        numbered.all(|(number, lost)| which.contains(&(number % every)) == *lost)
+        numbered.all(|(number, lost)| positions.contains(&(number % period)) == *lost)
     };
     Finding {
-        wanted: format!("packets {which:?} of every {every} lost and no others"),
+        wanted: format!("packets {positions:?} of every {period} lost and no others"),
         measured: format!("{} of {} lost", count_lost(lost), lost.len()),
-        pass: lost.len() as u64 >= every && (0..every).any(agrees),
+        pass: lost.len() as u64 >= period && (0..period).any(agrees),
     }
 }
 
-/// Every lost packet must be accounted for: `hosts` counts drops and checksum errors by host and cause, `emulator`
-/// counts packets lost between the kernel and the emulator.
-pub fn check_hidden_drops(hosts: &[(String, u64)], emulator: u64) -> Finding {
+/// Every lost packet must be accounted for: `hosts` counts drops and checksum errors by host and cause,
+/// `emulator_drops` counts packets lost between the kernel and the emulator.
+pub fn check_hidden_drops(hosts: &[(String, u64)], emulator_drops: u64) -> Finding {
     let named: Vec<String> =
-        hosts.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{what} {count}")).collect();
-    let on_hosts: u64 = hosts.iter().map(|(_, count)| count).sum();
+        hosts.iter().filter(|(_, count)| *count > 0).map(|(cause, count)| format!("{cause} {count}")).collect();
+    let host_drops: u64 = hosts.iter().map(|(_, count)| count).sum();
     let names = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
     Finding {
         wanted: "interface drops, checksum errors; packet socket drops: 0".to_owned(),
-        measured: format!("{on_hosts}{names}; {emulator}"),
-        pass: on_hosts == 0 && emulator == 0,
+        measured: format!("{host_drops}{names}; {emulator_drops}"),
+        pass: host_drops == 0 && emulator_drops == 0,
     }
 }
 

@@ -55,20 +55,22 @@ const MAX_ATTEMPTS: u32 = 3;
 /// The lab cannot be started, or stops.
 pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> anyhow::Result<Vec<CheckRow>> {
     let mut rows = Vec::new();
-    let mut tell = |row: CheckRow| {
+    let mut report_row = |row: CheckRow| {
         progress(&row);
         rows.push(row);
     };
     let highest = {
         let network = Network::build(lab)?;
         let emulator = start_emulator(lab, &network)?;
-        let bench = LinkChecker { lab, network: &network, emulator: &emulator, budget: TrafficBudget::for_size(size) };
-        let places = emulated_directions(lab);
-        measure_all(&bench, &places, &mut tell);
-        for place in &places {
-            let records = emulator.records(place.name, place.from())?;
-            if let Some(finding) = replay::check_repeatability(&records, place.conditions(), bench.rng(place)) {
-                tell(place.row("repeatability", finding));
+        let checker =
+            LinkChecker { lab, network: &network, emulator: &emulator, budget: TrafficBudget::for_size(size) };
+        let directions = emulated_directions(lab);
+        measure_all(&checker, &directions, &mut report_row);
+        for direction in &directions {
+            let records = emulator.records(direction.name, direction.from())?;
+            if let Some(finding) = replay::check_repeatability(&records, direction.conditions(), checker.rng(direction))
+            {
+                report_row(direction.row("repeatability", finding));
             }
         }
         let (reports, _) = emulator.stop()?;
@@ -76,16 +78,16 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
             report.dropped.get(&DropCause::Memory).copied().unwrap_or(0)
         };
         let hidden = reports.iter().map(|report| report.hidden + memory(report)).sum();
-        tell(lab_row("hidden loss", loss::check_hidden_drops(&network.hidden_drops()?, hidden)));
-        places.iter().filter_map(|place| place.conditions().rate).max()
+        report_row(lab_row("hidden loss", loss::check_hidden_drops(&network.hidden_drops()?, hidden)));
+        directions.iter().filter_map(|direction| direction.conditions().rate).max()
     };
     // In virtual time a processor has no limit that could be measured.
     if !guest::is_in_machine() {
         if let Some(highest) = highest {
-            tell(lab_row("headroom", measure_headroom(lab, highest.bits_per_second(), size)?));
+            report_row(lab_row("headroom", measure_headroom(lab, highest.bits_per_second(), size)?));
         }
         let duration = Duration::from_secs(if size == CheckSize::Full { 20 } else { 2 });
-        tell(lab_row("this machine", delay::check_wakeup_latency(duration)));
+        report_row(lab_row("this machine", delay::check_wakeup_latency(duration)));
     }
     rows.sort_by(|a, b| (a.link.is_empty(), &a.link).cmp(&(b.link.is_empty(), &b.link)));
     Ok(rows)
@@ -110,37 +112,42 @@ fn emulated_directions(lab: &Lab) -> Vec<CheckedDirection<'_>> {
 /// First come the measurements that allow others, on all links at once and sequentially on each link; then those that
 /// need the machine alone. In this order the comparison with theory meets a loss pattern at its beginning, before any
 /// probe has advanced it.
-fn measure_all(bench: &LinkChecker<'_>, places: &[CheckedDirection<'_>], tell: &mut dyn FnMut(CheckRow)) {
-    for company in [Concurrency::Any, Concurrency::Light] {
-        let tasks = measurement_tasks(bench.lab, places, company);
+fn measure_all(checker: &LinkChecker<'_>, directions: &[CheckedDirection<'_>], report_row: &mut dyn FnMut(CheckRow)) {
+    for concurrency in [Concurrency::Any, Concurrency::Light] {
+        let tasks = measurement_tasks(checker.lab, directions, concurrency);
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
-            for on_one_link in tasks.chunk_by(|(a, _), (b, _)| a.name == b.name) {
+            for link_tasks in tasks.chunk_by(|(a, _), (b, _)| a.name == b.name) {
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let rows = on_one_link.iter().flat_map(|(place, measure)| bench.check_rows(place, measure));
+                    let rows =
+                        link_tasks.iter().flat_map(|(direction, measure)| checker.check_rows(direction, measure));
                     // The receiver outlives all of these threads, so `send` cannot fail.
                     rows.for_each(|row| sender.send(row).unwrap_or_default());
                 });
             }
             drop(sender);
-            receiver.iter().for_each(&mut *tell);
+            receiver.iter().for_each(&mut *report_row);
         });
     }
-    for (place, measure) in measurement_tasks(bench.lab, places, Concurrency::Exclusive) {
-        measure_exclusively(bench, &place, &measure).into_iter().for_each(&mut *tell);
+    for (direction, measure) in measurement_tasks(checker.lab, directions, Concurrency::Exclusive) {
+        measure_exclusively(checker, &direction, &measure).into_iter().for_each(&mut *report_row);
     }
 }
 
 /// A virtual machine may be stopped by its host for milliseconds. Failed measurements are therefore repeated, and the
 /// row gives the number of the attempt.
-fn measure_exclusively(bench: &LinkChecker<'_>, place: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
-    let mut rows = bench.check_rows(place, measure);
+fn measure_exclusively(
+    checker: &LinkChecker<'_>,
+    direction: &CheckedDirection<'_>,
+    measure: &Measurement,
+) -> Vec<CheckRow> {
+    let mut rows = checker.check_rows(direction, measure);
     for attempt in 2..=MAX_ATTEMPTS {
         if rows.iter().all(|row| row.pass) {
             break;
         }
-        rows = bench.check_rows(place, measure);
+        rows = checker.check_rows(direction, measure);
         rows.iter_mut().for_each(|row| row.measured.push_str(&format!("; attempt {attempt} of {MAX_ATTEMPTS}")));
     }
     rows
@@ -148,13 +155,13 @@ fn measure_exclusively(bench: &LinkChecker<'_>, place: &CheckedDirection<'_>, me
 
 fn measurement_tasks<'a>(
     lab: &Lab,
-    places: &[CheckedDirection<'a>],
-    company: Concurrency,
+    directions: &[CheckedDirection<'a>],
+    concurrency: Concurrency,
 ) -> Vec<(CheckedDirection<'a>, Measurement)> {
-    let all = places
+    let tasks = directions
         .iter()
-        .flat_map(|place| plan::measurements(place, lab).into_iter().map(move |measure| (*place, measure)));
-    all.filter(|(_, measure)| measure.concurrency() == company).collect()
+        .flat_map(|direction| plan::measurements(direction, lab).into_iter().map(move |measure| (*direction, measure)));
+    tasks.filter(|(_, measure)| measure.concurrency() == concurrency).collect()
 }
 
 fn lab_row(property: &str, finding: Finding) -> CheckRow {
@@ -173,14 +180,14 @@ fn measure_headroom(lab: &Lab, highest: u64, size: CheckSize) -> anyhow::Result<
     let at_once = Conditions { delay: Some(Span(Duration::ZERO)), ..Conditions::default() };
     let link = Link { ends: ["left".into(), "right".into()], mtu: 1500, forward: at_once.clone(), reverse: at_once };
     let host = Host { congestion: Some("reno".to_owned()), ..Host::default() };
-    let unshaped = Lab {
+    let unshaped_lab = Lab {
         name: format!("{}-headroom", lab.name),
         hosts: link.ends.iter().map(|name| (name.clone(), host.clone())).collect(),
         links: [("unshaped".to_owned(), link)].into(),
         events: Vec::new(),
         ..lab.clone()
     };
-    let network = Network::build(&unshaped)?;
+    let network = Network::build(&unshaped_lab)?;
     let options = EmulationOptions { mode: lab.mode.for_check(), seed: lab.seed, ..EmulationOptions::default() };
     let _emulator = Emulator::start(&network.emulated_links(), &options)?;
     let [left, right] = ["left", "right"].map(|name| network.host(name).context("a host is missing"));

@@ -35,11 +35,11 @@ pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::R
     // Several checks may ping the same host at once; the low bits of the clock make distinct identifiers likely.
     let identifier = (udp::realtime_nanos() >> 4) as u16;
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| send_all(&socket, target, identifier, count, gap));
+        let send_thread = scope.spawn(|| send_all(&socket, target, identifier, count, gap));
         let mut trips = Vec::new();
-        let mut inbox = BatchReceiver::default();
+        let mut batch = BatchReceiver::default();
         while trips.len() < usize::from(count) {
-            let received = inbox.receive(socket.as_fd(), |packet, arrival| {
+            let received = batch.receive(socket.as_fd(), |packet, arrival| {
                 trips.extend(
                     echo_send_time(packet, identifier).map(|sent| arrival.at.saturating_sub(sent) as f64 / 1e3),
                 );
@@ -50,7 +50,7 @@ pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::R
                 Err(error) => return Err(error),
             }
         }
-        sending.join().map_err(|_| io::Error::other("the sender panicked"))??;
+        send_thread.join().map_err(|_| io::Error::other("the sender panicked"))??;
         Ok(trips)
     })
 }

@@ -93,8 +93,8 @@ impl ProbeSeries {
     /// The first arrival of each probe, None if it did not arrive.
     pub fn arrival_times(&self) -> Vec<Option<Nanos>> {
         let mut arrivals = vec![None; self.sent.len()];
-        for got in &self.received {
-            arrivals[got.number].get_or_insert(got.at);
+        for probe in &self.received {
+            arrivals[probe.number].get_or_insert(probe.at);
         }
         arrivals
     }
@@ -106,11 +106,11 @@ impl ProbeSeries {
 
     /// The number of probes that arrived after one that was sent later.
     pub fn reordered_count(&self) -> usize {
-        let latest = self.received.iter().scan(0, |latest, got| {
-            *latest = got.number.max(*latest);
+        let latest = self.received.iter().scan(0, |latest, probe| {
+            *latest = probe.number.max(*latest);
             Some(*latest)
         });
-        self.received.iter().zip(latest).filter(|(got, latest)| got.number < *latest).count()
+        self.received.iter().zip(latest).filter(|(probe, latest)| probe.number < *latest).count()
     }
 
     /// The number of duplicates that arrived.
@@ -119,34 +119,34 @@ impl ProbeSeries {
     }
 }
 
-/// Sends `shots` from one host to the other and waits until nothing has arrived for `silence`.
+/// Sends `sends` from one host to the other and waits until nothing has arrived for `silence`.
 ///
 /// # Errors
 /// A socket call failed.
 pub fn send_probes(
     from: &HostHandle,
     to: &HostHandle,
-    shots: &[ProbeSend],
+    sends: &[ProbeSend],
     silence: Duration,
 ) -> io::Result<ProbeSeries> {
     let receiver = to.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
     udp::enable_receive_info(receiver.as_fd(), RECEIVE_BUFFER)?;
     let target = SocketAddrV4::new(to.ipv4(), receiver.local_addr()?.port());
-    let flows = shots.iter().map(|shot| shot.sender + 1).max().unwrap_or(1);
+    let flows = sends.iter().map(|send| send.sender + 1).max().unwrap_or(1);
     let senders = from.enter(|| (0..flows).map(|flow| open_sender(flow, target)).collect::<io::Result<Vec<_>>>())??;
-    let ended = AtomicU64::new(0);
+    let send_end = AtomicU64::new(0);
     // Allocated at once: the emulator shares the memory of this process, and a reallocation would delay it.
-    let room = Vec::with_capacity(2 * shots.iter().map(|shot| usize::from(shot.packets)).sum::<usize>());
+    let buffer = Vec::with_capacity(2 * sends.iter().map(|send| usize::from(send.packets)).sum::<usize>());
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| {
-            let sent = send_all(&senders, shots);
-            ended.store(udp::realtime_nanos(), Ordering::Release);
+        let send_thread = scope.spawn(|| {
+            let sent = send_all(&senders, sends);
+            send_end.store(udp::realtime_nanos(), Ordering::Release);
             sent
         });
-        let (got, overflow) = receive_all(&receiver, room, &ended, silence)?;
-        let sent = sending.join().map_err(|_| io::Error::other("the sender panicked"))??;
-        let got = got.into_iter().filter(|got| got.number < sent.len()).collect();
-        Ok(ProbeSeries { sent, received: got, overflow })
+        let (probes, overflow) = receive_all(&receiver, buffer, &send_end, silence)?;
+        let sent = send_thread.join().map_err(|_| io::Error::other("the sender panicked"))??;
+        let probes = probes.into_iter().filter(|probe| probe.number < sent.len()).collect();
+        Ok(ProbeSeries { sent, received: probes, overflow })
     })
 }
 
@@ -159,31 +159,31 @@ fn open_sender(flow: u16, target: SocketAddrV4) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn send_all(senders: &[UdpSocket], shots: &[ProbeSend]) -> io::Result<Vec<SentProbe>> {
+fn send_all(senders: &[UdpSocket], sends: &[ProbeSend]) -> io::Result<Vec<SentProbe>> {
     // With the default timer slack sleeps end up to 50 us late. Errors are ignored.
     let _ = ekiden_sys::thread::set_min_timer_slack();
-    let mut sent = Vec::with_capacity(shots.iter().map(|shot| usize::from(shot.packets)).sum());
+    let mut sent = Vec::with_capacity(sends.iter().map(|send| usize::from(send.packets)).sum());
     let mut segments = vec![0; senders.len()];
     let mut payload = Vec::new();
     let start = udp::realtime_nanos() + 1_000_000;
-    for shot in shots {
-        let length = (shot.bytes - HEADER_BYTES) as usize;
-        let sender = &senders[usize::from(shot.sender)];
-        let segment = if shot.packets > 1 { u16::try_from(length).map_err(io::Error::other)? } else { 0 };
-        if std::mem::replace(&mut segments[usize::from(shot.sender)], segment) != segment {
+    for send in sends {
+        let length = (send.bytes - HEADER_BYTES) as usize;
+        let sender = &senders[usize::from(send.sender)];
+        let segment = if send.packets > 1 { u16::try_from(length).map_err(io::Error::other)? } else { 0 };
+        if std::mem::replace(&mut segments[usize::from(send.sender)], segment) != segment {
             udp::set_segment_size(sender, segment)?;
         }
         payload.clear();
-        payload.resize(length * usize::from(shot.packets), 0);
+        payload.resize(length * usize::from(send.packets), 0);
         for (i, probe) in payload.chunks_exact_mut(length).enumerate() {
             encode_probe(probe, sent.len() + i);
         }
-        wait_until(start + shot.at);
+        wait_until(start + send.at);
         let at = udp::realtime_nanos();
         sender.send(&payload)?;
-        let took = udp::realtime_nanos() - at;
-        let packet = |i| SentProbe { at, call_time: took, bytes: shot.bytes, segment: (i, shot.packets) };
-        sent.extend((0..shot.packets).map(packet));
+        let duration = udp::realtime_nanos() - at;
+        let packet = |i| SentProbe { at, call_time: duration, bytes: send.bytes, segment: (i, send.packets) };
+        sent.extend((0..send.packets).map(packet));
     }
     Ok(sent)
 }
@@ -199,28 +199,28 @@ fn wait_until(at: Nanos) {
 
 fn receive_all(
     receiver: &UdpSocket,
-    mut got: Vec<ReceivedProbe>,
-    ended: &AtomicU64,
+    mut probes: Vec<ReceivedProbe>,
+    send_end: &AtomicU64,
     silence: Duration,
 ) -> io::Result<(Vec<ReceivedProbe>, u32)> {
     receiver.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let (mut inbox, mut overflow) = (BatchReceiver::default(), 0);
-    let mut heard = 0;
+    let (mut batch, mut overflow) = (BatchReceiver::default(), 0);
+    let mut last_arrival = 0;
     loop {
-        let received = inbox.receive(receiver.as_fd(), |head, arrival: DatagramInfo| {
+        let received = batch.receive(receiver.as_fd(), |head, arrival: DatagramInfo| {
             overflow = arrival.overflow;
-            heard = arrival.at;
+            last_arrival = arrival.at;
             let marked = arrival.ecn == 0b11;
-            got.extend(decode_probe(head).map(|number| ReceivedProbe { number, at: arrival.at, marked }));
+            probes.extend(decode_probe(head).map(|number| ReceivedProbe { number, at: arrival.at, marked }));
         });
         match received {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let ended = ended.load(Ordering::Acquire);
-                let quiet_since = heard.max(ended);
-                let patience = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
-                if ended > 0 && udp::realtime_nanos() > quiet_since.saturating_add(patience) {
-                    return Ok((got, overflow));
+                let send_end = send_end.load(Ordering::Acquire);
+                let quiet_since = last_arrival.max(send_end);
+                let timeout = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
+                if send_end > 0 && udp::realtime_nanos() > quiet_since.saturating_add(timeout) {
+                    return Ok((probes, overflow));
                 }
             }
             Err(error) => return Err(error),

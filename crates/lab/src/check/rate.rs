@@ -38,29 +38,29 @@ pub fn independent_loss(conditions: &Conditions) -> Option<f64> {
 /// The rate of IP packets over the whole overload, without its first tenth, must be that of the line ±0.5 %, plus the
 /// variation by random loss.
 pub fn check_long_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
-    let began = series.received.first().map_or(0, |got| got.at);
-    let ended = series.received.last().map_or(0, |got| got.at);
-    let steady: Vec<(Nanos, u64)> = series
+    let start = series.received.first().map_or(0, |probe| probe.at);
+    let end = series.received.last().map_or(0, |probe| probe.at);
+    let samples: Vec<(Nanos, u64)> = series
         .received
         .iter()
-        .filter(|got| got.at >= began + (ended - began) / 10)
-        .map(|got| (got.at, u64::from(series.sent[got.number].bytes)))
+        .filter(|probe| probe.at >= start + (end - start) / 10)
+        .map(|probe| (probe.at, u64::from(series.sent[probe.number].bytes)))
         .collect();
-    let span = steady.last().map_or(0, |last| last.0 - steady[0].0);
-    let bytes: u64 = steady.iter().skip(1).map(|(_, bytes)| bytes).sum();
-    let packets = steady.len().saturating_sub(1).max(1) as f64;
+    let span = samples.last().map_or(0, |last| last.0 - samples[0].0);
+    let bytes: u64 = samples.iter().skip(1).map(|(_, bytes)| bytes).sum();
+    let packets = samples.len().saturating_sub(1).max(1) as f64;
     let size = bytes as f64 / packets;
-    let got = bytes as f64 * 8e9 / span.max(1) as f64;
-    let wanted = line.rate as f64 * size / (size + f64::from(line.overhead)) * (1.0 - line.loss_probability);
-    let error = (got / wanted - 1.0) * 100.0;
+    let rate = bytes as f64 * 8e9 / span.max(1) as f64;
+    let expected = line.rate as f64 * size / (size + f64::from(line.overhead)) * (1.0 - line.loss_probability);
+    let error = (rate / expected - 1.0) * 100.0;
     let chance = 3.29 * (line.loss_probability / packets).sqrt() * 100.0;
     let limit = 0.5 + chance;
     let offered = offered_rate(series);
     Finding {
-        wanted: format!("IP bytes out at 120 % load: {} ± {limit:.2} %", format_rate(wanted)),
+        wanted: format!("IP bytes out at 120 % load: {} ± {limit:.2} %", format_rate(expected)),
         measured: format!(
             "{} ({error:+.2} %) of {} offered{}",
-            format_rate(got),
+            format_rate(rate),
             format_rate(offered),
             overflow_note(series)
         ),
@@ -88,9 +88,9 @@ pub fn overflow_note(series: &ProbeSeries) -> String {
 pub fn check_short_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let bytes = |number: usize| u64::from(series.sent[number].bytes + line.overhead);
     let (mut most, mut inside, mut oldest) = (0, 0, 0);
-    for got in &series.received {
-        inside += bytes(got.number);
-        while got.at - series.received[oldest].at >= SHORT_TERM_WINDOW {
+    for probe in &series.received {
+        inside += bytes(probe.number);
+        while probe.at - series.received[oldest].at >= SHORT_TERM_WINDOW {
             inside -= bytes(series.received[oldest].number);
             oldest += 1;
         }
@@ -106,15 +106,15 @@ pub fn check_short_term(series: &ProbeSeries, line: LineExpectation) -> Finding 
 
 /// The spacing of full packets sent back to back: the median of its errors.
 pub fn check_serialisation(series: &ProbeSeries, line: LineExpectation) -> Finding {
-    let one = transmission_time(line.mtu + line.overhead, line.rate);
+    let packet_time = transmission_time(line.mtu + line.overhead, line.rate);
     let arrivals = series.arrival_times();
     let burst_mates = arrivals.windows(2).zip(series.sent.windows(2)).filter(|(_, sent)| sent[1].segment.0 > 0);
     let spacings = burst_mates.filter_map(|(pair, _)| Some(pair[1]?.abs_diff(pair[0]?)));
-    let errors: Vec<f64> = spacings.map(|spacing| spacing.abs_diff(one) as f64 / 1e3).collect();
+    let errors: Vec<f64> = spacings.map(|spacing| spacing.abs_diff(packet_time) as f64 / 1e3).collect();
     let median = stats::median(&errors);
-    let limit = (one as f64 / 1e4).max(20.0);
+    let limit = (packet_time as f64 / 1e4).max(20.0);
     Finding {
-        wanted: format!("spacing back to back {:.1} µs: median error ≤ {limit:.1} µs", one as f64 / 1e3),
+        wanted: format!("spacing back to back {:.1} µs: median error ≤ {limit:.1} µs", packet_time as f64 / 1e3),
         measured: format!("{median:.1} µs of {} spacings", errors.len()),
         pass: median <= limit && errors.len() >= 20,
     }

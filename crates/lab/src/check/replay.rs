@@ -25,21 +25,21 @@ const PHASE_DURATION: Nanos = 250_000_000;
 const MAX_CALLS_PER_SECOND: u64 = 4000;
 
 /// Traffic that exercises the queue: eight flows, packets of three sizes, superpackets, and a changing load.
-pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, rng: SeededRng) -> Vec<ProbeSend> {
+pub fn replay_traffic(rate: u64, mtu: u32, duration: Nanos, rng: SeededRng) -> Vec<ProbeSend> {
     let sizes = [100, 576, mtu];
     let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
     let least = (rate / 8 / mean / MAX_CALLS_PER_SECOND + 1).min(20);
     let mut at = 0;
-    let shot = |number: u64| {
-        let pick = |what: &str, of: u64| rng.derive(what).bits(number) % of;
+    let next_send = |number: u64| {
+        let pick = |label: &str, modulus: u64| rng.derive(label).bits(number) % modulus;
         let bytes = sizes[pick("size", 3) as usize];
         let packets = least + pick("packets", 4);
         let load = LOAD_PERCENTS[(at / PHASE_DURATION) as usize % LOAD_PERCENTS.len()];
-        let shot = ProbeSend { at, bytes, packets: packets as u16, sender: pick("flow", 8) as u16 };
+        let send = ProbeSend { at, bytes, packets: packets as u16, sender: pick("flow", 8) as u16 };
         at += u64::from(bytes) * packets * 8_000_000_000 / rate * 100 / load;
-        shot
+        send
     };
-    (0..).map(shot).take_while(|shot| shot.at < lasts).collect()
+    (0..).map(next_send).take_while(|send| send.at < duration).collect()
 }
 
 /// The records of packets that reached the queue.
@@ -89,11 +89,11 @@ const fn has_exact_departures(conditions: &Conditions) -> bool {
 fn is_same_decision(recorded: &PacketOutcome, modelled: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
     match (*recorded, *modelled) {
         (PacketOutcome::Dropped(DropCause::WireLoss, _), ReferenceOutcome::Sent { .. }) => true,
-        (PacketOutcome::Dropped(cause, at), ReferenceOutcome::Dropped { at: wanted_at, cause: wanted }) => {
-            cause == wanted && (delay.is_none() || at == wanted_at)
+        (PacketOutcome::Dropped(cause, at), ReferenceOutcome::Dropped { at: expected_at, cause: expected }) => {
+            cause == expected && (delay.is_none() || at == expected_at)
         }
-        (PacketOutcome::Delivered { ideal, marked, .. }, ReferenceOutcome::Sent { at, marked: wanted }) => {
-            marked == wanted && delay.is_none_or(|delay| ideal == at + delay)
+        (PacketOutcome::Delivered { ideal, marked, .. }, ReferenceOutcome::Sent { at, marked: expected }) => {
+            marked == expected && delay.is_none_or(|delay| ideal == at + delay)
         }
         _ => false,
     }
@@ -101,19 +101,19 @@ fn is_same_decision(recorded: &PacketOutcome, modelled: &ReferenceOutcome, delay
 
 /// The number of packets for which receiver and record differ. Records are in the order of sending.
 fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u32) -> usize {
-    let mut seen = vec![None; series.sent.len()];
-    for got in &series.received {
-        seen[got.number] = Some(got.marked);
+    let mut marks = vec![None; series.sent.len()];
+    for probe in &series.received {
+        marks[probe.number] = Some(probe.marked);
     }
-    let alike = |((record, sent), seen): &((&PacketRecord, &super::probe::SentProbe), &Option<bool>)| {
+    let is_confirmed = |((record, sent), marks): &((&PacketRecord, &super::probe::SentProbe), &Option<bool>)| {
         let recorded = match record.outcome {
             PacketOutcome::Delivered { marked, .. } => Some(marked),
             PacketOutcome::Dropped(..) | PacketOutcome::InFlight => None,
         };
-        record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && recorded == **seen
+        record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && recorded == **marks
     };
-    let pairs = records.iter().zip(&series.sent).zip(&seen);
-    records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !alike(pair)).count()
+    let pairs = records.iter().zip(&series.sent).zip(&marks);
+    records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !is_confirmed(pair)).count()
 }
 
 /// The maximum occupancy of a tail-drop queue, by the recorded times: it must reach the limit, and not exceed it.
@@ -130,36 +130,37 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
         QueueLimit::Packets(_) => 1,
         QueueLimit::Bytes(_) => u64::from(packet.bytes),
     };
-    let passed = records_at_queue(records).into_iter().filter_map(|record| {
-        let left = match record.outcome {
+    let intervals = records_at_queue(records).into_iter().filter_map(|record| {
+        let departure = match record.outcome {
             PacketOutcome::Delivered { ideal, .. } => ideal,
             PacketOutcome::Dropped(DropCause::WireLoss, at) => at,
             _ => return None,
         };
-        let began = left - delay - reference::transmission_time(record.packet.bytes, rate);
-        Some((record.packet.at, began, amount(&record.packet)))
+        let start = departure - delay - reference::transmission_time(record.packet.bytes, rate);
+        Some((record.packet.at, start, amount(&record.packet)))
     });
     // A departure at the instant of an arrival comes before it.
-    let mut steps: Vec<(Nanos, bool, u64)> = passed
-        .filter(|(came, began, _)| began > came)
-        .flat_map(|(came, began, n)| [(came, true, n), (began, false, n)])
+    let mut steps: Vec<(Nanos, bool, u64)> = intervals
+        .filter(|(arrival, start, _)| start > arrival)
+        .flat_map(|(arrival, start, n)| [(arrival, true, n), (start, false, n)])
         .collect();
     steps.sort_unstable();
-    let (mut held, mut most) = (0, 0);
-    for (_, comes, n) in steps {
-        held = if comes { held + n } else { held - n };
-        most = most.max(held);
+    let (mut queued, mut most) = (0, 0);
+    for (_, is_arrival, n) in steps {
+        queued = if is_arrival { queued + n } else { queued - n };
+        most = most.max(queued);
     }
-    let full = records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(DropCause::Full, _)));
+    let full_drops =
+        records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(DropCause::Full, _)));
     // Packets were dropped for lack of space: the largest of them bounds the free space.
-    let room = full.clone().map(|record| amount(&record.packet)).max();
+    let largest_drop = full_drops.clone().map(|record| amount(&record.packet)).max();
     let allowed = match limit {
         QueueLimit::Packets(allowed) | QueueLimit::Bytes(allowed) => allowed,
     };
-    let least = room.map_or(0, |room| (allowed + 1).saturating_sub(room));
+    let least = largest_drop.map_or(0, |largest_drop| (allowed + 1).saturating_sub(largest_drop));
     Some(Finding {
         wanted: format!("most that waits: {least} … {limit}"),
-        measured: format!("{most}; {} dropped", full.count()),
+        measured: format!("{most}; {} dropped", full_drops.count()),
         pass: most <= *allowed && most >= least,
     })
 }
@@ -183,19 +184,19 @@ pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, rn
     while let Some(at) = pipeline.next_wakeup() {
         while pipeline.pop(at.max(last)).is_some() {}
     }
-    let mut again: Vec<(u64, DropCause, Nanos)> =
+    let mut replayed: Vec<(u64, DropCause, Nanos)> =
         pipeline.events.dropped.iter().map(|drop| (drop.packet.number, drop.cause, drop.packet.at)).collect();
-    again.sort_unstable();
-    let alike = recorded == again;
-    (!recorded.is_empty() || !alike).then(|| Finding {
+    replayed.sort_unstable();
+    let is_equal = recorded == replayed;
+    (!recorded.is_empty() || !is_equal).then(|| Finding {
         wanted: "same seed, same arrivals: identical drop list".to_owned(),
         measured: format!(
             "{} dropped, then {}{}",
             recorded.len(),
-            again.len(),
-            if alike { "" } else { "; they differ" }
+            replayed.len(),
+            if is_equal { "" } else { "; they differ" }
         ),
-        pass: alike,
+        pass: is_equal,
     })
 }
 

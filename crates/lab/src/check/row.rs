@@ -57,12 +57,12 @@ pub struct Finding {
 /// The rows of a check as text: one line each, in columns, and the number of failed rows.
 #[must_use]
 pub fn format_table(rows: &[CheckRow]) -> String {
-    let heads = ["link", "direction", "property", "wanted", "measured", ""].map(str::to_owned);
+    let headings = ["link", "direction", "property", "wanted", "measured", ""].map(str::to_owned);
     let cells = rows.iter().map(|row| {
         let verdict = if row.pass { "pass" } else { "FAIL" }.to_owned();
         [&row.link, &row.direction, &row.property, &row.wanted, &row.measured, &verdict].map(String::clone)
     });
-    let lines: Vec<[String; 6]> = std::iter::once(heads).chain(cells).collect();
+    let lines: Vec<[String; 6]> = std::iter::once(headings).chain(cells).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 6] = std::array::from_fn(width);
     let mut text = String::new();

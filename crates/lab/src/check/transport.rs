@@ -59,19 +59,19 @@ impl ThroughputModel {
         }
     }
 
-    /// The mean window in segments, with one loss in `every` packets and a round trip of `rtt` seconds. The kernel
+    /// The mean window in segments, with one loss in `period` packets and a round trip of `rtt` seconds. The kernel
     /// counts acknowledged segments and not acknowledgements, so that delayed acknowledgements do not slow growth (RFC
     /// 3465).
-    pub fn mean_window(self, every: u64, rtt: f64) -> f64 {
+    pub fn mean_window(self, period: u64, rtt: f64) -> f64 {
         const C: f64 = 0.4;
         const BETA: f64 = 0.7;
-        let every = every as f64;
-        let reno = (1.5 * every).sqrt();
+        let period = period as f64;
+        let reno = (1.5 * period).sqrt();
         match self {
             Self::Reno => reno,
             Self::Cubic => {
                 let shape = (C * (3.0 + BETA) / (4.0 * (1.0 - BETA))).powf(0.25);
-                reno.max(shape * (rtt * every).powf(0.75))
+                reno.max(shape * (rtt * period).powf(0.75))
             }
         }
     }
@@ -114,8 +114,8 @@ impl PeriodicLoss {
         let cycles = (total / self.cycle_bytes()).saturating_sub(WARM_UP_CYCLES);
         let first = time_of_byte(timeline, WARM_UP_CYCLES * self.cycle_bytes());
         let last = time_of_byte(timeline, (WARM_UP_CYCLES + cycles) * self.cycle_bytes());
-        let got = (cycles * self.cycle_bytes()) as f64 / (last - first);
-        let error = got / self.predicted_rate() - 1.0;
+        let rate = (cycles * self.cycle_bytes()) as f64 / (last - first);
+        let error = rate / self.predicted_rate() - 1.0;
         let (law, rtt) = (self.model.name(), self.rtt * 1e3);
         Finding {
             wanted: format!(
@@ -124,7 +124,7 @@ impl PeriodicLoss {
                 format_rate(self.predicted_rate() * 8.0),
                 TOLERANCE * 100.0
             ),
-            measured: format!("{} ({:+.1} %) over {cycles} cycles", format_rate(got * 8.0), error * 100.0),
+            measured: format!("{} ({:+.1} %) over {cycles} cycles", format_rate(rate * 8.0), error * 100.0),
             pass: cycles >= MIN_CYCLES && error.abs() <= TOLERANCE,
         }
     }
@@ -132,8 +132,8 @@ impl PeriodicLoss {
 
 /// The time at which `bytes` had arrived, in seconds.
 fn time_of_byte(timeline: &ByteTimeline, bytes: u64) -> f64 {
-    let place = timeline.partition_point(|(_, so_far)| *so_far < bytes);
-    timeline.get(place).map_or(f64::NAN, |(time, _)| *time)
+    let index = timeline.partition_point(|(_, total)| *total < bytes);
+    timeline.get(index).map_or(f64::NAN, |(time, _)| *time)
 }
 
 /// The mean rate of a transfer without its first quarter, in bits per second.
@@ -183,12 +183,12 @@ fn send(mut stream: &TcpStream, duration: Duration) -> io::Result<()> {
 }
 
 fn receive(mut stream: TcpStream) -> io::Result<ByteTimeline> {
-    let mut room = vec![0; 1 << 20];
+    let mut buffer = vec![0; 1 << 20];
     let (mut timeline, mut total) = (Vec::new(), 0);
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let start = Instant::now();
     loop {
-        let read = stream.read(&mut room)?;
+        let read = stream.read(&mut buffer)?;
         if read == 0 {
             return Ok(timeline);
         }

@@ -26,9 +26,9 @@ impl DemoCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let experiment = cli::load_experiment("demo")?;
         // The results are temporary: they go to the directory for temporary files, and are removed afterwards.
-        let out = std::env::temp_dir().join(format!("ekiden-lab-demo-{}", std::process::id()));
+        let results_dir = std::env::temp_dir().join(format!("ekiden-lab-demo-{}", std::process::id()));
         let request = ExperimentOptions {
-            out: Some(out.clone()),
+            out: Some(results_dir.clone()),
             fresh: true,
             no_check: true,
             ekiden: self.ekiden.path,
@@ -38,7 +38,7 @@ impl DemoCommand {
         };
         let results = run::run_experiment(&experiment, &request);
         // The error is ignored: two processes get here, and the second finds the directory removed.
-        let _ = std::fs::remove_dir_all(&out);
+        let _ = std::fs::remove_dir_all(&results_dir);
         match results? {
             Err(ended) => Ok(ended),
             Ok(results) => {

@@ -151,9 +151,9 @@ pub fn run_experiment(
     if request.virtual_time.is_some() {
         return make_runs();
     }
-    let wanted = required_controls(experiment, request.full);
+    let controls = required_controls(experiment, request.full);
     // Dropped only after the process in the sandbox has ended.
-    let _loaded = LoadedControls::load(&wanted, tools.ekiden.as_deref()).context(experiment.name.clone())?;
+    let _loaded = LoadedControls::load(&controls, tools.ekiden.as_deref()).context(experiment.name.clone())?;
     if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(Err(ExitCode::from(status)));
     }
@@ -165,10 +165,11 @@ pub fn print_verdict(results: &Results) -> u8 {
     let count = |verdict| results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (met, missed, unknown) =
         (count(ExpectationVerdict::Met), count(ExpectationVerdict::Missed), count(ExpectationVerdict::Unknown));
-    let (lost, off) = (analyse::missing_runs(&results.runs), results.checks.iter().filter(|row| !row.pass).count());
-    let checks = if off > 0 { format!(", {off} link checks failed") } else { String::new() };
-    println!("{met} expectations met, {missed} missed, {unknown} unknown; {lost} runs invalid{checks}");
-    match (lost + off, missed) {
+    let (invalid, failed_checks) =
+        (analyse::missing_runs(&results.runs), results.checks.iter().filter(|row| !row.pass).count());
+    let checks = if failed_checks > 0 { format!(", {failed_checks} link checks failed") } else { String::new() };
+    println!("{met} expectations met, {missed} missed, {unknown} unknown; {invalid} runs invalid{checks}");
+    match (invalid + failed_checks, missed) {
         (0, 0) => 0,
         (0, _) => cli::EXIT_MISSED,
         _ => cli::EXIT_ERROR,

@@ -73,11 +73,11 @@ impl StoppedCapture {
     /// # Errors
     /// Those of the file system.
     pub fn finish(self) -> anyhow::Result<CaptureSummary> {
-        let written = match self {
+        let result = match self {
             Self::Thread(WriterThread(thread)) => thread.join().map_err(|_| anyhow!("the writer panicked"))?,
             Self::Kernel(kernel, files) => write_all(&kernel, &files),
         };
-        written.context("cannot write the capture")
+        result.context("cannot write the capture")
     }
 }
 

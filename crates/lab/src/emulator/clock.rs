@@ -68,22 +68,25 @@ impl Clock {
         let now = self.now();
         self.refill_spin_budget(now);
         let spin = if punctual { self.sleep_overrun.min(MAX_SPIN).min(self.spin_budget) } else { 0 };
-        let wake = deadline.saturating_sub(spin).max(now);
-        poll.wait(Some(Duration::from_nanos(wake - now)))?;
+        let wake_at = deadline.saturating_sub(spin).max(now);
+        poll.wait(Some(Duration::from_nanos(wake_at - now)))?;
         if poll.any_ready() {
             return Ok(());
         }
-        let woken = self.now();
-        if wake > now {
-            let late = woken.saturating_sub(wake).min(4 * MAX_SPIN);
+        let woken_at = self.now();
+        if wake_at > now {
+            let overrun = woken_at.saturating_sub(wake_at).min(4 * MAX_SPIN);
             // Raise the estimate at once and lower it slowly: spinning too long costs less than a late packet.
-            self.sleep_overrun =
-                if late > self.sleep_overrun { late } else { self.sleep_overrun - (self.sleep_overrun - late) / 16 };
+            self.sleep_overrun = if overrun > self.sleep_overrun {
+                overrun
+            } else {
+                self.sleep_overrun - (self.sleep_overrun - overrun) / 16
+            };
         }
         while self.now() < deadline {
             std::hint::spin_loop();
         }
-        self.spin_budget = self.spin_budget.saturating_sub(deadline.saturating_sub(woken));
+        self.spin_budget = self.spin_budget.saturating_sub(deadline.saturating_sub(woken_at));
         Ok(())
     }
 

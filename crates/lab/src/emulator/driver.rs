@@ -49,10 +49,10 @@ impl Driver {
     fn run(mut self) -> io::Result<Vec<DirectionReport>> {
         // `poll` borrows duplicates, because `self` is borrowed mutably in the loop. The set of descriptors never
         // changes.
-        let watched =
+        let port_descriptors =
             self.ports.iter().map(|port| port.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
         let wakeup = self.wakeup.try_clone()?;
-        let descriptors = watched.iter().map(AsFd::as_fd).chain([wakeup.as_fd()]).collect();
+        let descriptors = port_descriptors.iter().map(AsFd::as_fd).chain([wakeup.as_fd()]).collect();
         let mut poll = Poll::new(descriptors);
         loop {
             let (deadline, punctual) = self.emulation.next_deadline().map_or((None, false), |(at, p)| (Some(at), p));

@@ -48,13 +48,13 @@ impl OpenPort {
     /// # Errors
     /// The receive failed. No available frame is not an error.
     pub fn receive(&mut self, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
-        let done = match self {
+        let result = match self {
             Self::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
             Self::Tun(device) => tun::receive(device.as_fd(), buffers, received),
         };
-        match done {
+        match result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            done => done,
+            result => result,
         }
     }
 

@@ -56,54 +56,54 @@ pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow:
     if treatment.program.is_tunnel() {
         return Ok((tunnel::start_tunnel(treatment.program, &treatment.chain, context)?, ClientRoute::Direct));
     }
-    let entrance = SocketAddr::new(first.address(), client_port(treatment)?);
+    let proxy_address = SocketAddr::new(first.address(), client_port(treatment)?);
     if treatment.program == RelayProgram::Ssh {
         let ends = tunnel::TunnelEnds::for_chain(&treatment.chain, context)?;
-        return Ok((ssh::start(&ends, context.server)?, ClientRoute::Forwarder(entrance)));
+        return Ok((ssh::start(&ends, context.server)?, ClientRoute::Forwarder(proxy_address)));
     }
     if !treatment.relays.is_empty() {
-        return mesh::start_relays(treatment, context, client_route(treatment, entrance));
+        return mesh::start_relays(treatment, context, client_route(treatment, proxy_address));
     }
     let ekiden = || context.ekiden.context("the ekiden binary was not looked up");
     let known: Vec<(&str, IpAddr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let sections =
         treatment.sections.then(|| section::SectionChain::create(&known, ekiden()?, context.folder)).transpose()?;
     let mut services = Vec::new();
-    for (place, host) in hosts.iter().enumerate().rev() {
-        let port = if place > 0 && treatment.sections { section::PORT } else { entrance.port() };
-        let next = hosts.get(place + 1).map(|next| next.address());
-        let sides = treatment.transparent.then(|| relay_sides(treatment, place, context)).transpose()?;
+    for (index, host) in hosts.iter().enumerate().rev() {
+        let port = if index > 0 && treatment.sections { section::PORT } else { proxy_address.port() };
+        let next = hosts.get(index + 1).map(|next| next.address());
+        let sides = treatment.transparent.then(|| relay_sides(treatment, index, context)).transpose()?;
         if let Some(sides) = sides.as_ref().filter(|_| treatment.program == RelayProgram::Haproxy) {
             transparent::apply_rules(host, sides, port)?;
         }
-        let position = ChainPosition { host, index: place, next, port, sections: sections.as_ref(), sides };
+        let position = ChainPosition { host, index, next, port, sections: sections.as_ref(), sides };
         services.push(Service::start(host, launch_for(treatment, &position, context)?, context.folder)?);
     }
-    Ok((services, client_route(treatment, entrance)))
+    Ok((services, client_route(treatment, proxy_address)))
 }
 
-/// Returns the sides of the relay at `place`, from 0: toward the client and toward the server. Sides toward other
+/// Returns the sides of the relay at `index`, from 0: toward the client and toward the server. Sides toward other
 /// relays use the profile of sections between relays.
-fn relay_sides(treatment: &Treatment, place: usize, context: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
+fn relay_sides(treatment: &Treatment, index: usize, context: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
     let (chain, plan) = (&treatment.chain, NetworkPlan::new(context.lab));
     let side = |neighbour: Option<&String>, host: IpAddr| {
         let to = context.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
         let to = neighbour.map_or(to.name(), String::as_str);
-        let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no route to {to}"))?;
-        let far = treatment.profile.as_ref().map(|profile| profile.name().to_owned());
-        let profile = if neighbour.is_some() { far } else { treatment.near_profile.clone() };
+        let interface = plan.interface_toward(&chain[index], to).with_context(|| format!("no route to {to}"))?;
+        let section_profile = treatment.profile.as_ref().map(|profile| profile.name().to_owned());
+        let profile = if neighbour.is_some() { section_profile } else { treatment.near_profile.clone() };
         anyhow::Ok(RelaySide { interface: interface.to_owned(), host, profile })
     };
-    let before = place.checked_sub(1).and_then(|before| chain.get(before));
-    Ok([side(before, context.client)?, side(chain.get(place + 1), context.server.ip())?])
+    let before = index.checked_sub(1).and_then(|before| chain.get(before));
+    Ok([side(before, context.client)?, side(chain.get(index + 1), context.server.ip())?])
 }
 
-fn client_route(treatment: &Treatment, entrance: SocketAddr) -> ClientRoute {
+fn client_route(treatment: &Treatment, proxy_address: SocketAddr) -> ClientRoute {
     match proxy_kind(treatment) {
-        ProxyKind::Socks => ClientRoute::Socks(entrance),
-        ProxyKind::Http if treatment.tunnel => ClientRoute::Tunnel(entrance),
-        ProxyKind::Http => ClientRoute::Http(entrance),
-        ProxyKind::Forward => ClientRoute::Forwarder(entrance),
+        ProxyKind::Socks => ClientRoute::Socks(proxy_address),
+        ProxyKind::Http if treatment.tunnel => ClientRoute::Tunnel(proxy_address),
+        ProxyKind::Http => ClientRoute::Http(proxy_address),
+        ProxyKind::Forward => ClientRoute::Forwarder(proxy_address),
         ProxyKind::Transparent => ClientRoute::Direct,
     }
 }
@@ -147,16 +147,16 @@ fn launch_for(
     context: RelayContext<'_>,
 ) -> anyhow::Result<LaunchSpec> {
     let (host, next) = (position.host, position.next);
-    let write = |about: &str, text: String| -> anyhow::Result<String> {
-        let file = context.folder.join(format!("{about}-{}.conf", host.name()));
+    let write = |stem: &str, text: String| -> anyhow::Result<String> {
+        let file = context.folder.join(format!("{stem}-{}.conf", host.name()));
         std::fs::write(&file, text)?;
         Ok(file.display().to_string())
     };
     let named =
-        |about: &ProgramInfo, before: &[&str], text: String| -> anyhow::Result<(String, PathBuf, Vec<String>)> {
+        |program: &ProgramInfo, before: &[&str], text: String| -> anyhow::Result<(String, PathBuf, Vec<String>)> {
             let mut arguments: Vec<String> = before.iter().map(|&argument| argument.to_owned()).collect();
-            arguments.push(write(about.name, text)?);
-            Ok((about.name.to_owned(), about.find()?, arguments))
+            arguments.push(write(program.name, text)?);
+            Ok((program.name.to_owned(), program.find()?, arguments))
         };
     let (name, executable, arguments) = match treatment.program {
         RelayProgram::Direct
@@ -191,8 +191,8 @@ fn launch_for(
                     ekiden::configuration(treatment.mode, host.address(), next, position.index == 0, profile)
                 }
             };
-            let own = treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition);
-            let text = format!("{text}{own}{}", treatment.config);
+            let definition = treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition);
+            let text = format!("{text}{definition}{}", treatment.config);
             let binary = context.ekiden.context("the ekiden binary was not looked up")?;
             let (binary, arguments) = ekiden::command_line(&treatment.wrap, binary, &write("ekiden", text)?);
             ("ekiden".to_owned(), binary, arguments)
@@ -209,8 +209,8 @@ fn command_line(
 ) -> anyhow::Result<(String, PathBuf, Vec<String>)> {
     let server = context.server.to_string();
     let next = position.next.map_or_else(|| server.clone(), |next| SocketAddr::new(next, position.port).to_string());
-    let fill = |argument: &String| command::expand_placeholders(argument, position.host.address(), &next, &server);
+    let expand = |argument: &String| command::expand_placeholders(argument, position.host.address(), &next, &server);
     let (program, rest) = treatment.command.split_first().context("the command is empty")?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok((name, program.into(), rest.iter().map(fill).collect()))
+    Ok((name, program.into(), rest.iter().map(expand).collect()))
 }

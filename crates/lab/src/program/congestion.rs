@@ -27,8 +27,8 @@ pub fn required_controls(cells: &[&ExperimentCell]) -> BTreeSet<String> {
 
 /// Returns whether results may depend on the ekiden binary, because it provides one of these.
 #[must_use]
-pub fn needs_ekiden(wanted: &BTreeSet<String>) -> bool {
-    wanted.iter().any(|name| EKIDEN_PROVIDED.contains(&name.as_str()))
+pub fn needs_ekiden(controls: &BTreeSet<String>) -> bool {
+    controls.iter().any(|name| EKIDEN_PROVIDED.contains(&name.as_str()))
 }
 
 /// Loaded congestion controls. They are unloaded when the process that loaded them drops this value, and also when that
@@ -46,16 +46,16 @@ pub struct LoadedControls {
 const UNLOAD_SCRIPT: &str = r#"cat > /dev/null; exec "$0" cc unload "$@" > /dev/null"#;
 
 impl LoadedControls {
-    /// Loads the controls of `wanted` that the kernel lacks. Must be called outside of the sandbox.
+    /// Loads those of `controls` that the kernel lacks. Must be called outside of the sandbox.
     ///
     /// # Errors
     /// A control is missing, and ekiden is missing or does not provide it. The error names the remedy.
-    pub fn load(wanted: &BTreeSet<String>, ekiden: Option<&Path>) -> anyhow::Result<Self> {
+    pub fn load(controls: &BTreeSet<String>, ekiden: Option<&Path>) -> anyhow::Result<Self> {
         let mut loaded = Self { names: Vec::new(), unloader: None, owner: std::process::id() };
-        for name in wanted.iter().filter(|name| !is_available(name)) {
-            let has =
+        for name in controls.iter().filter(|name| !is_available(name)) {
+            let available =
                 std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
-            let missing = || format!("congestion = {name:?}, but this kernel has: {}", has.trim());
+            let missing = || format!("congestion = {name:?}, but this kernel has: {}", available.trim());
             anyhow::ensure!(
                 EKIDEN_PROVIDED.contains(&name.as_str()),
                 "{}; ekiden provides {}; for others load the kernel module",
@@ -67,12 +67,12 @@ impl LoadedControls {
             ensure_bpf_file_system().with_context(missing)?;
             let output = Command::new(ekiden).args(["cc", "load", name]).stdin(Stdio::null()).output();
             let output = output.with_context(|| ekiden.display().to_string())?;
-            let said = String::from_utf8_lossy(&output.stderr);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             anyhow::ensure!(
                 output.status.success(),
                 "{}, and `ekiden cc load {name}` failed: {}",
                 missing(),
-                last_lines(&said)
+                last_lines(&stderr)
             );
             loaded.start_unloader(ekiden, name)?;
             anyhow::ensure!(is_available(name), "{}, although `ekiden cc load {name}` succeeded", missing());
@@ -112,14 +112,14 @@ impl Drop for LoadedControls {
 /// namespace of this process, so the mounts of the host do not change. The kernel removes the file system and its pins
 /// with the last process of the laboratory (`mount_namespaces(7)`).
 fn ensure_bpf_file_system() -> anyhow::Result<()> {
-    let place = Path::new("/sys/fs/bpf");
+    let path = Path::new("/sys/fs/bpf");
     // Other users than root cannot mount it; `ekiden cc load` reports the missing privileges.
-    if process::effective_uid() != 0 || netns::is_bpf_file_system(place)? {
+    if process::effective_uid() != 0 || netns::is_bpf_file_system(path)? {
         return Ok(());
     }
     netns::unshare_mounts().context("cannot make a mount namespace")?;
     netns::make_mounts_private().context("cannot make mounts private")?;
-    netns::mount_bpf(place).with_context(|| format!("cannot mount a BPF file system on {}", place.display()))
+    netns::mount_bpf(path).with_context(|| format!("cannot mount a BPF file system on {}", path.display()))
 }
 
 /// Returns whether connections can use a congestion control, including modules that the kernel loads on demand. A

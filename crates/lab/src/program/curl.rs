@@ -28,21 +28,23 @@ pub enum ClientRoute {
 
 /// Returns the arguments of a transfer. The body goes to stdout, the report of curl to stderr.
 #[must_use]
-pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> Vec<String> {
+pub fn arguments(url: &str, route: ClientRoute, timeout: Duration) -> Vec<String> {
     let seconds = format!("{:.3}", timeout.as_secs_f64());
     // --disable ignores .curlrc; --noproxy '' ignores the environment.
     let fixed = ["--disable", "--silent", "--show-error", "--fail", "--noproxy", "", "--output", "-"];
-    let mut all: Vec<String> = fixed.map(str::to_owned).into();
-    all.extend(["--max-time".into(), seconds, "--write-out".into(), "%{stderr}%{json}\n".into()]);
-    match via {
+    let mut args: Vec<String> = fixed.map(str::to_owned).into();
+    args.extend(["--max-time".into(), seconds, "--write-out".into(), "%{stderr}%{json}\n".into()]);
+    match route {
         ClientRoute::Direct => {}
-        ClientRoute::Socks(proxy) => all.extend(["--socks5-hostname".into(), proxy.to_string()]),
-        ClientRoute::Http(proxy) => all.extend(["--proxy".into(), format!("http://{proxy}")]),
-        ClientRoute::Tunnel(proxy) => all.extend(["--proxytunnel".into(), "--proxy".into(), format!("http://{proxy}")]),
-        ClientRoute::Forwarder(relay) => all.extend(["--connect-to".into(), format!("::{relay}")]),
+        ClientRoute::Socks(proxy) => args.extend(["--socks5-hostname".into(), proxy.to_string()]),
+        ClientRoute::Http(proxy) => args.extend(["--proxy".into(), format!("http://{proxy}")]),
+        ClientRoute::Tunnel(proxy) => {
+            args.extend(["--proxytunnel".into(), "--proxy".into(), format!("http://{proxy}")])
+        }
+        ClientRoute::Forwarder(relay) => args.extend(["--connect-to".into(), format!("::{relay}")]),
     }
-    all.push(url.to_owned());
-    all
+    args.push(url.to_owned());
+    args
 }
 
 /// Exit status of curl after a timeout.

@@ -76,12 +76,12 @@ impl ProfileChoice {
     }
 }
 
-/// Returns the configuration of a relay at `own` that connects to the relay at `next`, or directly. `profile` applies to
-/// sections between relays: to the next relay, and from the previous relay unless this is the `first`.
+/// Returns the configuration of a relay at `address` that connects to the relay at `next`, or directly. `profile`
+/// applies to sections between relays: to the next relay, and from the previous relay unless this is the `first`.
 #[must_use]
 pub fn configuration(
     mode: ListenerKind,
-    own: IpAddr,
+    address: IpAddr,
     next: Option<IpAddr>,
     first: bool,
     profile: Option<&str>,
@@ -94,7 +94,7 @@ pub fn configuration(
         let next = SocketAddr::new(next, port);
         let _ = writeln!(text, r#"forward = ["{scheme}://{next}{profile}"]"#);
     }
-    let bind = SocketAddr::new(unspecified_address(own), port);
+    let bind = SocketAddr::new(unspecified_address(address), port);
     let _ = writeln!(text, "[[listener]]\nbind = \"{bind}\"\nkind = \"{kind}\"");
     text.push_str("allow_open = true\nallow_private = true\n");
     if let Some(profile) = profile.filter(|_| !first) {
@@ -133,23 +133,23 @@ pub fn transparent_configuration(sides: &[RelaySide; 2]) -> String {
     text
 }
 
-/// Finds the binary: `given` by flag or environment, else in the folder of the running executable.
+/// Finds the binary: `path` by flag or environment, else in the folder of the running executable.
 ///
 /// # Errors
 /// There is no binary. The error names the remedy.
-pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    if let Some(given) = given {
-        anyhow::ensure!(given.is_file(), "there is no ekiden at {}", given.display());
-        return Ok(given.canonicalize()?);
+pub fn find(path: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = path {
+        anyhow::ensure!(path.is_file(), "there is no ekiden at {}", path.display());
+        return Ok(path.canonicalize()?);
     }
-    let own = std::env::current_exe().context("cannot find the running executable")?;
-    let beside = own.with_file_name("ekiden");
+    let executable = std::env::current_exe().context("cannot find the running executable")?;
+    let sibling = executable.with_file_name("ekiden");
     anyhow::ensure!(
-        beside.is_file(),
+        sibling.is_file(),
         "there is no ekiden beside {}: build it (make build), or pass --ekiden PATH",
-        own.display()
+        executable.display()
     );
-    Ok(beside)
+    Ok(sibling)
 }
 
 /// Returns the version and the start of the SHA-256 of the binary, because versions do not change with every build.

@@ -55,7 +55,7 @@ impl PathSetting {
     pub fn is_valid_for(&self, relays: &[String]) -> bool {
         let Self::Fixed(path) = self else { return true };
         let is_known = |name: &String| relays.contains(name);
-        let is_once = |(place, name): (usize, &String)| !path[..place].contains(name);
+        let is_once = |(index, name): (usize, &String)| !path[..index].contains(name);
         path[..] == [DIRECT] || !path.is_empty() && path.iter().all(is_known) && path.iter().enumerate().all(is_once)
     }
 }
@@ -85,10 +85,10 @@ pub fn start_relays(
     let ekiden = context.ekiden.context("the ekiden binary was not looked up")?;
     let mesh = RelayMesh::with_keys(&known, || RelayKeys::generate(ekiden), context.folder)?;
     let mut services = Vec::new();
-    for (place, host) in hosts.iter().enumerate().rev() {
+    for (index, host) in hosts.iter().enumerate().rev() {
         let file = context.folder.join(format!("ekiden-{}.conf", host.name()));
-        std::fs::write(&file, mesh.configuration(place, treatment, context.server))?;
-        let port = if place > 0 { section::PORT } else { treatment.mode.port() };
+        std::fs::write(&file, mesh.configuration(index, treatment, context.server))?;
+        let port = if index > 0 { section::PORT } else { treatment.mode.port() };
         let arguments = vec!["run".into(), "-c".into(), file.display().to_string()];
         let launch = LaunchSpec { name: "ekiden".into(), executable: ekiden.to_owned(), arguments, port: Some(port) };
         services.push(Service::start(host, launch, context.folder)?);
@@ -118,19 +118,19 @@ impl RelayMesh {
         Ok(Self(relays))
     }
 
-    /// Returns the configuration of the relay at `place`; the chooser is at 0.
-    fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddr) -> String {
-        let own = &self.0[place];
-        let listener = if place == 0 {
+    /// Returns the configuration of the relay at `index`; the chooser is at 0.
+    fn configuration(&self, index: usize, treatment: &Treatment, server: SocketAddr) -> String {
+        let relay = &self.0[index];
+        let listener = if index == 0 {
             section::client_listener(treatment, server)
         } else {
-            section::section_listener(own, treatment)
+            section::section_listener(relay, treatment)
         };
-        let mut text = own.config_header() + &listener;
+        let mut text = relay.config_header() + &listener;
         // The chooser is not a next hop: it only accepts clients.
-        let others = self.0.iter().skip(1).filter(|other| other.name != own.name);
+        let others = self.0.iter().skip(1).filter(|other| other.name != relay.name);
         others.for_each(|other| text.push_str(&other.relay_table(treatment)));
-        if place == 0 {
+        if index == 0 {
             text.push_str(&path_configuration(treatment.path.as_ref()));
         }
         text.push_str("[admin]\nbind = \"off\"\n[log]\nformat = \"json\"\n");

@@ -129,16 +129,16 @@ const PRIVATE_RUN_SCRIPT: &str =
     r#"cd "$1" && mount -t tmpfs tmpfs /run && mkdir -p "$1" "$2" && mount -c --bind . "$1" && shift 2 && exec "$@""#;
 
 /// Returns a command line that gives a program a private `/run`, in a mount namespace that ends with the program. In it
-/// are `folder`, for the files of the run, and the new directory `made`.
+/// are `folder`, for the files of the run, and a new directory of the name `directory`.
 #[must_use]
 pub fn with_private_run_dir(
     folder: &Path,
-    made: &str,
+    directory: &str,
     executable: &Path,
     arguments: Vec<String>,
 ) -> (PathBuf, Vec<String>) {
     let shell = ["--mount", "--propagation", "private", "sh", "-c", PRIVATE_RUN_SCRIPT, "sh"].map(str::to_owned);
-    let words = [folder.display().to_string(), made.to_owned(), executable.display().to_string()];
+    let words = [folder.display().to_string(), directory.to_owned(), executable.display().to_string()];
     ("unshare".into(), shell.into_iter().chain(words).chain(arguments).collect())
 }
 
@@ -158,8 +158,8 @@ pub fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
 pub fn run_to_completion(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| name.clone())?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{name}, {}: {}", output.status, service::last_lines(&said));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{name}, {}: {}", output.status, service::last_lines(&stderr));
     Ok(())
 }
 

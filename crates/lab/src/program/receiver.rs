@@ -49,11 +49,11 @@ impl FlowReceiver {
         let listener = host.enter(|| TcpListener::bind(SocketAddr::new(host.address(), port)))?;
         let listener = listener.with_context(|| format!("port {port} of {}", host.name()))?;
         listener.set_nonblocking(true)?;
-        let seen = Arc::new(ReceiverState::default());
-        let shared = Arc::clone(&seen);
+        let state = Arc::new(ReceiverState::default());
+        let thread_state = Arc::clone(&state);
         // A failed receiver shows up as missing bytes.
-        let listening = std::thread::spawn(move || drop(accept_flows(&listener, &shared)));
-        Ok(Self { state: seen, thread: Some(listening) })
+        let listening = std::thread::spawn(move || drop(accept_flows(&listener, &thread_state)));
+        Ok(Self { state, thread: Some(listening) })
     }
 
     /// Returns the byte counts of all long flows so far.
@@ -80,17 +80,17 @@ impl Drop for FlowReceiver {
     }
 }
 
-fn accept_flows(listener: &TcpListener, seen: &Arc<ReceiverState>) -> io::Result<()> {
+fn accept_flows(listener: &TcpListener, state: &Arc<ReceiverState>) -> io::Result<()> {
     let mut poll = Poll::new(vec![listener.as_fd()]);
-    while !seen.stopped.load(Ordering::Acquire) {
+    while !state.stopped.load(Ordering::Acquire) {
         poll.wait(Some(POLL_INTERVAL))?;
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false)?;
-                lock(&seen.streams).push(stream.try_clone()?);
-                let seen = Arc::clone(seen);
+                lock(&state.streams).push(stream.try_clone()?);
+                let state = Arc::clone(state);
                 // A failure here also shows up at the sender, or the bytes so far are counted.
-                std::thread::spawn(move || drop(receive_flow(stream, &seen)));
+                std::thread::spawn(move || drop(receive_flow(stream, &state)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -100,14 +100,14 @@ fn accept_flows(listener: &TcpListener, seen: &Arc<ReceiverState>) -> io::Result
 }
 
 /// Receives one flow until its end.
-fn receive_flow(mut stream: TcpStream, seen: &ReceiverState) -> io::Result<()> {
+fn receive_flow(mut stream: TcpStream, state: &ReceiverState) -> io::Result<()> {
     let count = Arc::new(AtomicU64::new(0));
-    let (mut piece, mut is_known) = (vec![0; READ_CHUNK], false);
+    let (mut buffer, mut is_known) = (vec![0; READ_CHUNK], false);
     loop {
-        let bytes = stream.read(&mut piece)?;
+        let bytes = stream.read(&mut buffer)?;
         count.fetch_add(bytes as u64, Ordering::Relaxed);
-        if !is_known && piece[..bytes].first() == Some(&LONG_FLOW_BYTE) {
-            lock(&seen.long_flow_bytes).push(Arc::clone(&count));
+        if !is_known && buffer[..bytes].first() == Some(&LONG_FLOW_BYTE) {
+            lock(&state.long_flow_bytes).push(Arc::clone(&count));
         }
         is_known = true;
         if bytes == 0 {

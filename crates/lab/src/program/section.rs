@@ -31,10 +31,10 @@ pub(super) struct RelayKeys {
 
 impl RelayKeys {
     pub(super) fn generate(ekiden: &Path) -> anyhow::Result<Self> {
-        let made = Command::new(ekiden).arg("keygen").output().context("ekiden keygen")?;
-        let said = String::from_utf8_lossy(&made.stderr);
-        anyhow::ensure!(made.status.success(), "ekiden keygen, {}: {}", made.status, said.trim());
-        Self::parse(&String::from_utf8_lossy(&made.stdout))
+        let output = Command::new(ekiden).arg("keygen").output().context("ekiden keygen")?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "ekiden keygen, {}: {}", output.status, stderr.trim());
+        Self::parse(&String::from_utf8_lossy(&output.stdout))
     }
 
     pub(super) fn parse(printed: &str) -> anyhow::Result<Self> {
@@ -105,16 +105,20 @@ impl SectionChain {
         Ok(Self(relays))
     }
 
-    /// Returns the configuration of the relay at `place`, from 0, on the path to `server`.
+    /// Returns the configuration of the relay at `index`, from 0, on the path to `server`.
     #[must_use]
-    pub fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddr) -> String {
-        let (own, others) = (&self.0[place], &self.0[place + 1..]);
+    pub fn configuration(&self, index: usize, treatment: &Treatment, server: SocketAddr) -> String {
+        let (relay, others) = (&self.0[index], &self.0[index + 1..]);
         // Only the first relay selects the path; the others know the next relay.
-        let known = if place == 0 { others } else { &others[..others.len().min(1)] };
-        let mut text = own.config_header();
-        text.push_str(&if place == 0 { client_listener(treatment, server) } else { section_listener(own, treatment) });
-        known.iter().for_each(|relay| text.push_str(&relay.relay_table(treatment)));
-        if place == 0 && !others.is_empty() {
+        let next_relays = if index == 0 { others } else { &others[..others.len().min(1)] };
+        let mut text = relay.config_header();
+        text.push_str(&if index == 0 {
+            client_listener(treatment, server)
+        } else {
+            section_listener(relay, treatment)
+        });
+        next_relays.iter().for_each(|relay| text.push_str(&relay.relay_table(treatment)));
+        if index == 0 && !others.is_empty() {
             let names: Vec<&str> = others.iter().map(|relay| relay.name.as_str()).collect();
             let _ = writeln!(text, "[[path]]\nname = \"chain\"\nrelays = {names:?}\n[[route]]\npath = [\"chain\"]");
         }
@@ -139,9 +143,9 @@ pub(super) fn client_listener(treatment: &Treatment, server: SocketAddr) -> Stri
 }
 
 /// Returns the listener for the previous relay.
-pub(super) fn section_listener(own: &SectionRelay, treatment: &Treatment) -> String {
-    let (peers, encrypt) = (own.peers.display().to_string(), treatment.encrypt);
-    let bind = SocketAddr::new(unspecified_address(own.address), PORT);
+pub(super) fn section_listener(relay: &SectionRelay, treatment: &Treatment) -> String {
+    let (peers, encrypt) = (relay.peers.display().to_string(), treatment.encrypt);
+    let bind = SocketAddr::new(unspecified_address(relay.address), PORT);
     format!(
         "[[listener]]\nbind = \"{bind}\"\nkind = \"section\"\npeers = {peers:?}\nencrypt = {encrypt}\n\
          allow_private = true\n{}",

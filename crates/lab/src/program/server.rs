@@ -116,11 +116,11 @@ impl ServerProgram {
     ///
     /// # Errors
     /// The program is not installed, or does not start.
-    pub fn start(self, host: &HostHandle, serving: ServerOptions<'_>, folder: &Path) -> anyhow::Result<Service> {
-        let Some(about) = self.program_info() else { return sink::start(host, serving.stamped_block_size, folder) };
-        let root = serving.root;
+    pub fn start(self, host: &HostHandle, options: ServerOptions<'_>, folder: &Path) -> anyhow::Result<Service> {
+        let Some(program) = self.program_info() else { return sink::start(host, options.stamped_block_size, folder) };
+        let root = options.root;
         let write = |text: String| -> anyhow::Result<String> {
-            let file = folder.join(format!("{}.conf", about.executable));
+            let file = folder.join(format!("{}.conf", program.executable));
             std::fs::write(&file, text)?;
             Ok(file.display().to_string())
         };
@@ -130,15 +130,15 @@ impl ServerProgram {
             }
             // -e: log of errors before the configuration is read
             Self::Nginx => {
-                let text = nginx::configuration(host.address(), folder, root, serving.rate);
+                let text = nginx::configuration(host.address(), folder, root, options.rate);
                 vec!["-e".into(), "stderr".into(), "-c".into(), write(text)?]
             }
             Self::Vsftpd => vec![write(vsftpd::configuration(root))?],
             Self::Iperf3 | Self::Sink => iperf3::server_arguments(iperf3::PORT),
         };
         let launch = LaunchSpec {
-            name: about.name.into(),
-            executable: about.find()?,
+            name: program.name.into(),
+            executable: program.find()?,
             arguments,
             port: Some(self.protocol().port()),
         };

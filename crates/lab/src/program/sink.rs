@@ -71,11 +71,11 @@ pub fn serve(address: SocketAddr, stamped: Option<usize>) -> io::Result<()> {
 /// # Errors
 /// The connection fails.
 pub fn serve_connection(mut stream: TcpStream, stamped: Option<usize>) -> io::Result<()> {
-    let (began, mut piece) = (monotonic(), vec![0; READ_CHUNK]);
+    let (began, mut buffer) = (monotonic(), vec![0; READ_CHUNK]);
     let (mut bytes, mut last, mut timeline) = (0, began, ProgressSampler::default());
     let mut stamps = stamped.map(StampDecoder::new);
     loop {
-        let count = match stream.read(&mut piece) {
+        let count = match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -85,12 +85,12 @@ pub fn serve_connection(mut stream: TcpStream, stamped: Option<usize>) -> io::Re
         bytes += count as u64;
         timeline.record(last - began, bytes);
         if let Some(stamps) = &mut stamps {
-            stamps.push(&piece[..count], last);
+            stamps.push(&buffer[..count], last);
         }
     }
     let waits = stamps.map(|stamps| stamps.block_delays).unwrap_or_default();
-    let arrived = SinkReport { bytes, began, last, waits, timeline: timeline.finish(last - began, bytes) };
-    stream.write_all(serde_json::to_string(&arrived)?.as_bytes())
+    let report = SinkReport { bytes, began, last, waits, timeline: timeline.finish(last - began, bytes) };
+    stream.write_all(serde_json::to_string(&report)?.as_bytes())
 }
 
 /// Extracts timestamps from blocks, however the reads split them.
@@ -110,10 +110,10 @@ impl StampDecoder {
 
     fn push(&mut self, mut bytes: &[u8], now: Duration) {
         while !bytes.is_empty() {
-            let (taken, rest) = bytes.split_at(bytes.len().min(self.block - self.filled));
-            let open = self.stamp.get_mut(self.filled..).unwrap_or_default();
-            open.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
-            (self.filled, bytes) = (self.filled + taken.len(), rest);
+            let (chunk, rest) = bytes.split_at(bytes.len().min(self.block - self.filled));
+            let unfilled = self.stamp.get_mut(self.filled..).unwrap_or_default();
+            unfilled.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
+            (self.filled, bytes) = (self.filled + chunk.len(), rest);
             if self.filled == self.block {
                 let written = Duration::from_nanos(u64::from_be_bytes(self.stamp));
                 self.block_delays.push(now.saturating_sub(written).as_secs_f64());

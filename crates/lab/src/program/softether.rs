@@ -76,8 +76,8 @@ fn wait_until_connected(listening: &HostHandle, services: &mut [Service]) -> any
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     loop {
         let sockets = listening.enter(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
-        let there = established_connections(&sockets);
-        if there >= CONNECTIONS {
+        let established = established_connections(&sockets);
+        if established >= CONNECTIONS {
             return Ok(());
         }
         if let Some(failure) = services.iter_mut().find_map(Service::failure) {
@@ -85,10 +85,10 @@ fn wait_until_connected(listening: &HostHandle, services: &mut [Service]) -> any
         }
         anyhow::ensure!(!signal::is_interrupted(), "interrupted");
         if Instant::now() > deadline {
-            let said: Vec<String> = services.iter().map(Service::describe).collect();
+            let descriptions: Vec<String> = services.iter().map(Service::describe).collect();
             anyhow::bail!(
-                "only {there} of {CONNECTIONS} connections are established after {CONNECT_TIMEOUT:?}: {}",
-                said.join("; ")
+                "only {established} of {CONNECTIONS} connections are established after {CONNECT_TIMEOUT:?}: {}",
+                descriptions.join("; ")
             );
         }
         std::thread::sleep(RETRY_INTERVAL);
@@ -99,11 +99,11 @@ fn wait_until_connected(listening: &HostHandle, services: &mut [Service]) -> any
 /// hexadecimal (proc_net(5)).
 fn established_connections(sockets: &str) -> usize {
     let port = format!(":{PORT:04X}");
-    let is_one = |line: &&str| {
+    let is_established = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);
         words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some("01")
     };
-    sockets.lines().filter(is_one).count()
+    sockets.lines().filter(is_established).count()
 }
 
 /// Returns the configuration of a server with a hub bridged to a device; `hub` adds settings of the hub. Features that

@@ -24,7 +24,7 @@ pub fn service_name(host: &str) -> String {
 #[must_use]
 pub fn configuration(folder: &Path, host: &str, next: Option<IpAddr>, reuse: bool) -> String {
     // The defaults are 1 minute to servers and parents, and 2 minutes to clients.
-    let kept = if reuse { "server_idle_pconn_timeout 1 hour\nclient_idle_pconn_timeout 1 hour\n" } else { "" };
+    let idle_timeouts = if reuse { "server_idle_pconn_timeout 1 hour\nclient_idle_pconn_timeout 1 hour\n" } else { "" };
     // Half a minute after its start, squid asks its parent for distances, on a kept connection, and closes it.
     let parent = next.map_or_else(String::new, |next| {
         format!(
@@ -35,7 +35,7 @@ pub fn configuration(folder: &Path, host: &str, next: Option<IpAddr>, reuse: boo
     format!(
         "http_port {PORT}\nhttp_access allow all\ncache deny all\ncache_mem 8 MB\naccess_log none\ncache_store_log none\n\
          pid_filename none\ncache_log /dev/null\ncoredump_dir {folder}\nvisible_hostname {host}\n\
-         netdb_filename none\npinger_enable off\nshutdown_lifetime 1 seconds\n{kept}{parent}",
+         netdb_filename none\npinger_enable off\nshutdown_lifetime 1 seconds\n{idle_timeouts}{parent}",
         folder = folder.display()
     )
 }

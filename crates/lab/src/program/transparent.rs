@@ -38,11 +38,11 @@ const TABLE: u8 = 100;
 
 /// Returns rules that steer forwarded connections from both sides to `port`.
 fn rules(sides: &[RelaySide; 2], port: u16) -> String {
-    let [near, far] = sides.each_ref().map(|side| &side.interface);
+    let [down, up] = sides.each_ref().map(|side| &side.interface);
     format!(
         "table ip relay {{\n  chain steer {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
          meta l4proto tcp socket transparent 1 meta mark set {MARK} accept\n    fib daddr type local accept\n    \
-         iifname {{ \"{near}\", \"{far}\" }} meta l4proto tcp tproxy to :{port} meta mark set {MARK} accept\n  }}\n}}\n"
+         iifname {{ \"{down}\", \"{up}\" }} meta l4proto tcp tproxy to :{port} meta mark set {MARK} accept\n  }}\n}}\n"
     )
 }
 
@@ -55,8 +55,8 @@ pub fn apply_rules(host: &HostHandle, sides: &[RelaySide; 2], port: u16) -> anyh
     let mut child = nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("nft")?;
     child.stdin.take().context("nft's input")?.write_all(rules(sides, port).as_bytes())?;
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "nft on {}: {}", host.name(), said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "nft on {}: {}", host.name(), stderr.trim());
     let routing =
         [format!("rule add fwmark {MARK} lookup {TABLE}"), format!("route add local default dev lo table {TABLE}")];
     ip::run_batch(Some(host), &routing)
@@ -82,10 +82,10 @@ pub fn read_active_opens(treatment: &Treatment, network: &Network) -> anyhow::Re
 /// A relay carried fewer connections.
 pub fn ensure_carried(before: &ActiveOpens, after: &ActiveOpens, transfers: u32) -> anyhow::Result<()> {
     for (host, count) in after {
-        let made = count - before.get(host).unwrap_or(count);
+        let opened = count - before.get(host).unwrap_or(count);
         anyhow::ensure!(
-            made >= transfers.into(),
-            "packets pass by the relay on {host}: it opened {made} connections for {transfers} transfers"
+            opened >= transfers.into(),
+            "packets pass by the relay on {host}: it opened {opened} connections for {transfers} transfers"
         );
     }
     Ok(())

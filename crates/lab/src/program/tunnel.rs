@@ -87,58 +87,58 @@ pub fn start_tunnel(
     context: RelayContext<'_>,
 ) -> anyhow::Result<Vec<Service>> {
     let ends = TunnelEnds::for_chain(chain, context)?;
-    let mut opened = match program {
+    let mut tunnel = match program {
         RelayProgram::Openvpn => openvpn::start(&ends)?,
         RelayProgram::Vtun => vtun::start(&ends)?,
         RelayProgram::Softether => softether::start(&ends)?,
         other => anyhow::bail!("{other:?} is not a packet tunnel"),
     };
     let deadline = Instant::now() + CROSS_TIMEOUT;
-    while !has_devices(&ends, &opened)? {
-        wait_until(deadline, &mut opened, "creates no device")?;
+    while !has_devices(&ends, &tunnel)? {
+        wait_until(deadline, &mut tunnel, "creates no device")?;
     }
-    for ((end, device), inner) in [ends.left, ends.right].into_iter().zip(opened.devices).zip(INNER_ADDRESSES) {
+    for ((end, device), inner) in [ends.left, ends.right].into_iter().zip(tunnel.devices).zip(INNER_ADDRESSES) {
         let commands = [format!("addr replace {inner}/30 dev {device}"), format!("link set dev {device} up")];
         ip::run_batch(Some(end.host), &commands)?;
     }
     while !probe_crossing(&ends)? {
-        wait_until(deadline, &mut opened, "lets no packet cross")?;
+        wait_until(deadline, &mut tunnel, "lets no packet cross")?;
     }
     let plan = NetworkPlan::new(context.lab);
-    for (side, (end, far)) in [(ends.left, ends.right), (ends.right, ends.left)].into_iter().enumerate() {
-        let behind = plan.addresses_behind(end.host.name(), far.host.name());
+    for (side, (end, peer)) in [(ends.left, ends.right), (ends.right, ends.left)].into_iter().enumerate() {
+        let addresses = plan.addresses_behind(end.host.name(), peer.host.name());
         // `replace` removes the route around the tunnel: if the device vanishes, no packet bypasses it.
-        let through = |address| {
-            format!("route replace {address}/32 via {} dev {}", INNER_ADDRESSES[1 - side], opened.devices[side])
+        let route_command = |address| {
+            format!("route replace {address}/32 via {} dev {}", INNER_ADDRESSES[1 - side], tunnel.devices[side])
         };
-        ip::run_batch(Some(end.host), &behind.into_iter().map(through).collect::<Vec<_>>())?;
+        ip::run_batch(Some(end.host), &addresses.into_iter().map(route_command).collect::<Vec<_>>())?;
     }
-    Ok(opened.services)
+    Ok(tunnel.services)
 }
 
-fn has_devices(ends: &TunnelEnds<'_>, opened: &StartedTunnel) -> anyhow::Result<bool> {
+fn has_devices(ends: &TunnelEnds<'_>, tunnel: &StartedTunnel) -> anyhow::Result<bool> {
     let has = |end: TunnelEnd<'_>, device: &str| -> anyhow::Result<bool> {
         let devices = end.host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
         Ok(devices.lines().filter_map(|line| line.split_once(':')).any(|(name, _)| name.trim() == device))
     };
-    Ok(has(ends.left, opened.devices[0])? && has(ends.right, opened.devices[1])?)
+    Ok(has(ends.left, tunnel.devices[0])? && has(ends.right, tunnel.devices[1])?)
 }
 
 /// Returns whether the other end answers. A refused connection is an answer, too.
 fn probe_crossing(ends: &TunnelEnds<'_>) -> io::Result<bool> {
-    let there = SocketAddr::from((INNER_ADDRESSES[1], DISCARD));
-    let attempt = ends.left.host.enter(|| TcpStream::connect_timeout(&there, ATTEMPT_TIMEOUT))?;
+    let target = SocketAddr::from((INNER_ADDRESSES[1], DISCARD));
+    let attempt = ends.left.host.enter(|| TcpStream::connect_timeout(&target, ATTEMPT_TIMEOUT))?;
     Ok(attempt.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionRefused, |_| true))
 }
 
-fn wait_until(deadline: Instant, opened: &mut StartedTunnel, but: &str) -> anyhow::Result<()> {
-    if let Some(failure) = opened.services.iter_mut().find_map(Service::failure) {
+fn wait_until(deadline: Instant, tunnel: &mut StartedTunnel, problem: &str) -> anyhow::Result<()> {
+    if let Some(failure) = tunnel.services.iter_mut().find_map(Service::failure) {
         anyhow::bail!(failure);
     }
     anyhow::ensure!(!signal::is_interrupted(), "interrupted");
     if Instant::now() > deadline {
-        let said: Vec<String> = opened.services.iter().map(Service::describe).collect();
-        anyhow::bail!("the tunnel {but} in {CROSS_TIMEOUT:?}: {}", said.join("; "));
+        let descriptions: Vec<String> = tunnel.services.iter().map(Service::describe).collect();
+        anyhow::bail!("the tunnel {problem} in {CROSS_TIMEOUT:?}: {}", descriptions.join("; "));
     }
     std::thread::sleep(RETRY_INTERVAL);
     Ok(())

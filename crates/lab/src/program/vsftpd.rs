@@ -12,12 +12,12 @@ pub const PROGRAM: ProgramInfo =
 #[must_use]
 pub fn configuration(root: &Path) -> String {
     // vsftpd changes to the user `ftp` and chroots to `root`, unless no other user is mapped.
-    let stays = if is_rootless() { "YES" } else { "NO" };
+    let keeps_user = if is_rootless() { "YES" } else { "NO" };
     // Nested namespaces take vsftpd a significant part of a second per client.
     format!(
         "listen=YES\nlisten_ipv6=NO\nbackground=NO\nanonymous_enable=YES\nno_anon_password=YES\nlocal_enable=NO\n\
          write_enable=NO\nanon_root={root}\nsecure_chroot_dir={root}\npasv_enable=YES\nuse_sendfile=YES\n\
-         xferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\nrun_as_launching_user={stays}\n",
+         xferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\nrun_as_launching_user={keeps_user}\n",
         root = root.display()
     )
 }

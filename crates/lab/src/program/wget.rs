@@ -14,22 +14,22 @@ pub const PROGRAM: ProgramInfo =
 ///
 /// # Errors
 /// wget does not support the route.
-pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> anyhow::Result<Vec<String>> {
+pub fn arguments(url: &str, route: ClientRoute, timeout: Duration) -> anyhow::Result<Vec<String>> {
     // --no-config ignores wgetrc; --no-hsts avoids a file in the user's home.
     let fixed = ["--no-config", "--no-hsts", "--no-verbose", "--tries=1", "--output-document=-"];
-    let mut all: Vec<String> = fixed.map(str::to_owned).into();
-    all.push(format!("--timeout={:.3}", timeout.as_secs_f64()));
-    match via {
-        ClientRoute::Direct => all.push("--no-proxy".into()),
+    let mut args: Vec<String> = fixed.map(str::to_owned).into();
+    args.push(format!("--timeout={:.3}", timeout.as_secs_f64()));
+    match route {
+        ClientRoute::Direct => args.push("--no-proxy".into()),
         ClientRoute::Http(proxy) => {
-            all.extend(["--execute=use_proxy=on".into(), format!("--execute=http_proxy=http://{proxy}/")]);
+            args.extend(["--execute=use_proxy=on".into(), format!("--execute=http_proxy=http://{proxy}/")]);
         }
         ClientRoute::Socks(_) | ClientRoute::Tunnel(_) | ClientRoute::Forwarder(_) => {
             anyhow::bail!("wget supports only HTTP proxies: set agent = \"curl\"");
         }
     }
-    all.push(url.to_owned());
-    Ok(all)
+    args.push(url.to_owned());
+    Ok(args)
 }
 
 #[cfg(test)]

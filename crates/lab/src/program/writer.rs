@@ -85,11 +85,11 @@ fn duration_from_secs(seconds: f64) -> Duration {
 
 fn write_blocks(stream: &mut TcpStream, request: WriteRequest) -> std::io::Result<()> {
     let block = vec![0; request.block];
-    let mut left = request.amount;
-    while left > 0 {
-        let count = next_block_len(left, request.block);
+    let mut remaining = request.amount;
+    while remaining > 0 {
+        let count = next_block_len(remaining, request.block);
         stream.write_all(&block[..count])?;
-        left -= count as u64;
+        remaining -= count as u64;
     }
     Ok(())
 }
@@ -97,19 +97,19 @@ fn write_blocks(stream: &mut TcpStream, request: WriteRequest) -> std::io::Resul
 /// Writes blocks with timestamps, one every `pause`.
 fn write_stamped_blocks(stream: &mut TcpStream, request: WriteRequest, pause: Duration) -> std::io::Result<()> {
     let mut block = vec![0; request.block];
-    let (mut left, mut due) = (request.amount, monotonic());
-    while left > 0 {
+    let (mut remaining, mut due) = (request.amount, monotonic());
+    while remaining > 0 {
         std::thread::sleep(due.saturating_sub(monotonic()));
-        let count = next_block_len(left, request.block);
+        let count = next_block_len(remaining, request.block);
         block[..sink::STAMP_LEN].copy_from_slice(&sink::encode_stamp(monotonic()));
         stream.write_all(&block[..count])?;
-        (left, due) = (left - count as u64, due + pause);
+        (remaining, due) = (remaining - count as u64, due + pause);
     }
     Ok(())
 }
 
-fn next_block_len(left: u64, block: usize) -> usize {
-    usize::try_from(left).unwrap_or(block).min(block)
+fn next_block_len(remaining: u64, block: usize) -> usize {
+    usize::try_from(remaining).unwrap_or(block).min(block)
 }
 
 #[cfg(test)]

@@ -168,91 +168,94 @@ impl AutoModel {
     /// The set and way of the connection in the table; the connection is inserted if absent.
     fn find_or_insert(&mut self, flow: u32, now: i128) -> (u64, usize) {
         let (set, tag) = ((mix(u64::from(flow)) >> 32) % 2048, flow | 1);
-        let of = |way| self.table.get(&(set, way));
-        if let Some(way) = (0..8).find(|way| of(*way).is_some_and(|(of, _)| *of == tag)) {
+        let entry = |way| self.table.get(&(set, way));
+        if let Some(way) = (0..8).find(|way| entry(*way).is_some_and(|(stored, _)| *stored == tag)) {
             return (set, way);
         }
-        let stalest = (0..8).min_by_key(|way| of(*way).map_or(0, |(_, known)| known.last_seen)).unwrap_or(0);
+        let oldest =
+            (0..8).min_by_key(|way| entry(*way).map_or(0, |(_, connection)| connection.last_seen)).unwrap_or(0);
         let fresh = ConnectionState { lead: self.mean - 500 * MS, last_seen: now, ..ConnectionState::default() };
-        let kept = of(stalest).map(|(_, known)| *known).filter(|known| now - known.last_seen <= 1 << 30);
-        self.table.insert((set, stalest), (tag, kept.unwrap_or(fresh)));
-        (set, stalest)
+        let previous =
+            entry(oldest).map(|(_, connection)| *connection).filter(|connection| now - connection.last_seen <= 1 << 30);
+        self.table.insert((set, oldest), (tag, previous.unwrap_or(fresh)));
+        (set, oldest)
     }
 
-    fn update_connection(&mut self, known: &mut ConnectionState, now: i128) {
-        let unseen = now - known.last_seen;
-        known.last_seen = now;
-        known.lead = (known.lead - unseen).clamp(self.mean - RANGE, self.mean + RANGE);
-        known.recent = known.recent * R / (R + unseen.min(1 << 40));
-        if known.epoch != self.epoch {
-            self.count(known);
+    fn update_connection(&mut self, connection: &mut ConnectionState, now: i128) {
+        let idle = now - connection.last_seen;
+        connection.last_seen = now;
+        connection.lead = (connection.lead - idle).clamp(self.mean - RANGE, self.mean + RANGE);
+        connection.recent = connection.recent * R / (R + idle.min(1 << 40));
+        if connection.epoch != self.epoch {
+            self.count(connection);
         }
-        if known.recent > R * 6 / 10 {
-            self.counts.highest = self.counts.highest.max(Some(known.lead));
+        if connection.recent > R * 6 / 10 {
+            self.counts.highest = self.counts.highest.max(Some(connection.lead));
         }
     }
 
-    fn count(&mut self, known: &mut ConnectionState) {
+    fn count(&mut self, connection: &mut ConnectionState) {
         let portion = self.fair * 275 / 1024;
-        if known.epoch > 0 {
+        if connection.epoch > 0 {
             self.counts.active += 1;
-            known.rate = if known.rate == 0 { known.bytes } else { (known.rate + known.bytes) / 2 };
+            connection.rate =
+                if connection.rate == 0 { connection.bytes } else { (connection.rate + connection.bytes) / 2 };
         }
-        if 2 * known.rate >= portion || known.last_hit.is_some() && 10 * known.rate >= portion {
+        if 2 * connection.rate >= portion || connection.last_hit.is_some() && 10 * connection.rate >= portion {
             self.counts.heavy += 1;
-            self.counts.leads += known.lead - self.mean + RANGE;
+            self.counts.leads += connection.lead - self.mean + RANGE;
         } else {
-            self.counts.light += known.bytes;
+            self.counts.light += connection.bytes;
         }
-        (known.bytes, known.epoch) = (0, self.epoch);
+        (connection.bytes, connection.epoch) = (0, self.epoch);
     }
 
     /// Whether the connection should be hit, without regard to the time since its last hit.
-    fn is_due(&self, known: &ConnectionState, finding: &ArrivalState) -> bool {
+    fn is_due(&self, connection: &ConnectionState, finding: &ArrivalState) -> bool {
         let &ArrivalState { now, w, q } = finding;
         let (reference, urgent) = (self.reference(), self.urgent());
-        let score = known.lead + 6 * (known.recent - R);
-        if known.recent <= R * 6 / 10 || q <= reference / 2 {
+        let score = connection.lead + 6 * (connection.recent - R);
+        if connection.recent <= R * 6 / 10 || q <= reference / 2 {
             return false;
         }
-        if known.doublings < 3 && (20 * w < 19 * self.average || now < self.pause && q <= urgent) {
+        if connection.doublings < 3 && (20 * w < 19 * self.average || now < self.pause && q <= urgent) {
             return false;
         }
         if q <= reference {
-            return known.recent > R && known.lead.min(score) > self.mean + 1200 * MS;
+            return connection.recent > R && connection.lead.min(score) > self.mean + 1200 * MS;
         }
         let lower = if q > urgent { RANGE / 1024 * (1024 * (q - urgent) / urgent).min(1 << 14) } else { 0 };
         score > self.bar - lower
     }
 
-    fn is_hit(&mut self, known: &mut ConnectionState, finding: &ArrivalState) -> bool {
-        if !self.is_due(known, finding) {
+    fn is_hit(&mut self, connection: &mut ConnectionState, finding: &ArrivalState) -> bool {
+        if !self.is_due(connection, finding) {
             return false;
         }
         let mut patience = (600 * MS + 2 * finding.w).min(1500 * MS);
-        if known.recent > 2 * R {
-            patience = patience * 2 * R / known.recent;
+        if connection.recent > 2 * R {
+            patience = patience * 2 * R / connection.recent;
         }
-        let since = known.last_hit.map_or(i128::from(u64::MAX), |(at, _)| finding.now - at);
-        known.doublings -= u32::try_from(since >> 31).unwrap_or(u32::MAX).min(known.doublings);
-        let wait = patience >> known.doublings;
-        if since < wait && known.doublings < 6 {
+        let since = connection.last_hit.map_or(i128::from(u64::MAX), |(at, _)| finding.now - at);
+        connection.doublings -= u32::try_from(since >> 31).unwrap_or(u32::MAX).min(connection.doublings);
+        let wait = patience >> connection.doublings;
+        if since < wait && connection.doublings < 6 {
             return false;
         }
-        if since < 2 * wait && known.last_hit.is_some_and(|(_, recent)| 10 * known.recent > 9 * recent) {
-            known.doublings += 1 + u32::from(known.recent > R * 3 / 2) + u32::from(known.recent > 4 * R);
-            known.doublings = known.doublings.min(6);
+        if since < 2 * wait && connection.last_hit.is_some_and(|(_, recent)| 10 * connection.recent > 9 * recent) {
+            connection.doublings += 1 + u32::from(connection.recent > R * 3 / 2) + u32::from(connection.recent > 4 * R);
+            connection.doublings = connection.doublings.min(6);
         }
-        known.last_hit = Some((finding.now, known.recent));
-        if known.doublings < 3 {
+        connection.last_hit = Some((finding.now, connection.recent));
+        if connection.doublings < 3 {
             self.pause = finding.now + (patience << 18) / (self.crowd * self.crowd).max(1 << 18);
         }
         true
     }
 
-    fn admit(&mut self, known: &mut ConnectionState, packet: Packet) {
+    fn admit(&mut self, connection: &mut ConnectionState, packet: Packet) {
         let bytes = i128::from(packet.bytes);
-        if known.bytes < 6000 && known.bytes + bytes >= 6000 {
+        if connection.bytes < 6000 && connection.bytes + bytes >= 6000 {
             self.counts.busy += 1;
             let equal = self.capacity / self.counts.busy;
             if self.average > self.reference() && 2 * equal < self.fair {
@@ -260,9 +263,9 @@ impl AutoModel {
             }
         }
         let cost = bytes.min(1 << 17) * self.price() / (1 << 16);
-        known.lead += cost;
-        known.recent = (known.recent + cost).min(8 * R);
-        known.bytes += bytes;
+        connection.lead += cost;
+        connection.recent = (connection.recent + cost).min(8 * R);
+        connection.bytes += bytes;
         self.waiting.push(packet);
     }
 }
@@ -270,19 +273,19 @@ impl AutoModel {
 impl QueueModel for AutoModel {
     fn arrive(&mut self, mut packet: Packet, journal: &mut OutcomeLog) {
         let finding = self.observe(i128::from(packet.at));
-        let place = self.find_or_insert(packet.flow, finding.now);
-        let (tag, mut known) = self.table[&place];
-        self.update_connection(&mut known, finding.now);
-        let hit = self.is_hit(&mut known, &finding);
-        if hit && !(self.settings.ecn && packet.ecn != Ecn::NotCapable && known.doublings < 6) {
+        let key = self.find_or_insert(packet.flow, finding.now);
+        let (tag, mut connection) = self.table[&key];
+        self.update_connection(&mut connection, finding.now);
+        let hit = self.is_hit(&mut connection, &finding);
+        if hit && !(self.settings.ecn && packet.ecn != Ecn::NotCapable && connection.doublings < 6) {
             journal.record_drop(&packet, packet.at, DropCause::Early);
         } else if !fits(&self.waiting, &packet, self.settings.limit) {
             journal.record_drop(&packet, packet.at, DropCause::Full);
         } else {
             packet.ecn = if hit { Ecn::Marked } else { packet.ecn };
-            self.admit(&mut known, packet);
+            self.admit(&mut connection, packet);
         }
-        self.table.insert(place, (tag, known));
+        self.table.insert(key, (tag, connection));
     }
 
     fn take(&mut self, _now: Nanos, _journal: &mut OutcomeLog) -> Option<Packet> {

@@ -78,17 +78,17 @@ pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, rng: Se
         QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodelModel::new(*settings)),
     };
     let mut journal = OutcomeLog::default();
-    let mut to_come = arrivals.iter().peekable();
+    let mut pending = arrivals.iter().peekable();
     let mut busy_until: Option<Nanos> = None;
     loop {
-        let now = match (busy_until, to_come.peek()) {
+        let now = match (busy_until, pending.peek()) {
             (None, None) => break,
             (Some(end), next) if next.is_none_or(|packet| end <= packet.at) => {
                 busy_until = None;
                 end
             }
             (_, _) => {
-                let Some(packet) = to_come.next() else { break };
+                let Some(packet) = pending.next() else { break };
                 model.arrive(*packet, &mut journal);
                 packet.at
             }

@@ -76,13 +76,13 @@ impl DynamicPriorityModel {
         let history = self.history(self.records.len());
         let flows: BTreeSet<u32> = self.records[history.clone()].iter().flatten().copied().collect();
         flows.into_iter().max_by_key(|flow| {
-            let is_it = |index: &usize| self.records[*index] == Some(*flow);
-            let joined = history.clone().rfind(is_it);
+            let is_flow = |index: &usize| self.records[*index] == Some(*flow);
+            let joined = history.clone().rfind(is_flow);
             // Record i leaves just before record i + hist_len joins.
-            let left = (0..history.start).rfind(is_it);
+            let left = (0..history.start).rfind(is_flow);
             let left = left.map(|index| 2 * (index + self.settings.hist_len as usize));
             let changed = joined.map(|index| 2 * index + 1).max(left);
-            (history.clone().filter(is_it).count(), changed)
+            (history.clone().filter(is_flow).count(), changed)
         })
     }
 }

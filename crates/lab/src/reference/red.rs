@@ -68,12 +68,12 @@ impl RedModel {
         if m >= 1 << 24 {
             self.avg = 0;
         }
-        let mut kept = 1.0 - self.settings.wq;
+        let mut factor = 1.0 - self.settings.wq;
         while m > 0 {
             if m % 2 == 1 {
-                self.avg = self.avg * fixed(kept, UNIT) / UNIT;
+                self.avg = self.avg * fixed(factor, UNIT) / UNIT;
             }
-            (kept, m) = (kept * kept, m / 2);
+            (factor, m) = (factor * factor, m / 2);
         }
     }
 

@@ -63,14 +63,14 @@ impl<'a> Agreement<'a> {
         self.pairs.iter().filter(|(ours, theirs)| CellAgreement::of(ours, theirs) == agreement).count()
     }
 
-    /// A line for each cell whose agreement is one of `shown`: both medians and intervals, and the relative difference of the
-    /// medians.
+    /// A line for each cell whose agreement is one of `classes`: both medians and intervals, and the relative
+    /// difference of the medians.
     #[must_use]
-    pub fn lines(&self, shown: &[CellAgreement]) -> String {
+    pub fn lines(&self, classes: &[CellAgreement]) -> String {
         let mut text = String::new();
         for (ours, theirs) in &self.pairs {
             let agreement = CellAgreement::of(ours, theirs);
-            if shown.contains(&agreement) {
+            if classes.contains(&agreement) {
                 let levels: Vec<&str> = ours.levels.values().map(String::as_str).collect();
                 let place = format!("{} {}", ours.treatment, levels.join(" "));
                 let difference = theirs.summary.median / ours.summary.median - 1.0;

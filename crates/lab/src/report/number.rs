@@ -22,7 +22,7 @@ pub fn format_significant(value: f64) -> String {
     let text = format!("{size:.decimals$}");
     let sign = if value < 0.0 { "−" } else { "" };
     match text.split_once('.') {
-        Some((whole, rest)) => format!("{sign}{}.{rest}", with_thousands_separators(whole)),
+        Some((integer, fraction)) => format!("{sign}{}.{fraction}", with_thousands_separators(integer)),
         None => format!("{sign}{}", with_thousands_separators(&text)),
     }
 }
@@ -35,8 +35,8 @@ pub fn format_count(value: u64) -> String {
 
 fn with_thousands_separators(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

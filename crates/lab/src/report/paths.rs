@@ -34,11 +34,12 @@ fn row(view: &ReportView, levels: &Levels, style: usize, treatment: &str, sessio
     let factors = view.results.manifest.factors.iter();
     let mut row: Vec<TableCell> =
         factors.map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();
-    let took: Vec<f64> = sessions.iter().filter(|one| one.failed.is_none()).map(|one| one.ms).collect();
-    let failed = sessions.len() - took.len();
+    let durations: Vec<f64> =
+        sessions.iter().filter(|session| session.failed.is_none()).map(|session| session.ms).collect();
+    let failed = sessions.len() - durations.len();
     row.push(TableCell::new(treatment, CellKind::Treatment(style)));
     row.push(count_by_path(sessions).into());
-    row.push(if took.is_empty() { String::new() } else { format_significant(median(&took)) }.into());
+    row.push(if durations.is_empty() { String::new() } else { format_significant(median(&durations)) }.into());
     row.push(if failed > 0 { TableCell::new(failed.to_string(), CellKind::Bad) } else { String::new().into() });
     row
 }

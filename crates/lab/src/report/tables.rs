@@ -181,10 +181,10 @@ pub fn directions(runs: &[Run]) -> ReportTable {
 pub fn totals(runs: &[Run]) -> Vec<DirectionReport> {
     let mut sums: Vec<DirectionReport> = Vec::new();
     for direction in runs.iter().flat_map(|run| &run.links) {
-        let same = |sum: &&mut DirectionReport| {
+        let is_same_direction = |sum: &&mut DirectionReport| {
             (&sum.link, &sum.from, &sum.to) == (&direction.link, &direction.from, &direction.to)
         };
-        match sums.iter_mut().find(same) {
+        match sums.iter_mut().find(is_same_direction) {
             Some(sum) => add_report(sum, direction),
             None => sums.push(direction.clone()),
         }
@@ -192,22 +192,22 @@ pub fn totals(runs: &[Run]) -> Vec<DirectionReport> {
     sums
 }
 
-fn add_report(sum: &mut DirectionReport, other: &DirectionReport) {
-    sum.exact &= other.exact;
-    sum.packets_in += other.packets_in;
-    sum.bytes_in += other.bytes_in;
-    sum.packets_out += other.packets_out;
-    sum.bytes_out += other.bytes_out;
-    sum.frames_in += other.frames_in;
-    sum.frames_out += other.frames_out;
-    sum.marked += other.marked;
-    sum.copied += other.copied;
-    sum.hidden += other.hidden;
-    for (cause, packets) in &other.dropped {
+fn add_report(sum: &mut DirectionReport, report: &DirectionReport) {
+    sum.exact &= report.exact;
+    sum.packets_in += report.packets_in;
+    sum.bytes_in += report.bytes_in;
+    sum.packets_out += report.packets_out;
+    sum.bytes_out += report.bytes_out;
+    sum.frames_in += report.frames_in;
+    sum.frames_out += report.frames_out;
+    sum.marked += report.marked;
+    sum.copied += report.copied;
+    sum.hidden += report.hidden;
+    for (cause, packets) in &report.dropped {
         *sum.dropped.entry(*cause).or_default() += packets;
     }
-    sum.waits.merge(&other.waits);
-    add_lateness(&mut sum.lateness, &other.lateness);
+    sum.waits.merge(&report.waits);
+    add_lateness(&mut sum.lateness, &report.lateness);
 }
 
 /// Buckets are matched by their bounds, so that reports of different versions can be summed too.

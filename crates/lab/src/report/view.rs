@@ -155,8 +155,8 @@ impl<'a> ReportView<'a> {
         }
         let of = pluralized(self.results.runs.len(), "run");
         let general = self.results.warnings.iter().cloned();
-        let said = by_text.into_iter().filter(|(text, _)| !self.results.warnings.contains(text));
-        general.chain(said.map(|(text, n)| format!("{text} ({n} of {of})"))).collect()
+        let run_warnings = by_text.into_iter().filter(|(text, _)| !self.results.warnings.contains(text));
+        general.chain(run_warnings.map(|(text, n)| format!("{text} ({n} of {of})"))).collect()
     }
 
     /// The last line: the number of met and missed expectations, or the reason why the results are invalid.

@@ -19,16 +19,16 @@ pub fn run_batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Resu
     ip.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = ip.spawn().map_err(spawn_error)?;
     let text: String = commands.iter().flat_map(|command| [command.as_str(), "\n"]).collect();
-    let sent = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
+    let write_result = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().context("cannot wait for `ip`")?;
     if output.status.success() {
-        return sent.context("cannot write to `ip`");
+        return write_result.context("cannot write to `ip`");
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let failed = failed_command_number(&said).and_then(|number| commands.get(number - 1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let failed = failed_command_number(&stderr).and_then(|number| commands.get(number - 1));
     let failed = failed.map_or_else(|| commands.join("; "), Clone::clone);
-    let said = said.lines().filter(|line| !line.starts_with("Command failed")).collect::<Vec<_>>().join(" ");
-    bail!("`ip {failed}`: {said}")
+    let stderr = stderr.lines().filter(|line| !line.starts_with("Command failed")).collect::<Vec<_>>().join(" ");
+    bail!("`ip {failed}`: {stderr}")
 }
 
 /// Returns the output of `ip`.
@@ -57,8 +57,8 @@ fn spawn_error(error: io::Error) -> anyhow::Error {
 }
 
 /// Parses the number of the failed command, from 1, out of `Command failed -:3`.
-fn failed_command_number(said: &str) -> Option<usize> {
-    let line = said.lines().find_map(|line| line.strip_prefix("Command failed -:"))?;
+fn failed_command_number(stderr: &str) -> Option<usize> {
+    let line = stderr.lines().find_map(|line| line.strip_prefix("Command failed -:"))?;
     line.trim().parse().ok().filter(|number| *number > 0)
 }
 

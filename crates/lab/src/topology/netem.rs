@@ -14,33 +14,33 @@ use ekiden_emulator::links::Link;
 /// Queue limit for links without a queue, in packets: more than any test has under way.
 const UNLIMITED_PACKETS: u64 = 10_000_000;
 
-/// Bridges the far ends of a link in the wire room; each end applies the conditions of its direction. Offloads of the
+/// Bridges the veth peers of a link in the wire room; each end applies the conditions of its direction. Offloads of the
 /// hosts' interfaces must be off, because netem counts a superpacket as one packet.
 ///
 /// # Errors
 /// netem does not support the conditions, or the kernel has no netem.
-pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Result<()> {
+pub fn create_link(lab: &Lab, name: &str, link: &Link, peers: &[String; 2]) -> anyhow::Result<()> {
     ensure!(lab.events.iter().all(|event| event.link != name), "backend = \"netem\" does not support events");
-    // Packets from ends[0] leave by the far end of ends[1].
-    for (conditions, interface) in [(&link.forward, &far[1]), (&link.reverse, &far[0])] {
+    // Packets from ends[0] leave by the peer of ends[1].
+    for (conditions, interface) in [(&link.forward, &peers[1]), (&link.reverse, &peers[0])] {
         let arguments = netem_arguments(conditions, link.mtu)
-            .map_err(|what| anyhow!("backend = \"netem\" does not support {what}"))?;
+            .map_err(|feature| anyhow!("backend = \"netem\" does not support {feature}"))?;
         let mut tc = Command::new("tc");
         tc.args(["qdisc", "add", "dev", interface, "root", "netem"]).args(arguments.split(' '));
         let output = tc.output().context("cannot start `tc`: install the package iproute2")?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("this kernel refuses netem (module sch_netem; `backend = \"packet\"` needs none): {}", said.trim());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("this kernel refuses netem (module sch_netem; `backend = \"packet\"` needs none): {}", stderr.trim());
         }
     }
-    let bridge = format!("{}-{}", far[0], far[1]);
+    let bridge = format!("{}-{}", peers[0], peers[1]);
     let join = |interface: &String| format!("link set dev {interface} master {bridge}");
     ip::run_batch(
         None,
         &[
             format!("link add name {bridge} mtu {} type bridge", link.mtu),
-            join(&far[0]),
-            join(&far[1]),
+            join(&peers[0]),
+            join(&peers[1]),
             format!("link set dev {bridge} up"),
         ],
     )
@@ -50,7 +50,7 @@ pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> any
 fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> {
     let Conditions { down, access_rate, rate, trace, count, queue, delay, jitter, loss, reorder, duplicate } =
         conditions;
-    for (present, what) in [
+    for (present, feature) in [
         (access_rate.is_some(), "access_rate"),
         (trace.is_some(), "trace"),
         (jitter.is_some(), "jitter: netem's jitter is on both sides of the delay"),
@@ -58,7 +58,7 @@ fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static
         (duplicate.is_some(), "duplicate: netem's copies use capacity of the line"),
     ] {
         if present {
-            return Err(what);
+            return Err(feature);
         }
     }
     let mut arguments = format!("limit {}", packet_limit(conditions, mtu, queue.as_ref())?);
@@ -86,8 +86,8 @@ fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) ->
         Some(_) => return Err("this queue: netem has only tail-drop with a limit in packets"),
     };
     let (Some(rate), Some(delay)) = (conditions.rate, conditions.delay) else { return Ok(waiting) };
-    let bytes_under_way = u128::from(rate.bytes_per_second()) * delay.0.as_micros() / 1_000_000;
-    Ok(waiting + u64::try_from(bytes_under_way / u128::from(mtu)).unwrap_or(UNLIMITED_PACKETS))
+    let bytes_in_flight = u128::from(rate.bytes_per_second()) * delay.0.as_micros() / 1_000_000;
+    Ok(waiting + u64::try_from(bytes_in_flight / u128::from(mtu)).unwrap_or(UNLIMITED_PACKETS))
 }
 
 fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {

@@ -56,7 +56,7 @@ impl Network {
             handle
                 .set_sysctls(namespace_sysctls(host, lab.family).iter().map(|(key, value)| (*key, value.as_str())))?;
             network.hosts.insert(name.clone(), handle);
-            let ends = plan.ends_of(name).map(|(_, here, _)| here.interface.clone());
+            let ends = plan.ends_of(name).map(|(_, end, _)| end.interface.clone());
             network.link_interfaces.insert(name.clone(), ends.collect());
         }
         for line in &plan.links {
@@ -143,50 +143,50 @@ impl Network {
             return self.create_bare_link(line).map(|()| None);
         }
         match lab.backend {
-            Backend::Packet => self.create_veth_pairs(line).map(|far| wire(far.map(Port::Interface))),
+            Backend::Packet => self.create_veth_pairs(line).map(|peers| wire(peers.map(Port::Interface))),
             Backend::Tun => self.create_tun_devices(line, lab).map(wire),
             Backend::Netem => {
-                let far = self.create_veth_pairs(line)?;
-                netem::create_link(lab, line.name, line.link, &far).map(|()| None)
+                let peers = self.create_veth_pairs(line)?;
+                netem::create_link(lab, line.name, line.link, &peers).map(|()| None)
             }
         }
     }
 
     fn create_bare_link(&self, line: &PlannedLink<'_>) -> anyhow::Result<()> {
         let [a, b] = &line.ends;
-        let (in_a, in_b) =
+        let (namespace_a, namespace_b) =
             (self.require_host(&a.host)?.namespace_path()?, self.require_host(&b.host)?.namespace_path()?);
         let mtu = line.link.mtu;
         let command = format!(
             "link add name {} mtu {mtu} address {} netns {} type veth peer name {} mtu {mtu} address {} netns {}",
             a.interface,
             a.mac,
-            in_a.display(),
+            namespace_a.display(),
             b.interface,
             b.mac,
-            in_b.display()
+            namespace_b.display()
         );
         ip::run_batch(None, &[command])
     }
 
-    /// Creates a veth pair for each end, with the far ends in the wire room.
+    /// Creates a veth pair for each end, with the peers in the wire room.
     fn create_veth_pairs(&self, line: &PlannedLink<'_>) -> anyhow::Result<[String; 2]> {
         let number = NEXT_LINK_NUMBER.fetch_add(1, Ordering::Relaxed);
         let mtu = line.link.mtu;
-        let far = ["a", "b"].map(|side| format!("w{number}{side}"));
+        let peers = ["a", "b"].map(|side| format!("w{number}{side}"));
         let mut commands = Vec::new();
-        for (end, far) in line.ends.iter().zip(&far) {
-            let inside = self.require_host(&end.host)?.namespace_path()?;
+        for (end, peer) in line.ends.iter().zip(&peers) {
+            let namespace = self.require_host(&end.host)?.namespace_path()?;
             commands.push(format!(
-                "link add name {} mtu {mtu} address {} netns {} type veth peer name {far} mtu {mtu}",
+                "link add name {} mtu {mtu} address {} netns {} type veth peer name {peer} mtu {mtu}",
                 end.interface,
                 end.mac,
-                inside.display()
+                namespace.display()
             ));
-            commands.push(format!("link set dev {far} txqueuelen 10000 up"));
+            commands.push(format!("link set dev {peer} txqueuelen 10000 up"));
         }
         ip::run_batch(None, &commands)?;
-        Ok(far)
+        Ok(peers)
     }
 
     fn create_tun_devices(&self, line: &PlannedLink<'_>, lab: &Lab) -> anyhow::Result<[Port; 2]> {
@@ -212,11 +212,11 @@ impl Network {
                 None => error,
             },
         )?;
-        let single =
+        let is_disabled =
             |line: &PlannedLink<'_>| line.is_ethernet(backend) && plan.is_offload_disabled(line, name, backend);
-        for (line, here, _) in plan.ends_of(name).filter(|(line, ..)| single(line)) {
-            let off = handle.enter(|| ethtool::disable_segmentation(&here.interface)).and_then(|done| done);
-            off.with_context(|| format!("cannot disable the offloads of {:?}", line.name))?;
+        for (line, end, _) in plan.ends_of(name).filter(|(line, ..)| is_disabled(line)) {
+            let result = handle.enter(|| ethtool::disable_segmentation(&end.interface)).and_then(|done| done);
+            result.with_context(|| format!("cannot disable the offloads of {:?}", line.name))?;
         }
         Ok(())
     }
@@ -224,14 +224,14 @@ impl Network {
     fn wait_for_carriers(&self, plan: &NetworkPlan<'_>, backend: Backend) -> anyhow::Result<()> {
         for (name, host) in &self.hosts {
             let veths = plan.ends_of(name).filter(|(line, ..)| line.is_ethernet(backend));
-            let veths = veths.map(|(_, here, _)| here.interface.as_str()).collect();
+            let veths = veths.map(|(_, end, _)| end.interface.as_str()).collect();
             ip::wait_operational(Some(host), &veths).with_context(|| format!("host {name:?}"))?;
         }
-        let far = self.emulated_links.iter().flat_map(|wire| &wire.ports).filter_map(|port| match port {
+        let peers = self.emulated_links.iter().flat_map(|wire| &wire.ports).filter_map(|port| match port {
             Port::Interface(name) => Some(name.as_str()),
             Port::Tun(_) => None,
         });
-        ip::wait_operational(None, &far.collect())
+        ip::wait_operational(None, &peers.collect())
     }
 
     /// Writes names and addresses to the file that [`sandbox`] mounts over `/etc/hosts`.
@@ -250,16 +250,16 @@ impl Network {
     /// host.
     fn verify_congestion_control(&self, lab: &Lab) -> anyhow::Result<()> {
         for (name, host) in &lab.hosts {
-            let Some(wanted) = &host.congestion else { continue };
+            let Some(expected) = &host.congestion else { continue };
             for to in self.hosts.values().filter(|to| to.name() != name && !to.address().is_loopback()) {
                 // Port 9 (discard): the datagram socket needs no answer.
-                let there = SocketAddr::new(to.address(), 9);
+                let target = SocketAddr::new(to.address(), 9);
                 let found =
-                    self.require_host(name)?.enter(|| congestion::for_destination(there)).and_then(|found| found);
+                    self.require_host(name)?.enter(|| congestion::for_destination(target)).and_then(|found| found);
                 let found = found.with_context(|| format!("host {name:?} cannot reach {:?}", to.name()))?;
                 ensure!(
-                    found == *wanted,
-                    "host {name:?}: congestion = {wanted:?}, but to {:?} it is {found:?}",
+                    found == *expected,
+                    "host {name:?}: congestion = {expected:?}, but to {:?} it is {found:?}",
                     to.name()
                 );
             }
@@ -305,8 +305,8 @@ fn namespace_sysctls(host: &Host, family: Family) -> Vec<(&str, String)> {
 
 /// Returns the available congestion controls as an error message, if the kernel lacks the one of the host.
 fn unknown_congestion_message(host: &Host) -> Option<String> {
-    let wanted = host.congestion.as_ref()?;
-    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
-    let unknown = !known.split_whitespace().any(|name| name == wanted);
-    unknown.then(|| format!("congestion = {wanted:?}, but this kernel has: {}", known.trim()))
+    let expected = host.congestion.as_ref()?;
+    let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
+    let unknown = !available.split_whitespace().any(|name| name == expected);
+    unknown.then(|| format!("congestion = {expected:?}, but this kernel has: {}", available.trim()))
 }

@@ -72,15 +72,15 @@ impl<'a> NetworkPlan<'a> {
     /// Plans a lab of at most [`MAX_LINKS`] links.
     #[must_use]
     pub fn new(lab: &'a Lab) -> Self {
-        let mut taken = BTreeMap::new();
+        let mut used_names = BTreeMap::new();
         let links =
-            (0..).zip(lab.links.keys()).map(|(number, name)| plan_link(number, name, lab, &mut taken)).collect();
+            (0..).zip(lab.links.keys()).map(|(number, name)| plan_link(number, name, lab, &mut used_names)).collect();
         Self { lab, links }
     }
 
     /// Returns the ends on `host`, each with the opposite end, in order of the names of links.
     pub fn ends_of(&self, host: &str) -> impl Iterator<Item = (&PlannedLink<'a>, &LinkEnd, &LinkEnd)> {
-        self.links.iter().filter_map(move |line| line.ends_from(host).map(|(here, there)| (line, here, there)))
+        self.links.iter().filter_map(move |line| line.ends_from(host).map(|(end, peer)| (line, end, peer)))
     }
 
     /// Returns the primary address of a host: that of its first link, or loopback without links.
@@ -89,39 +89,39 @@ impl<'a> NetworkPlan<'a> {
         let first = self.ends_of(host).next();
         match self.lab.family {
             Family::Ipv4 => self.ipv4_of(host).into(),
-            Family::Ipv6 => first.map_or(Ipv6Addr::LOCALHOST, |(_, here, _)| here.address6).into(),
+            Family::Ipv6 => first.map_or(Ipv6Addr::LOCALHOST, |(_, end, _)| end.address6).into(),
         }
     }
 
     /// Returns the IPv4 address of the interface of the primary address.
     #[must_use]
     pub fn ipv4_of(&self, host: &str) -> Ipv4Addr {
-        self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, here, _)| here.address)
+        self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, end, _)| end.address)
     }
 
     /// Returns the interface of `host` on the route to `to`.
     #[must_use]
     pub fn interface_toward(&self, host: &str, to: &str) -> Option<&str> {
         let link = next_hops(self.lab, host).get(to)?.link;
-        self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.interface.as_str())
+        self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, end, _)| end.interface.as_str())
     }
 
     /// Returns the address of `host` on the route to `to`.
     #[must_use]
     pub fn address_toward(&self, host: &str, to: &str) -> Option<Ipv4Addr> {
         let link = next_hops(self.lab, host).get(to)?.link;
-        self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.address)
+        self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, end, _)| end.address)
     }
 
     /// Returns the addresses of all hosts other than `gate` whose route from `host` passes `gate`.
     #[must_use]
     pub fn addresses_behind(&self, host: &str, gate: &str) -> Vec<Ipv4Addr> {
         let passes = |to: &&String| {
-            let way = route_hops(self.lab, host, to).unwrap_or_default();
-            to.as_str() != gate && way.iter().any(|hop| hop.link.ends.iter().any(|end| end == gate))
+            let route = route_hops(self.lab, host, to).unwrap_or_default();
+            to.as_str() != gate && route.iter().any(|hop| hop.link.ends.iter().any(|end| end == gate))
         };
         let hosts = self.lab.hosts.keys().filter(passes);
-        hosts.flat_map(|to| self.ends_of(to).map(|(_, here, _)| here.address)).collect()
+        hosts.flat_map(|to| self.ends_of(to).map(|(_, end, _)| end.address)).collect()
     }
 
     /// Returns whether segmentation offload is off at a host's end of a link: by the lab file, or because netem is
@@ -138,14 +138,14 @@ impl<'a> NetworkPlan<'a> {
     #[must_use]
     pub fn ip_commands(&self, host: &str, backend: Backend) -> Vec<String> {
         let mut commands = vec!["link set dev lo up".to_owned()];
-        for (line, here, there) in self.ends_of(host) {
-            let LinkEnd { interface, address, .. } = here;
+        for (line, end, peer) in self.ends_of(host) {
+            let LinkEnd { interface, address, .. } = end;
             // gso_max_segs also covers superpackets that ethtool(8) does not disable: those of UDP and forwarded ones.
             let segments = if self.is_offload_disabled(line, host, backend) { " gso_max_segs 1" } else { "" };
             commands.push(format!("link set dev {interface} txqueuelen 10000{segments} up"));
             commands.push(format!("addr add {address}/30 dev {interface} noprefixroute"));
             if line.is_ethernet(backend) {
-                let LinkEnd { address, mac, .. } = there;
+                let LinkEnd { address, mac, .. } = peer;
                 commands.push(format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
             }
             commands.push(format!(
@@ -165,21 +165,21 @@ impl<'a> NetworkPlan<'a> {
     /// addresses, so no router solicitation and no neighbour discovery crosses a link.
     fn ipv6_commands(&self, host: &str, backend: Backend) -> Vec<String> {
         let mut commands = Vec::new();
-        let own: BTreeSet<&str> = self.ends_of(host).map(|(line, ..)| line.name).collect();
-        for (line, here, there) in self.ends_of(host) {
-            let LinkEnd { interface, address6, .. } = here;
+        let own_links: BTreeSet<&str> = self.ends_of(host).map(|(line, ..)| line.name).collect();
+        for (line, end, peer) in self.ends_of(host) {
+            let LinkEnd { interface, address6, .. } = end;
             commands.push(format!("addr add {address6}/64 dev {interface} nodad noprefixroute"));
             if line.is_ethernet(backend) {
-                let LinkEnd { address6, mac, .. } = there;
+                let LinkEnd { address6, mac, .. } = peer;
                 commands.push(format!("neigh replace {address6} lladdr {mac} dev {interface} nud permanent"));
             }
             let options = self.route_options(host, line, Family::Ipv6);
-            commands.push(format!("route add {} dev {interface} src {address6}{options}", there.address6));
+            commands.push(format!("route add {} dev {interface} src {address6}{options}", peer.address6));
         }
-        for (line, here, via, to) in self.hops_from(host) {
+        for (line, end, via, to) in self.hops_from(host) {
             let options = self.route_options(host, line, Family::Ipv6);
-            for (_, there, _) in self.ends_of(to).filter(|(line, ..)| !own.contains(line.name)) {
-                let (to, via, interface) = (there.address6, via.address6, &here.interface);
+            for (_, peer, _) in self.ends_of(to).filter(|(line, ..)| !own_links.contains(line.name)) {
+                let (to, via, interface) = (peer.address6, via.address6, &end.interface);
                 commands.push(format!("route add {to} via {via} dev {interface} onlink{options}"));
             }
         }
@@ -189,8 +189,8 @@ impl<'a> NetworkPlan<'a> {
     /// Returns the first link to every other host, with its ends and the name of the other host.
     fn hops_from(&self, from: &str) -> Vec<(&PlannedLink<'a>, &LinkEnd, &LinkEnd, &'a str)> {
         let hop = |(to, step): (&'a str, NextHop<'a>)| {
-            let (line, here, via) = self.ends_of(from).find(|(line, ..)| line.name == step.link)?;
-            Some((line, here, via, to))
+            let (line, end, via) = self.ends_of(from).find(|(line, ..)| line.name == step.link)?;
+            Some((line, end, via, to))
         };
         next_hops(self.lab, from).into_iter().filter_map(hop).collect()
     }
@@ -208,13 +208,13 @@ impl<'a> NetworkPlan<'a> {
     /// Returns a route to each address of each host that is not on a link of this host. Routes lead to addresses rather
     /// than subnets, so that hosts are reachable under all addresses, also from hosts they do not forward for.
     fn route_commands(&self, from: &str) -> Vec<String> {
-        let own: BTreeSet<&str> = self.ends_of(from).map(|(line, ..)| line.name).collect();
+        let own_links: BTreeSet<&str> = self.ends_of(from).map(|(line, ..)| line.name).collect();
         let mut routes = Vec::new();
-        for (line, here, via, host) in self.hops_from(from) {
+        for (line, end, via, host) in self.hops_from(from) {
             let bounds = self.route_options(from, line, Family::Ipv4);
-            for (_, there, _) in self.ends_of(host).filter(|(line, ..)| !own.contains(line.name)) {
-                let LinkEnd { address, .. } = there;
-                routes.push(format!("route add {address}/32 via {} dev {}{bounds}", via.address, here.interface));
+            for (_, peer, _) in self.ends_of(host).filter(|(line, ..)| !own_links.contains(line.name)) {
+                let LinkEnd { address, .. } = peer;
+                routes.push(format!("route add {address}/32 via {} dev {}{bounds}", via.address, end.interface));
             }
         }
         routes
@@ -223,7 +223,7 @@ impl<'a> NetworkPlan<'a> {
 
 type UsedNames<'a> = BTreeMap<&'a str, BTreeSet<String>>;
 
-fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut UsedNames<'a>) -> PlannedLink<'a> {
+fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, used_names: &mut UsedNames<'a>) -> PlannedLink<'a> {
     let link = &lab.links[name];
     let subnet = u32::from(Ipv4Addr::new(10, 100, 0, 0)) + (number << 8);
     let [.., high, low] = number.to_be_bytes();
@@ -231,7 +231,7 @@ fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut UsedNames
         let host = &link.ends[usize::from(side)];
         LinkEnd {
             host: host.clone(),
-            interface: unique_interface_name(name, taken.entry(host).or_default()),
+            interface: unique_interface_name(name, used_names.entry(host).or_default()),
             address: Ipv4Addr::from(subnet + u32::from(side) + 1),
             // A link has a subnet of 64 bits.
             address6: Ipv6Addr::new(0xfd00, 0, 0, u16::from_be_bytes([high, low]), 0, 0, 0, u16::from(side) + 1),
@@ -243,15 +243,15 @@ fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut UsedNames
 }
 
 /// Returns an interface name derived from the name of the link, within the length limit and unique on the host.
-fn unique_interface_name(link: &str, taken: &mut BTreeSet<String>) -> String {
-    let free = |name: &String| !matches!(name.as_str(), "lo" | "all" | "default") && !taken.contains(name);
+fn unique_interface_name(link: &str, used_names: &mut BTreeSet<String>) -> String {
+    let is_free = |name: &String| !matches!(name.as_str(), "lo" | "all" | "default") && !used_names.contains(name);
     let short = |length: usize| link.chars().take(length).collect::<String>();
     let numbered = (2..).map(|number| {
         let suffix = format!("-{number}");
         short(MAX_INTERFACE_NAME - suffix.len()) + &suffix
     });
-    let name = std::iter::once(short(MAX_INTERFACE_NAME)).chain(numbered).find(free).unwrap_or_default();
-    taken.insert(name.clone());
+    let name = std::iter::once(short(MAX_INTERFACE_NAME)).chain(numbered).find(is_free).unwrap_or_default();
+    used_names.insert(name.clone());
     name
 }
 

@@ -105,9 +105,9 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     let kernels = kernel::cache_directory()?;
     // An interrupt ends the running step, and the directory of the build, with 1.5 GB in it, is removed.
     signal::catch_interrupts()?;
-    let work = TempDir::create(&kernels, &format!("build-{}", std::process::id()))?;
-    let work = work.path();
-    let archive = source.find(work, report_progress)?;
+    let work_dir = TempDir::create(&kernels, &format!("build-{}", std::process::id()))?;
+    let work_dir = work_dir.path();
+    let archive = source.find(work_dir, report_progress)?;
     let digest = objects_digest(&archive)?;
     let objects = kernels.with_file_name("objects").join(&digest);
     let directory = kernels.join(format!("{digest}-{}", emulator::VERSION));
@@ -116,10 +116,10 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     }
     let started = Instant::now();
     if !objects.exists() {
-        let new = compile_objects(&archive, work, report_progress)?;
+        let new = compile_objects(&archive, work_dir, report_progress)?;
         rename(&new, &objects)?;
     }
-    let new = link_kernel(&objects, work)?;
+    let new = link_kernel(&objects, work_dir)?;
     let source = archive.file_name().unwrap_or_default().to_string_lossy();
     // The kernel gets its place with its description, so that an interrupted build leaves none without.
     VirtualKernel::describe_new(&new, &source, source::built_using(&archive))?;
@@ -130,12 +130,12 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
 }
 
 /// Compiles a kernel, and returns a directory with all but the emulator: the object, the linker script and the recipe.
-fn compile_objects(archive: &Path, work: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
+fn compile_objects(archive: &Path, work_dir: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
     report_progress(&format!("unpacking {}", archive.display()));
-    unpack(archive, work)?;
+    unpack(archive, work_dir)?;
     report_progress("configuring");
-    let tree = prepare_tree(work)?;
-    let new = work.join("objects");
+    let tree = prepare_tree(work_dir)?;
+    let new = work_dir.join("objects");
     write_recipe(&new.join(kernel::RECIPE), &tree)?;
     make(&tree, &["allnoconfig"])?;
     ensure_configured(&tree)?;
@@ -150,10 +150,10 @@ fn compile_objects(archive: &Path, work: &Path, report_progress: &mut dyn FnMut(
 }
 
 /// Links a kernel with the emulator as scripts/link-vmlinux.sh does. Returns the directory of the kernel.
-fn link_kernel(objects: &Path, work: &Path) -> anyhow::Result<PathBuf> {
-    let new = work.join("new");
+fn link_kernel(objects: &Path, work_dir: &Path) -> anyhow::Result<PathBuf> {
+    let new = work_dir.join("new");
     fs::create_dir(&new)?;
-    run_step(Command::new("cp").arg("-r").arg(objects.join(kernel::RECIPE)).arg(&new), work)?;
+    run_step(Command::new("cp").arg("-r").arg(objects.join(kernel::RECIPE)).arg(&new), work_dir)?;
     let emulator = new.join(kernel::RECIPE).join("ekiden").join(EMULATOR_OBJECT);
     fs::write(&emulator, EMULATOR)?;
     let mut link = Command::new("gcc");
@@ -162,16 +162,16 @@ fn link_kernel(objects: &Path, work: &Path) -> anyhow::Result<PathBuf> {
         .args([&objects.join(KERNEL_OBJECT), &emulator])
         .args(["-lutil", "-lrt", "-lpthread", "-o"])
         .arg(new.join(kernel::EXECUTABLE));
-    run_step(&mut link, work)?;
+    run_step(&mut link, work_dir)?;
     Ok(new)
 }
 
 /// Moves a finished directory to its place, unless another build was faster.
-fn rename(new: &Path, place: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(place.parent().context("the place has a parent")?)?;
-    match fs::rename(new, place) {
-        Err(_) if place.exists() => Ok(()),
-        done => done.with_context(|| place.display().to_string()),
+fn rename(new: &Path, target: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(target.parent().context("the place has a parent")?)?;
+    match fs::rename(new, target) {
+        Err(_) if target.exists() => Ok(()),
+        done => done.with_context(|| target.display().to_string()),
     }
 }
 

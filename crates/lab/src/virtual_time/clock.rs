@@ -62,8 +62,8 @@ fn symbol_address(elf: &[u8], name: &[u8]) -> Option<u64> {
 }
 
 /// The integer of 64 bits at a place.
-fn integer(bytes: &[u8], place: usize) -> Option<usize> {
-    let bytes = bytes.get(place..place.checked_add(8)?)?;
+fn integer(bytes: &[u8], offset: usize) -> Option<usize> {
+    let bytes = bytes.get(offset..offset.checked_add(8)?)?;
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 

@@ -69,7 +69,7 @@ impl<'a> PackageFinder<'a> {
     }
 
     fn find_newest(&self, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
-        let [newest, other] = NEWEST_VERSIONS;
+        let [newest, fallback] = NEWEST_VERSIONS;
         match self.find(newest, report_progress) {
             Ok(archive) => {
                 report_progress(&format!("Linux {newest}: the newest version that the changes are tested with"));
@@ -77,8 +77,10 @@ impl<'a> PackageFinder<'a> {
             }
             Err(error) => {
                 ensure!(!signal::is_interrupted(), "interrupted");
-                let archive = self.find(other, report_progress).with_context(|| error.to_string())?;
-                report_progress(&format!("Linux {other}: there is no {newest}, whose system calls cost half. {error}"));
+                let archive = self.find(fallback, report_progress).with_context(|| error.to_string())?;
+                report_progress(&format!(
+                    "Linux {fallback}: there is no {newest}, whose system calls cost half. {error}"
+                ));
                 Ok(archive)
             }
         }
@@ -94,25 +96,27 @@ impl<'a> PackageFinder<'a> {
         if installed.exists() {
             return Ok(installed);
         }
-        let mut tried = vec![format!("{}: no such file", installed.display())];
+        let mut failures = vec![format!("{}: no such file", installed.display())];
         report_progress(&format!("looking for {package} in the package sources of this system"));
         match self.download(&package, &[]) {
             Ok(archive) => return Ok(archive),
-            Err(error) => tried.push(format!("package sources of this system, as of the last apt-get update: {error}")),
+            Err(error) => {
+                failures.push(format!("package sources of this system, as of the last apt-get update: {error}"))
+            }
         }
         let mirrors = self.mirrors();
         if mirrors.is_empty() {
-            tried.push("backports: no mirror of Debian among the package sources of this system".to_owned());
+            failures.push("backports: no mirror of Debian among the package sources of this system".to_owned());
         }
         for (mirror, suite) in mirrors.iter().flat_map(|mirror| self.backports().map(move |suite| (mirror, suite))) {
             ensure!(!signal::is_interrupted(), "interrupted");
             report_progress(&format!("looking for {package} in {mirror} {suite}"));
             match self.download_from(&package, mirror, &suite) {
                 Ok(archive) => return Ok(archive),
-                Err(error) => tried.push(format!("{mirror} {suite}: {error}")),
+                Err(error) => failures.push(format!("{mirror} {suite}: {error}")),
             }
         }
-        bail!("{package} cannot be had:\n  {}", tried.join("\n  "))
+        bail!("{package} cannot be had:\n  {}", failures.join("\n  "))
     }
 
     /// The backports of this release and of newer ones.

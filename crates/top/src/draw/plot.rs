@@ -14,10 +14,10 @@ use crate::theme::Theme;
 const LABEL_WIDTH: u16 = 30;
 
 /// Draws a plot with the newest sample at the right. The vertical scale ends at the highest bar.
-pub fn draw(history: &History, quantity: Quantity, side: Direction, theme: Theme, area: Rect, out: &mut Buffer) {
+pub fn draw(history: &History, quantity: Quantity, side: Direction, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let series = history.series(quantity, side);
     draw_text(
-        out,
+        buffer,
         Position::new(area.x, area.y),
         &label(&series, quantity, side),
         area.width.min(LABEL_WIDTH),
@@ -29,7 +29,7 @@ pub fn draw(history: &History, quantity: Quantity, side: Direction, theme: Theme
     let free = usize::from(area.width) - bars.len();
     let highest = bars.iter().flatten().copied().max().unwrap_or(0).max(1);
     let data = std::iter::repeat_n(None, free).chain(bars);
-    Sparkline::default().data(data).max(highest).bar_set(theme.bars()).style(theme.plot()).render(area, out);
+    Sparkline::default().data(data).max(highest).bar_set(theme.bars()).style(theme.plot()).render(area, buffer);
 }
 
 /// Returns the label of a plot: quantity, current value and maximum.

@@ -20,26 +20,26 @@ const PLOTS: [(Quantity, Direction); 6] =
 /// Maximum height of a plot in rows.
 const MAX_PLOT_HEIGHT: u16 = 4;
 
-pub fn draw(followed: &FollowedSession, theme: Theme, area: Rect, out: &mut Buffer) {
+pub fn draw(followed: &FollowedSession, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let (title, directions) = (title(followed, theme, area.width), directions(followed, theme, area.width));
     let text = title.into_iter().chain(directions).chain(sections(followed, theme));
-    let used = draw_lines(text, area, out);
-    plots(&followed.history, theme, Rect { y: area.y + used, height: area.height - used, ..area }, out);
+    let used = draw_lines(text, area, buffer);
+    plots(&followed.history, theme, Rect { y: area.y + used, height: area.height - used, ..area }, buffer);
 }
 
 /// Returns the lines that identify the session and its path.
 fn title(followed: &FollowedSession, theme: Theme, width: u16) -> Vec<Line<'static>> {
     let Session { session, client, target, server, path, listener, user, peer, trace, chosen, seconds, .. } =
         &followed.running.session;
-    let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let named = |name: &str, text: &Option<String>| text.as_ref().map(|text| format!("  {name} {text}"));
-    let over = if followed.is_over { "OVER: this is how it ended. " } else { "" };
-    let first = format!("Session {session}, {}: {client} -> {}", age(*seconds), or(target));
-    let whose = [named("user", user), named("relay", peer), named("trace", trace)].into_iter().flatten();
-    let by = format!("by {}, server {}, listener {}", or(path), or(server), or(listener));
+    let ended_note = if followed.is_over { "OVER: this is how it ended. " } else { "" };
+    let first = format!("Session {session}, {}: {client} -> {}", age(*seconds), or_dash(target));
+    let details = [named("user", user), named("relay", peer), named("trace", trace)].into_iter().flatten();
+    let by = format!("by {}, server {}, listener {}", or_dash(path), or_dash(server), or_dash(listener));
     let mut title = vec![
-        Line::from(vec![Span::styled(over, theme.warning()), Span::styled(first, theme.strong())]),
-        Line::raw(by + &whose.collect::<String>()),
+        Line::from(vec![Span::styled(ended_note, theme.warning()), Span::styled(first, theme.strong())]),
+        Line::raw(by + &details.collect::<String>()),
     ];
     if let Some(ChosenPath { reason, why }) = chosen {
         title.extend(wrap(&format!("chosen, {reason}: {why}"), "", width));
@@ -107,14 +107,14 @@ fn sections(followed: &FollowedSession, theme: Theme) -> Vec<Line<'static>> {
 }
 
 /// Draws as many plots as fit, and below them the time that they cover.
-fn plots(history: &History, theme: Theme, area: Rect, out: &mut Buffer) {
+fn plots(history: &History, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let count = PLOTS.len().min(usize::from(area.height.saturating_sub(1)));
     let Some(height) = (area.height.saturating_sub(1)).checked_div(count as u16) else { return };
     let height = height.min(MAX_PLOT_HEIGHT);
     for (at, (quantity, side)) in PLOTS[..count].iter().enumerate() {
         let y = area.y + at as u16 * height;
-        plot::draw(history, *quantity, *side, theme, Rect { y, height, ..area }, out);
+        plot::draw(history, *quantity, *side, theme, Rect { y, height, ..area }, buffer);
     }
     let axis = format!("the last {}, the newest at the right", age(history.span()));
-    draw_text(out, Position::new(area.x, area.y + count as u16 * height), &axis, area.width, theme, theme.dim());
+    draw_text(buffer, Position::new(area.x, area.y + count as u16 * height), &axis, area.width, theme, theme.dim());
 }

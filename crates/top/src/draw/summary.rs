@@ -13,20 +13,20 @@ use crate::app::{App, Page};
 const MIN_HEIGHT: u16 = 8;
 
 /// Draws the three lines if they fit, and returns the remaining area.
-pub fn draw(app: &App, area: Rect, out: &mut Buffer) -> Rect {
+pub fn draw(app: &App, area: Rect, buffer: &mut Buffer) -> Rect {
     let (x, bottom) = (area.x, area.bottom());
     if area.height < MIN_HEIGHT {
-        let Some(lost) = outage_line(app).filter(|_| area.height > 1) else { return area };
-        draw_text(out, Position::new(x, area.y), &lost, area.width, app.theme, app.theme.warning());
+        let Some(outage) = outage_line(app).filter(|_| area.height > 1) else { return area };
+        draw_text(buffer, Position::new(x, area.y), &outage, area.width, app.theme, app.theme.warning());
         return inset(area, 1, 0);
     }
-    draw_text(out, Position::new(x, area.y), &relay_line(app), area.width, app.theme, app.theme.strong());
+    draw_text(buffer, Position::new(x, area.y), &relay_line(app), area.width, app.theme, app.theme.strong());
     let (text, style) = match outage_line(app) {
-        Some(lost) => (lost, app.theme.warning()),
+        Some(outage) => (outage, app.theme.warning()),
         None => (state_line(app), Style::new()),
     };
-    draw_text(out, Position::new(x, area.y + 1), &text, area.width, app.theme, style);
-    draw_text(out, Position::new(x, bottom - 1), &key_line(app), area.width, app.theme, app.theme.dim());
+    draw_text(buffer, Position::new(x, area.y + 1), &text, area.width, app.theme, style);
+    draw_text(buffer, Position::new(x, bottom - 1), &key_line(app), area.width, app.theme, app.theme.dim());
     inset(area, 2, 1)
 }
 

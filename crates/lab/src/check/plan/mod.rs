@@ -67,33 +67,39 @@ impl Measurement {
 }
 
 /// The measurements that apply to a direction.
-pub fn measurements(place: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement> {
-    let (here, back) = if place.forward {
-        (&place.link.forward, &place.link.reverse)
+pub fn measurements(direction: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement> {
+    let (conditions, reverse) = if direction.forward {
+        (&direction.link.forward, &direction.link.reverse)
     } else {
-        (&place.link.reverse, &place.link.forward)
+        (&direction.link.reverse, &direction.link.forward)
     };
     // Only a line of constant rate has the delays and rates that the measurements expect.
-    if here.down || back.down || here.trace.is_some() {
+    if conditions.down || reverse.down || conditions.trace.is_some() {
         return Vec::new();
     }
     let mut measures = Vec::new();
-    let punctual = has_constant_delay(here);
-    let rated = here.rate.is_some();
+    let punctual = has_constant_delay(conditions);
+    let rated = conditions.rate.is_some();
     let lossless = |c: &Conditions| c.loss.is_none() && c.duplicate.is_none();
-    let both_ways =
-        punctual && has_constant_delay(back) && back.trace.is_none() && here.delay.is_some() && back.delay.is_some();
-    let theory = periodic_loss(place, here, back, lab).filter(|_| both_ways && lossless(back));
+    let both_constant = punctual
+        && has_constant_delay(reverse)
+        && reverse.trace.is_none()
+        && conditions.delay.is_some()
+        && reverse.delay.is_some();
+    let theory = periodic_loss(direction, conditions, reverse, lab).filter(|_| both_constant && lossless(reverse));
     measures.extend(theory.map(Measurement::Transfer));
     let mut add = |applies: bool, measure| measures.extend(applies.then_some(measure));
-    add(punctual && here.delay.is_some(), Measurement::Delay);
+    add(punctual && conditions.delay.is_some(), Measurement::Delay);
     add(punctual && rated, Measurement::Loaded);
-    add(punctual && rated && here.duplicate.is_none() && keeps_line_busy(here), Measurement::Rate);
+    add(punctual && rated && conditions.duplicate.is_none() && keeps_line_busy(conditions), Measurement::Rate);
     add(punctual && rated, Measurement::Spacing);
-    add(place.forward && both_ways && lossless(here) && lossless(back), Measurement::Ping);
-    add(here.jitter.is_some() && here.reorder.is_none(), Measurement::Jitter);
-    add(here.loss.is_some() || here.duplicate.is_some() || here.reorder.is_some(), Measurement::Chance);
-    add(rated && here.queue.is_some() && here.access_rate.is_none(), Measurement::Queue);
+    add(direction.forward && both_constant && lossless(conditions) && lossless(reverse), Measurement::Ping);
+    add(conditions.jitter.is_some() && conditions.reorder.is_none(), Measurement::Jitter);
+    add(
+        conditions.loss.is_some() || conditions.duplicate.is_some() || conditions.reorder.is_some(),
+        Measurement::Chance,
+    );
+    add(rated && conditions.queue.is_some() && conditions.access_rate.is_none(), Measurement::Queue);
     measures
 }
 
@@ -109,16 +115,17 @@ const fn has_constant_delay(conditions: &Conditions) -> bool {
 /// The path that the throughput law is compared with: constant delay, one loss in `every` packets, a congestion control
 /// with a law. None if the direction is different.
 fn periodic_loss(
-    place: &CheckedDirection<'_>,
-    here: &Conditions,
-    back: &Conditions,
+    direction: &CheckedDirection<'_>,
+    conditions: &Conditions,
+    reverse: &Conditions,
     lab: &Lab,
 ) -> Option<PeriodicLoss> {
-    let law = ThroughputModel::for_congestion_control(lab.hosts.get(place.from())?.congestion.as_deref()?)?;
-    let Some(Loss::Pattern { every, lost, .. }) = &here.loss else { return None };
-    let free = lost.len() == 1 && here.rate.is_none() && back.rate.is_none() && here.duplicate.is_none();
-    let rtt = (here.delay?.0 + back.delay?.0).as_secs_f64();
-    free.then_some(PeriodicLoss { model: law, period: *every, rtt, mtu: place.link.mtu })
+    let law = ThroughputModel::for_congestion_control(lab.hosts.get(direction.from())?.congestion.as_deref()?)?;
+    let Some(Loss::Pattern { every, lost, .. }) = &conditions.loss else { return None };
+    let is_only_loss =
+        lost.len() == 1 && conditions.rate.is_none() && reverse.rate.is_none() && conditions.duplicate.is_none();
+    let rtt = (conditions.delay?.0 + reverse.delay?.0).as_secs_f64();
+    is_only_loss.then_some(PeriodicLoss { model: law, period: *every, rtt, mtu: direction.link.mtu })
 }
 
 /// The amount of traffic of a check.
@@ -184,14 +191,14 @@ pub fn delay_probes(conditions: &Conditions, budget: &TrafficBudget) -> Vec<Prob
     regular_probes(budget.delay_probes.min((10 * SECOND / gap) as usize), gap, MIN_PROBE_BYTES)
 }
 
-/// Packets that load the line to `percent` for `lasts`, of such a size that a few hundred pass in a second.
-pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, lasts: Nanos) -> Vec<ProbeSend> {
+/// Packets that load the line to `percent` for `duration`, of such a size that a few hundred pass in a second.
+pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, duration: Nanos) -> Vec<ProbeSend> {
     let Some(rate) = conditions.rate else { return Vec::new() };
     let bytes = (rate.bits_per_second() / 8 / 400).clamp(u64::from(MIN_PROBE_BYTES), u64::from(mtu)) as u32;
     let gap = serialisation_time(conditions, bytes) * 100 / percent;
-    let together = (SECOND / MAX_CALLS_PER_SECOND).div_ceil(gap.max(1)).min(40);
-    let count = (lasts / (gap * together).max(1)).max(600 / together);
-    burst_probes(count as usize, gap * together, bytes, together as u16)
+    let burst = (SECOND / MAX_CALLS_PER_SECOND).div_ceil(gap.max(1)).min(40);
+    let count = (duration / (gap * burst).max(1)).max(600 / burst);
+    burst_probes(count as usize, gap * burst, bytes, burst as u16)
 }
 
 /// Bursts of full packets, each sent after the previous burst has left the line.
@@ -208,8 +215,8 @@ pub fn random_event_probes(conditions: &Conditions, p: f64, budget: &TrafficBudg
     const PER_SECOND: u64 = 8000;
     let packets = PACKETS.min(queue_capacity(conditions, MIN_PROBE_BYTES) / 2).max(1);
     let gap = (serialisation_time(conditions, MIN_PROBE_BYTES) * 2).max(SECOND / PER_SECOND) * packets;
-    let wanted = (budget.expected_losses / p).min(1e9) as u64 / packets + 1;
-    burst_probes(wanted.min(budget.max_duration / gap) as usize, gap, MIN_PROBE_BYTES, packets as u16)
+    let count = (budget.expected_losses / p).min(1e9) as u64 / packets + 1;
+    burst_probes(count.min(budget.max_duration / gap) as usize, gap, MIN_PROBE_BYTES, packets as u16)
 }
 
 /// The probability of the rarest random event of this direction; None without any.
@@ -230,10 +237,10 @@ pub fn rarest_event_probability(conditions: &Conditions) -> Option<f64> {
 pub fn jitter_probes(conditions: &Conditions, budget: &TrafficBudget) -> (Vec<ProbeSend>, Vec<ProbeSend>) {
     let Some(settings) = conditions.jitter else { return (Vec::new(), Vec::new()) };
     let least = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / 1000);
-    let apart = if settings.reorder { least } else { jitter::min_spacing(settings).max(least) };
-    let close = (nanos(settings.scale) / 10).max(least);
+    let wide = if settings.reorder { least } else { jitter::min_spacing(settings).max(least) };
+    let narrow = (nanos(settings.scale) / 10).max(least);
     let count = jitter::sample_size(settings, budget.jitter_probes);
-    (regular_probes(count, apart, MIN_PROBE_BYTES), regular_probes(budget.jitter_probes, close, MIN_PROBE_BYTES))
+    (regular_probes(count, wide, MIN_PROBE_BYTES), regular_probes(budget.jitter_probes, narrow, MIN_PROBE_BYTES))
 }
 
 /// After this much silence no packet can arrive any more: the delay, and the maximum of jitter, reordering and

@@ -51,8 +51,8 @@ pub fn assign_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16
         if missing == 0 {
             return Ok(());
         }
-        let all = sessions.len();
-        anyhow::ensure!(Instant::now() < deadline, "the chooser's log does not tell of {missing} of {all} sessions");
+        let total = sessions.len();
+        anyhow::ensure!(Instant::now() < deadline, "the chooser's log does not tell of {missing} of {total} sessions");
         std::thread::sleep(POLL_INTERVAL);
     }
 }
@@ -78,23 +78,28 @@ fn path_name(path: &str) -> String {
     parts.filter(|part| !part.is_empty() && *part != "-").collect::<Vec<_>>().join("-")
 }
 
-/// The figures of sessions that began at fixed times, where a change happened at `trouble`, in seconds since the lab
-/// started; `worse` is the relay whose path was degraded.
+/// The figures of sessions that began at fixed times. The conditions changed at `changed_at`, in seconds since the lab
+/// started; `degraded_relay` is the relay whose path became worse.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of sessions")]
-pub fn path_metrics(sessions: &[SessionRun], trouble: Option<f64>, worse: Option<&str>) -> Vec<(&'static str, f64)> {
+pub fn path_metrics(
+    sessions: &[SessionRun],
+    changed_at: Option<f64>,
+    degraded_relay: Option<&str>,
+) -> Vec<(&'static str, f64)> {
     let failed = sessions.iter().filter(|session| session.failed.is_some()).count();
-    let mut all = vec![(FAILED_SHARE, failed as f64 / sessions.len().max(1) as f64)];
+    let mut metrics = vec![(FAILED_SHARE, failed as f64 / sessions.len().max(1) as f64)];
     if sessions.iter().any(|session| session.path.is_some()) {
-        all.push((PATH_CHANGES, count_path_changes(sessions) as f64));
+        metrics.push((PATH_CHANGES, count_path_changes(sessions) as f64));
     }
-    let Some(trouble) = trouble else { return all };
-    all.push((CHANGED_AT, trouble));
-    all.extend(time_to_leave(sessions, trouble, worse).map(|leave| (TIME_TO_LEAVE, leave)));
-    let after = sessions.iter().filter(|session| session.at >= trouble + SETTLE_TIME && session.failed.is_none());
-    let after: Vec<f64> = after.map(|session| session.ms).collect();
-    all.extend((!after.is_empty()).then(|| (COMPLETION_AFTER_CHANGE, stats::median(&after))));
-    all
+    let Some(changed_at) = changed_at else { return metrics };
+    metrics.push((CHANGED_AT, changed_at));
+    metrics.extend(time_to_leave(sessions, changed_at, degraded_relay).map(|leave| (TIME_TO_LEAVE, leave)));
+    let completions =
+        sessions.iter().filter(|session| session.at >= changed_at + SETTLE_TIME && session.failed.is_none());
+    let completions: Vec<f64> = completions.map(|session| session.ms).collect();
+    metrics.extend((!completions.is_empty()).then(|| (COMPLETION_AFTER_CHANGE, stats::median(&completions))));
+    metrics
 }
 
 /// How often the path that most new sessions take became another.
@@ -115,20 +120,21 @@ fn most_frequent<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a
     paths.clone().reduce(|best, path| if count(path) > count(best) { path } else { best })
 }
 
-/// How many seconds after `trouble` new sessions began to take another path than most did before; the whole rest of the time
-/// if they never did. None if most did not go to the relay that became `worse`: there was nothing to leave.
-fn time_to_leave(sessions: &[SessionRun], trouble: f64, worse: Option<&str>) -> Option<f64> {
-    let told: Vec<(f64, &str)> =
+/// The seconds from `changed_at` until new sessions took another path than most sessions before; the rest of the run if
+/// they never did. None if most sessions before did not use `degraded_relay`: there was nothing to leave.
+fn time_to_leave(sessions: &[SessionRun], changed_at: f64, degraded_relay: Option<&str>) -> Option<f64> {
+    let paths: Vec<(f64, &str)> =
         sessions.iter().filter_map(|session| Some((session.at, session.path.as_deref()?))).collect();
-    let (before, after) = told.split_at(told.partition_point(|(at, _)| *at < trouble));
-    let taken = most_frequent(before.iter().rev().take(2 * MIN_CONSECUTIVE).map(|(_, path)| *path))?;
-    let is_worse = |path: &str| worse.map_or(path == taken, |relay| path.split('-').next() == Some(relay));
-    if !is_worse(taken) {
+    let (before, after) = paths.split_at(paths.partition_point(|(at, _)| *at < changed_at));
+    let usual_path = most_frequent(before.iter().rev().take(2 * MIN_CONSECUTIVE).map(|(_, path)| *path))?;
+    let is_degraded =
+        |path: &str| degraded_relay.map_or(path == usual_path, |relay| path.split('-').next() == Some(relay));
+    if !is_degraded(usual_path) {
         return None;
     }
-    let left = after.windows(MIN_CONSECUTIVE).find(|row| !row.iter().any(|(_, path)| is_worse(path)));
-    let at = left.and_then(|row| row.first()).or(after.last())?.0;
-    Some(at - trouble)
+    let window = after.windows(MIN_CONSECUTIVE).find(|row| !row.iter().any(|(_, path)| is_degraded(path)));
+    let at = window.and_then(|row| row.first()).or(after.last())?.0;
+    Some(at - changed_at)
 }
 
 #[cfg(test)]

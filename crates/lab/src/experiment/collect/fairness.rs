@@ -16,7 +16,7 @@ use ekiden_emulator::waits::QueueDelayHistogram;
 pub fn group_metrics(
     groups: &[GroupRun],
     ratio: Option<&[String; 2]>,
-    waits: &QueueDelayHistogram,
+    queue_delays: &QueueDelayHistogram,
 ) -> BTreeMap<String, f64> {
     let sum: f64 = groups.iter().map(|group| group.mbit_s).sum();
     let rate = |name: &String| groups.iter().find(|group| group.name == *name).and_then(|group| mean(&group.rates));
@@ -25,16 +25,17 @@ pub fn group_metrics(
     let flows: Vec<f64> = groups.iter().flat_map(|group| &group.completions).copied().collect();
     #[allow(clippy::cast_precision_loss, reason = "a number of packets")]
     let retransmits = groups.iter().filter_map(|group| group.retransmits).sum::<u64>() as f64;
-    let known = [("mbit_s", sum), ("mb_s", sum / 8.0), ("retransmits", retransmits)];
-    let unsure = [
+    let totals = [("mbit_s", sum), ("mb_s", sum / 8.0), ("retransmits", retransmits)];
+    let optional = [
         (RATIO, ratio),
         (JAIN, jain(&long)),
         ("completion_ms", (!flows.is_empty()).then(|| crate::stats::median(&flows))),
     ];
-    let each = groups.iter().filter_map(|group| Some((format!("{GROUP_PREFIX}{}", group.name), mean(&group.rates)?)));
-    let unsure = unsure.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let named = known.into_iter().chain(unsure).chain(queueing_metrics(waits));
-    named.map(|(key, value)| (key.to_owned(), value)).chain(each).collect()
+    let per_group =
+        groups.iter().filter_map(|group| Some((format!("{GROUP_PREFIX}{}", group.name), mean(&group.rates)?)));
+    let optional = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let named = totals.into_iter().chain(optional).chain(queueing_metrics(queue_delays));
+    named.map(|(key, value)| (key.to_owned(), value)).chain(per_group).collect()
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a time below 2^53 ns")]
@@ -58,8 +59,8 @@ pub fn bottleneck_delays(before: &[DirectionReport], after: &[DirectionReport]) 
 pub fn mean_window(lab: &Lab, workload: &Workload, groups: &[GroupRun]) -> Option<f64> {
     let window = |run: &GroupRun| {
         let group = workload.group.iter().find(|group| group.name == run.name)?;
-        let way = plan::route_hops(lab, &group.from, &group.to)?;
-        let mtu = way.iter().map(|hop| hop.link.mtu).min()?;
+        let route = plan::route_hops(lab, &group.from, &group.to)?;
+        let mtu = route.iter().map(|hop| hop.link.mtu).min()?;
         let bytes = mean(&run.rates)? * 1e6 / 8.0 * plan::round_trip(lab, &group.from, &group.to)?;
         Some(bytes / f64::from(mtu - HEADER_BYTES))
     };

@@ -38,9 +38,9 @@ impl InstalledPrograms {
         let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
         let mut tools = Self::default();
         let mut missing = Vec::new();
-        for about in required_programs(&cells) {
-            match about.installed_version() {
-                Ok(version) => tools.versions.push((about.name.into(), version)),
+        for program in required_programs(&cells) {
+            match program.installed_version() {
+                Ok(version) => tools.versions.push((program.name.into(), version)),
                 Err(error) => missing.push(error.to_string()),
             }
         }
@@ -58,19 +58,20 @@ impl InstalledPrograms {
             }
         }
         if tools.ekiden.is_none() && congestion::needs_ekiden(&congestion::required_controls(&cells)) {
-            // Without it, those that the kernel lacks will be told.
+            // Without ekiden, `LoadedControls::load` reports the controls that the kernel lacks.
             if let Ok(path) = ekiden::find(request.ekiden.as_deref()) {
                 let version = ekiden::version(&path).map_err(|error| vec![format!("{error:#}")])?;
                 tools.versions.push(("ekiden".into(), version));
                 tools.ekiden = Some(path);
             }
         }
-        let wanted = |cell: &&&ExperimentCell| request.only.is_empty() || request.only.contains(&cell.key.treatment);
-        let mut wanted = cells.iter().filter(wanted);
+        let is_selected =
+            |cell: &&&ExperimentCell| request.only.is_empty() || request.only.contains(&cell.key.treatment);
+        let mut selected = cells.iter().filter(is_selected);
         let changes_user =
             |cell: &&ExperimentCell| matches!(cell.spec.treatment.program, RelayProgram::Squid | RelayProgram::Ssh);
         // In a virtual machine every program runs as root.
-        if effective_uid() != 0 && request.virtual_time.is_none() && wanted.any(changes_user) {
+        if effective_uid() != 0 && request.virtual_time.is_none() && selected.any(changes_user) {
             missing.push(
                 "squid and sshd have to become another user, which only root can let them: sudo, or --only without them"
                     .into(),
@@ -81,35 +82,35 @@ impl InstalledPrograms {
 }
 
 fn required_programs(cells: &[&ExperimentCell]) -> Vec<&'static ProgramInfo> {
-    let mut all: Vec<&'static ProgramInfo> = Vec::new();
-    let mut need = |about: &'static ProgramInfo| {
-        if !all.contains(&about) {
-            all.push(about);
+    let mut programs: Vec<&'static ProgramInfo> = Vec::new();
+    let mut add = |program: &'static ProgramInfo| {
+        if !programs.contains(&program) {
+            programs.push(program);
         }
     };
     for cell in cells {
         if matches!(cell.spec.workload.protocol, Protocol::Http | Protocol::Ftp) {
-            need(cell.spec.workload.agent.program_info());
+            add(cell.spec.workload.agent.program_info());
         }
-        cell.spec.workload.server_program().program_info().into_iter().for_each(&mut need);
+        cell.spec.workload.server_program().program_info().into_iter().for_each(&mut add);
         if cell.spec.treatment.transparent {
-            need(&transparent::PROGRAM);
+            add(&transparent::PROGRAM);
         }
         match cell.spec.treatment.program {
-            RelayProgram::Dante => need(&dante::PROGRAM),
-            RelayProgram::Squid => need(&squid::PROGRAM),
-            RelayProgram::Haproxy => need(&haproxy::PROGRAM),
-            RelayProgram::Ssh => [&ssh::PROGRAM, &ssh::SSHD].into_iter().for_each(&mut need),
-            RelayProgram::Openvpn => [&openvpn::PROGRAM, &openvpn::OPENSSL].into_iter().for_each(&mut need),
-            RelayProgram::Vtun => need(&vtun::PROGRAM),
-            RelayProgram::Softether => need(&softether::PROGRAM),
+            RelayProgram::Dante => add(&dante::PROGRAM),
+            RelayProgram::Squid => add(&squid::PROGRAM),
+            RelayProgram::Haproxy => add(&haproxy::PROGRAM),
+            RelayProgram::Ssh => [&ssh::PROGRAM, &ssh::SSHD].into_iter().for_each(&mut add),
+            RelayProgram::Openvpn => [&openvpn::PROGRAM, &openvpn::OPENSSL].into_iter().for_each(&mut add),
+            RelayProgram::Vtun => add(&vtun::PROGRAM),
+            RelayProgram::Softether => add(&softether::PROGRAM),
             RelayProgram::Direct | RelayProgram::Ekiden | RelayProgram::Command => {}
         }
         if !cell.spec.background.is_empty() {
-            need(&iperf3::PROGRAM);
+            add(&iperf3::PROGRAM);
         }
     }
-    all
+    programs
 }
 
 /// The manifest of an experiment that is about to begin.
@@ -228,14 +229,14 @@ fn machine_facts(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {
 
 /// The settings of the hosts and modules in the first cell, and those that hosts inherit from the machine.
 fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
-    let mut all = Vec::new();
+    let mut settings = Vec::new();
     for (module, parameters) in cells.first().iter().flat_map(|cell| &cell.spec.lab.modules) {
-        all.extend(parameters.iter().map(|(name, value)| (format!("{module}.{name}"), value.clone())));
+        settings.extend(parameters.iter().map(|(name, value)| (format!("{module}.{name}"), value.clone())));
     }
     for (name, host) in cells.first().iter().flat_map(|cell| &cell.spec.lab.hosts) {
         let congestion = host.congestion.clone().unwrap_or_else(|| "the kernel's default".into());
-        let own: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
-        all.push((name.clone(), format!("congestion control {congestion}, offload {:?}{own}", host.offload)));
+        let sysctls: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
+        settings.push((name.clone(), format!("congestion control {congestion}, offload {:?}{sysctls}", host.offload)));
     }
     for key in [
         "net.ipv4.tcp_congestion_control",
@@ -244,9 +245,9 @@ fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
         "net.ipv4.tcp_rmem",
         "net.ipv4.tcp_wmem",
     ] {
-        all.push((key.to_owned(), read_proc(&format!("/proc/sys/{}", key.replace('.', "/")))));
+        settings.push((key.to_owned(), read_proc(&format!("/proc/sys/{}", key.replace('.', "/")))));
     }
-    all
+    settings
 }
 
 fn read_proc(file: &str) -> String {

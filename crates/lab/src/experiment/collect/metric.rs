@@ -162,10 +162,10 @@ fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
         ("write_s", median(blocks.iter().map(|blocks| blocks.write_s).collect())),
         ("write_mbit_s", if write > 0.0 { bits / write / 1e6 } else { 0.0 }),
     ];
-    let mut waits: Vec<f64> = blocks.iter().flat_map(|blocks| &blocks.block_delays).map(|wait| wait * 1e3).collect();
-    waits.sort_by(f64::total_cmp);
-    if !waits.is_empty() {
-        figures.extend([("block_ms", stats::quantile(&waits, 0.5)), ("block_p99_ms", stats::quantile(&waits, 0.99))]);
+    let mut delays: Vec<f64> = blocks.iter().flat_map(|blocks| &blocks.block_delays).map(|delay| delay * 1e3).collect();
+    delays.sort_by(f64::total_cmp);
+    if !delays.is_empty() {
+        figures.extend([("block_ms", stats::quantile(&delays, 0.5)), ("block_p99_ms", stats::quantile(&delays, 0.99))]);
     }
     figures
 }
@@ -178,7 +178,7 @@ fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     if rates.is_empty() {
         return Vec::new();
     }
-    let stalled = rates.iter().filter(|rate| **rate <= 0.0).count() as f64 / rates.len() as f64;
+    let stalled_share = rates.iter().filter(|rate| **rate <= 0.0).count() as f64 / rates.len() as f64;
     let mut took: Vec<f64> = flows.iter().flat_map(|flows| &flows.completions).map(|took| took * 1e3).collect();
     took.sort_by(f64::total_cmp);
     let completions = if took.is_empty() {
@@ -186,7 +186,7 @@ fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     } else {
         vec![("completion_ms", stats::quantile(&took, 0.5)), ("completion_p95_ms", stats::quantile(&took, 0.95))]
     };
-    [("stalled", stalled)].into_iter().chain(jain(&rates).map(|jain| (JAIN, jain))).chain(completions).collect()
+    [("stalled", stalled_share)].into_iter().chain(jain(&rates).map(|jain| (JAIN, jain))).chain(completions).collect()
 }
 
 /// Bytes per second over the second half of the time.

@@ -37,12 +37,12 @@ impl ClosedEvent {
         f64::from(u8::from(self.limited.as_deref() == Some(expected)))
     }
 
-    /// The warning when it is not.
+    /// The warning if the limit is not the expected one.
     #[must_use]
     pub fn mismatch_warning(&self, expected: &str) -> Option<String> {
-        let said = self.limited.as_deref().unwrap_or("nothing");
+        let named = self.limited.as_deref().unwrap_or("nothing");
         let why = self.limited_why.as_deref().unwrap_or("no reason");
-        (said != expected).then(|| format!("the relay names {said} and not {expected}: {why}"))
+        (named != expected).then(|| format!("the relay names {named} and not {expected}: {why}"))
     }
 
     fn total_bytes(&self) -> u64 {
@@ -58,8 +58,8 @@ pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
     let deadline = Instant::now() + LOG_TIMEOUT;
     loop {
         let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
-        if let Some(told) = parse_largest_session(&text).filter(|told| told.total_bytes() > 2 * TRIAL_BYTES) {
-            return Ok(told);
+        if let Some(event) = parse_largest_session(&text).filter(|event| event.total_bytes() > 2 * TRIAL_BYTES) {
+            return Ok(event);
         }
         anyhow::ensure!(Instant::now() < deadline, "the relay's log does not tell of the transfer");
         std::thread::sleep(POLL_INTERVAL);
@@ -68,7 +68,7 @@ pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
 
 fn parse_largest_session(text: &str) -> Option<ClosedEvent> {
     let lines = text.lines().filter_map(|line| serde_json::from_str::<ClosedEvent>(line).ok());
-    lines.filter(|told| told.event == "closed").max_by_key(ClosedEvent::total_bytes)
+    lines.filter(|event| event.event == "closed").max_by_key(ClosedEvent::total_bytes)
 }
 
 #[cfg(test)]

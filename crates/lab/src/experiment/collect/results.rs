@@ -214,12 +214,12 @@ pub struct Results {
 }
 
 impl Results {
-    /// The same results as they are by each further figure. Expectations name their own figure: they stay behind.
+    /// The same results as they are by each further figure. Expectations name their own figure, so they are left out.
     pub fn by_extra_metrics(&self) -> impl Iterator<Item = Self> {
-        self.also.iter().map(|also| Self {
-            manifest: Manifest { metric: also.metric.clone(), ..self.manifest.clone() },
+        self.also.iter().map(|extra| Self {
+            manifest: Manifest { metric: extra.metric.clone(), ..self.manifest.clone() },
             runs: self.runs.clone(),
-            cells: also.cells.clone(),
+            cells: extra.cells.clone(),
             ..Self::default()
         })
     }

@@ -47,7 +47,7 @@ const MAX_MARKS: usize = 200;
 pub fn sequence_plot(direction: &DirectionLog, zero: Nanos) -> SequencePlot {
     let mut lines = largest_connection(&direction.entries);
     lines.truncate(transfer_end(&lines));
-    let again: Vec<&PacketLogEntry> = lines.iter().copied().filter(|line| line.is_retransmission).collect();
+    let retransmitted: Vec<&PacketLogEntry> = lines.iter().copied().filter(|line| line.is_retransmission).collect();
     let dropped: Vec<&PacketLogEntry> =
         lines.iter().copied().filter(|line| matches!(line.outcome, PacketOutcome::Dropped(..))).collect();
     SequencePlot {
@@ -55,10 +55,10 @@ pub fn sequence_plot(direction: &DirectionLog, zero: Nanos) -> SequencePlot {
         from: direction.from.clone(),
         to: direction.to.clone(),
         packets: lines.len() as u64,
-        sent_again: again.len() as u64,
+        sent_again: retransmitted.len() as u64,
         dropped: dropped.len() as u64,
         line: highest_offsets(&lines, zero),
-        again_at: sample_marks(&again, zero),
+        again_at: sample_marks(&retransmitted, zero),
         dropped_at: sample_marks(&dropped, zero),
         is_cut: direction.truncated,
     }
@@ -83,30 +83,30 @@ fn transfer_end(lines: &[&PacketLogEntry]) -> usize {
     let reached = |line: &PacketLogEntry| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
     let nearly = lines.iter().map(|line| reached(line)).max().map_or(0, |all| all - all / 1000);
     let is_over = |two: &[&PacketLogEntry]| reached(two[0]) >= nearly && two[1].at - two[0].at > IDLE_END;
-    let last = lines.windows(2).position(is_over).map_or(lines.len(), |place| place + 1);
-    let again = lines.iter().rposition(|line| line.is_retransmission).map_or(0, |place| place + 1);
+    let last = lines.windows(2).position(is_over).map_or(lines.len(), |index| index + 1);
+    let again = lines.iter().rposition(|line| line.is_retransmission).map_or(0, |index| index + 1);
     last.max(again)
 }
 
 /// How far the connection had come, over time. A pause stays one: the packets before and after it are both there.
 fn highest_offsets(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
     let last = lines.last().map_or(0, |line| line.at.saturating_sub(zero));
-    let part = |at: Nanos| at.saturating_sub(zero) / (last / TIME_SLOTS).max(1);
+    let slot_of = |at: Nanos| at.saturating_sub(zero) / (last / TIME_SLOTS).max(1);
     let mut points: Vec<(f64, u64)> = Vec::new();
-    let (mut end, mut parts) = (0, Vec::new());
+    let (mut end, mut slots) = (0, Vec::new());
     for line in lines {
         end = end.max(line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length)));
-        let (here, point) = (part(line.at), (seconds(line.at, zero), end.cast_unsigned()));
-        // The last of a part takes the place of the one before it, the first does not.
-        if let [.., before, same] = parts[..]
-            && before == here
-            && same == here
+        let (slot, point) = (slot_of(line.at), (seconds(line.at, zero), end.cast_unsigned()));
+        // Of each slot only the first and the last point are kept.
+        if let [.., first, second] = slots[..]
+            && first == slot
+            && second == slot
         {
             points.pop();
-            parts.pop();
+            slots.pop();
         }
         points.push(point);
-        parts.push(here);
+        slots.push(slot);
     }
     points
 }

@@ -100,8 +100,8 @@ pub fn load(dir: &Path) -> anyhow::Result<(Manifest, Vec<Run>, Vec<CheckRow>)> {
         read_json(&dir.join(MANIFEST_FILE)).with_context(|| format!("{} holds no results", dir.display()))?;
     let path = dir.join(RUNS_FILE);
     let text = if path.exists() { std::fs::read_to_string(&path)? } else { String::new() };
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    let complete_lines = text.rfind('\n').map_or("", |end| &text[..end]);
+    let runs = complete_lines.lines().map(serde_json::from_str).collect::<Result<_, _>>();
     let checks = dir.join(CHECKS_FILE);
     let checks = if checks.exists() { read_json(&checks)? } else { Vec::new() };
     Ok((manifest, runs.with_context(|| path.display().to_string())?, checks))

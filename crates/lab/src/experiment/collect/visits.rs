@@ -41,18 +41,18 @@ pub fn visit_metrics(transfers: &[Transfer], log: &[DirectionLog]) -> BTreeMap<S
     let bursts = transfers.iter().zip(ends).map(burst);
     let each: Vec<[Option<f64>; 5]> =
         transfers.iter().zip(bursts).map(|(transfer, burst)| visit_figures(transfer, burst)).collect();
-    let mut all = BTreeMap::new();
-    for (place, (prefix, _)) in PREFIXES.iter().enumerate() {
-        let numbered = (1..).zip(&each).map(|(number, figures): (u32, _)| (number.to_string(), figures[place]));
-        let later: Vec<f64> = each.iter().skip(1).filter_map(|figures| figures[place]).collect();
+    let mut metrics = BTreeMap::new();
+    for (index, (prefix, _)) in PREFIXES.iter().enumerate() {
+        let numbered = (1..).zip(&each).map(|(number, figures): (u32, _)| (number.to_string(), figures[index]));
+        let later: Vec<f64> = each.iter().skip(1).filter_map(|figures| figures[index]).collect();
         let named = [
-            (FIRST.to_owned(), each.first().and_then(|figures| figures[place])),
+            (FIRST.to_owned(), each.first().and_then(|figures| figures[index])),
             (LATER.to_owned(), (!later.is_empty()).then(|| stats::median(&later))),
         ];
         let known = numbered.chain(named).filter_map(|(visit, value)| Some((format!("{prefix}{visit}"), value?)));
-        all.extend(known);
+        metrics.extend(known);
     }
-    all
+    metrics
 }
 
 /// In the order of [`PREFIXES`].

@@ -1,6 +1,6 @@
-//! Errors of predictions over all places of an experiment: a percentile.
+//! Errors of predictions over all cells of an experiment: a percentile.
 //!
-//! A place counts once, with the medians of its runs: the luck of a single run is no error of the model.
+//! A cell counts once, with the medians of its runs: the variation of a single run is not an error of the model.
 
 use super::analyse;
 use super::expect::{self, OWN_SOURCE, format_number};
@@ -11,48 +11,51 @@ use crate::experiment::spec::read::{CellKey, Experiment};
 use crate::stats;
 
 /// Validates the percentile of an expectation.
-pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
-    let Some(percentile) = expect.percentile else { return };
+pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: impl FnMut(String)) {
+    let Some(percentile) = expectation.percentile else { return };
     if !(0.0..=100.0).contains(&percentile) {
-        wrong("percentile: from 0 to 100".into());
+        report("percentile: from 0 to 100".into());
     }
-    if expect.metric.as_ref().unwrap_or(&experiment.metric.key) != PREDICTION_ERROR || expect.at_most.is_none() {
-        wrong(format!("percentile: of {PREDICTION_ERROR} only, with at_most"));
+    if expectation.metric.as_ref().unwrap_or(&experiment.metric.key) != PREDICTION_ERROR
+        || expectation.at_most.is_none()
+    {
+        report(format!("percentile: of {PREDICTION_ERROR} only, with at_most"));
     }
 }
 
-/// The outcome of an expected percentile over these places, in words; names the worst places.
+/// The outcome of an expected percentile over these cells, in words; names the worst cells.
 #[must_use]
 pub fn percentile_outcome(
-    expect: &Expectation,
+    expectation: &Expectation,
     percentile: f64,
-    places: &[&CellKey],
+    cell_keys: &[&CellKey],
     runs: &[Run],
 ) -> ExpectationOutcome {
-    let most = expect.at_most.unwrap_or_default();
+    let most = expectation.at_most.unwrap_or_default();
     let mut errors: Vec<(f64, &CellKey)> =
-        places.iter().filter_map(|place| Some((relative_error(runs, place)?, *place))).collect();
+        cell_keys.iter().filter_map(|cell_key| Some((relative_error(runs, cell_key)?, *cell_key))).collect();
     errors.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let sorted: Vec<f64> = errors.iter().map(|(error, _)| *error).collect();
     let figure = (!sorted.is_empty()).then(|| stats::quantile(&sorted, percentile / 100.0));
-    let worst = errors.iter().rev().take(3).map(|(error, place)| format!("{} ({place})", format_number(*error)));
+    let worst = errors.iter().rev().take(3).map(|(error, cell_key)| format!("{} ({cell_key})", format_number(*error)));
     let worst = format!("the worst of {}: {}", errors.len(), worst.collect::<Vec<_>>().join(", "));
-    let default = || format!("{}: {percentile} % of places at most {} off", expect.treatment, format_number(most));
+    let default = || format!("{}: {percentile} % of places at most {} off", expectation.treatment, format_number(most));
     ExpectationOutcome {
-        expected: expect.what.clone().unwrap_or_else(default),
-        source: expect.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
-        published: expect.published.clone(),
+        expected: expectation.what.clone().unwrap_or_else(default),
+        source: expectation.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
+        published: expectation.published.clone(),
         ours: figure.map(format_number),
         interval: None,
         verdict: figure.map_or(ExpectationVerdict::Unknown, |figure| expect::verdict(true, figure <= most)),
-        remark: figure.map(|_| expect.remark.iter().cloned().chain([worst]).collect::<Vec<_>>().join("; ")),
+        remark: figure.map(|_| expectation.remark.iter().cloned().chain([worst]).collect::<Vec<_>>().join("; ")),
     }
 }
 
-/// The relative error of the prediction at a place, against the median measurement.
-fn relative_error(runs: &[Run], place: &CellKey) -> Option<f64> {
+/// The relative error of the prediction for a cell, against the median measurement.
+fn relative_error(runs: &[Run], cell_key: &CellKey) -> Option<f64> {
     let [predicted, measured] = [PREDICTED, COMPLETION].map(|key| {
-        let values: Vec<f64> = analyse::metric_values(runs, place, key).into_iter().map(|(_, value)| value).collect();
+        let values: Vec<f64> =
+            analyse::metric_values(runs, cell_key, key).into_iter().map(|(_, value)| value).collect();
         (!values.is_empty()).then(|| stats::median(&values))
     });
     let (predicted, measured) = predicted.zip(measured)?;

@@ -14,30 +14,31 @@ use crate::experiment::spec::read::{self, CellKey, Experiment};
 use crate::stats;
 use crate::warnings::{MAX_INTERVAL_WIDTH, Warning};
 
-/// Valid values of a metric at a place, with their blocks.
+/// Valid values of a metric in a cell, with their blocks.
 #[must_use]
-pub fn metric_values(runs: &[Run], place: &CellKey, metric: &str) -> Vec<(u32, f64)> {
-    let here = |run: &&Run| run.invalid.is_none() && run.treatment == place.treatment && run.levels == place.levels;
+pub fn metric_values(runs: &[Run], cell_key: &CellKey, metric: &str) -> Vec<(u32, f64)> {
+    let is_in_cell =
+        |run: &&Run| run.invalid.is_none() && run.treatment == cell_key.treatment && run.levels == cell_key.levels;
     let value = |run: &Run| run.metrics.get(metric).map(|value| (run.block, *value));
-    runs.iter().filter(here).filter_map(value).collect()
+    runs.iter().filter(is_in_cell).filter_map(value).collect()
 }
 
 /// The ratio of a treatment to another at the same levels, paired within blocks.
 #[must_use]
-pub fn ratio_to_treatment(runs: &[Run], place: &CellKey, to: &str, metric: &str) -> Summary {
-    ratio_between(runs, place, &CellKey { levels: place.levels.clone(), treatment: to.into() }, metric)
+pub fn ratio_to_treatment(runs: &[Run], cell_key: &CellKey, to: &str, metric: &str) -> Summary {
+    ratio_between(runs, cell_key, &CellKey { levels: cell_key.levels.clone(), treatment: to.into() }, metric)
 }
 
-/// The ratio of two places, paired within blocks.
+/// The ratio of two cells, paired within blocks.
 #[must_use]
-pub fn ratio_between(runs: &[Run], place: &CellKey, base: &CellKey, metric: &str) -> Summary {
-    stats::summarise(&stats::ratios(&metric_values(runs, place, metric), &metric_values(runs, base, metric)))
+pub fn ratio_between(runs: &[Run], cell_key: &CellKey, base: &CellKey, metric: &str) -> Summary {
+    stats::summarise(&stats::ratios(&metric_values(runs, cell_key, metric), &metric_values(runs, base, metric)))
 }
 
-/// The difference of two places, paired within blocks.
+/// The difference of two cells, paired within blocks.
 #[must_use]
-pub fn difference_between(runs: &[Run], place: &CellKey, base: &CellKey, metric: &str) -> Summary {
-    stats::summarise(&stats::differences(&metric_values(runs, place, metric), &metric_values(runs, base, metric)))
+pub fn difference_between(runs: &[Run], cell_key: &CellKey, base: &CellKey, metric: &str) -> Summary {
+    stats::summarise(&stats::differences(&metric_values(runs, cell_key, metric), &metric_values(runs, base, metric)))
 }
 
 /// The ratio of a run that has just been made to the base of its block, if that is there.
@@ -86,15 +87,16 @@ pub fn missing_runs(runs: &[Run]) -> usize {
     invalid.difference(&valid).count()
 }
 
-fn cell_summary(experiment: &Experiment, place: &CellKey, runs: &[Run], key: &str) -> CellSummary {
-    let values: Vec<f64> = metric_values(runs, place, key).into_iter().map(|(_, value)| value).collect();
-    let base = experiment.settings.treatments.first().filter(|base| **base != place.treatment);
-    let invalid = |run: &&Run| run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels;
+fn cell_summary(experiment: &Experiment, cell_key: &CellKey, runs: &[Run], key: &str) -> CellSummary {
+    let values: Vec<f64> = metric_values(runs, cell_key, key).into_iter().map(|(_, value)| value).collect();
+    let base = experiment.settings.treatments.first().filter(|base| **base != cell_key.treatment);
+    let invalid =
+        |run: &&Run| run.invalid.is_some() && run.treatment == cell_key.treatment && run.levels == cell_key.levels;
     CellSummary {
-        levels: place.levels.clone(),
-        treatment: place.treatment.clone(),
+        levels: cell_key.levels.clone(),
+        treatment: cell_key.treatment.clone(),
         summary: stats::summarise(&values),
-        ratio: base.map(|base| ratio_to_treatment(runs, place, base, key)),
+        ratio: base.map(|base| ratio_to_treatment(runs, cell_key, base, key)),
         invalid: u32::try_from(runs.iter().filter(invalid).count()).unwrap_or(u32::MAX),
     }
 }
@@ -112,8 +114,8 @@ fn floor_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow
             measured: stats::summarise(&values),
         })
     };
-    let about_it = experiment.metric.key == FIRST_BYTE;
-    experiment.selected_cells(full).filter(|_| about_it).filter_map(row).collect()
+    let is_first_byte = experiment.metric.key == FIRST_BYTE;
+    experiment.selected_cells(full).filter(|_| is_first_byte).filter_map(row).collect()
 }
 
 fn check_warning(row: &CheckRow) -> Warning {
@@ -128,28 +130,28 @@ fn collect_warnings(
     runs: &[Run],
     checks: &[CheckRow],
 ) -> Vec<String> {
-    let mut all: Vec<Warning> = checks.iter().filter(|row| !row.pass).map(check_warning).collect();
+    let mut warnings: Vec<Warning> = checks.iter().filter(|row| !row.pass).map(check_warning).collect();
     let fewest = cells.iter().map(|cell| cell.summary).filter(|summary| summary.n > 0).min_by_key(|summary| summary.n);
     if let Some(few) = fewest.filter(|few| few.confidence < 0.95) {
-        all.push(Warning::FewBlocks { blocks: few.n });
+        warnings.push(Warning::FewBlocks { blocks: few.n });
     }
     for cell in cells {
         let spread = stats::relative_interval_width(&cell.summary);
         if spread > MAX_INTERVAL_WIDTH {
-            let place = CellKey { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
-            all.push(Warning::WideInterval { place: place.to_string(), spread });
+            let cell_key = CellKey { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
+            warnings.push(Warning::WideInterval { place: cell_key.to_string(), spread });
         }
     }
     let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
     if let Some(first) = reasons.first() {
-        all.push(Warning::RunsRepeated { runs: reasons.len(), reason: (*first).clone() });
+        warnings.push(Warning::RunsRepeated { runs: reasons.len(), reason: (*first).clone() });
     }
-    let planned = |place: &CellKey| full || experiment.is_quick(&place.levels);
-    let skipped = experiment.skipped.iter().filter(|(place, _)| planned(place));
-    all.extend(
-        skipped.map(|(place, reason)| Warning::CellSkipped { place: place.to_string(), reason: reason.clone() }),
+    let planned = |cell_key: &CellKey| full || experiment.is_quick(&cell_key.levels);
+    let skipped = experiment.skipped.iter().filter(|(cell_key, _)| planned(cell_key));
+    warnings.extend(
+        skipped.map(|(cell_key, reason)| Warning::CellSkipped { place: cell_key.to_string(), reason: reason.clone() }),
     );
-    all.iter().map(ToString::to_string).collect()
+    warnings.iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

@@ -73,13 +73,13 @@ impl ComparisonVerdict {
         }
         let is_exact = ratio.min == 1.0 && ratio.max == 1.0;
         let (above, below) = (ratio.low > 1.0, ratio.high < 1.0);
-        let is_near = ratio.low >= 1.0 - SAME_MARGIN && ratio.high <= 1.0 + SAME_MARGIN;
+        let is_within_margin = ratio.low >= 1.0 - SAME_MARGIN && ratio.high <= 1.0 + SAME_MARGIN;
         match (ratio.confidence >= 0.95, above || below) {
             _ if is_exact => Self::Same,
             (false, _) => Self::Unclear,
             (true, true) if above == higher_is_better => Self::Better,
             (true, true) => Self::Worse,
-            (true, false) if is_near => Self::Same,
+            (true, false) if is_within_margin => Self::Same,
             (true, false) => Self::Unclear,
         }
     }
@@ -143,13 +143,13 @@ fn compare_cells(
     cells_of_b: &[CellSummary],
 ) -> MetricComparison {
     let pair = |cell: &CellSummary| {
-        let place = CellKey { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
-        let values = |results: &Results| analyse::metric_values(&results.runs, &place, &metric.key);
+        let cell_key = CellKey { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
+        let values = |results: &Results| analyse::metric_values(&results.runs, &cell_key, &metric.key);
         let (of_a, of_b) = (values(a), values(b));
         let ratio = stats::summarise(&stats::ratios(&of_b, &of_a));
         let verdict = ComparisonVerdict::of_ratio(&ratio, metric.higher_is_better);
         let (a, b) = (summarise_common(&of_a, &of_b), summarise_common(&of_b, &of_a));
-        CellComparison { levels: place.levels, treatment: place.treatment, a, b, ratio, verdict }
+        CellComparison { levels: cell_key.levels, treatment: cell_key.treatment, a, b, ratio, verdict }
     };
     let common = cells_of_a.iter().filter(|cell| has_values(cells_of_a, cell) && has_values(cells_of_b, cell));
     MetricComparison { metric: metric.clone(), cells: common.map(pair).collect() }
@@ -175,11 +175,11 @@ fn collect_warnings(a: &Results, b: &Results, cells: &MetricComparison) -> Vec<S
             warnings.push(format!("{what}: {number}"));
         }
     };
-    for (name, here, there) in [("A", a, b), ("B", b, a)] {
-        let is_alone = |cell: &&CellSummary| has_values(&here.cells, cell) && !has_values(&there.cells, cell);
-        count(here.cells.iter().filter(is_alone).count(), format!("cells only in {name}"));
-        count(analyse::missing_runs(&here.runs), format!("runs of {name} without a valid attempt"));
-        count(here.checks.iter().filter(|row| !row.pass).count(), format!("failed link checks of {name}"));
+    for (name, own, other) in [("A", a, b), ("B", b, a)] {
+        let is_only_here = |cell: &&CellSummary| has_values(&own.cells, cell) && !has_values(&other.cells, cell);
+        count(own.cells.iter().filter(is_only_here).count(), format!("cells only in {name}"));
+        count(analyse::missing_runs(&own.runs), format!("runs of {name} without a valid attempt"));
+        count(own.checks.iter().filter(|row| !row.pass).count(), format!("failed link checks of {name}"));
     }
     let few = cells.cells.iter().filter(|cell| cell.ratio.confidence < 0.95).count();
     count(few, "cells with too few common blocks for a 95 % interval (--full, or --blocks 6)".to_owned());

@@ -83,15 +83,15 @@ impl PublishedFigures {
     /// The figures as results without runs, for tables and charts.
     #[must_use]
     pub fn to_results(&self) -> Results {
-        let own = self.clone();
+        let figures = self.clone();
         Results {
-            manifest: own.manifest,
-            cells: own.cells,
-            also: own.also,
-            floors: own.floors,
-            gains: own.gains,
-            outcomes: own.outcomes,
-            warnings: own.warnings,
+            manifest: figures.manifest,
+            cells: figures.cells,
+            also: figures.also,
+            floors: figures.floors,
+            gains: figures.gains,
+            outcomes: figures.outcomes,
+            warnings: figures.warnings,
             ..Results::default()
         }
     }

@@ -65,15 +65,15 @@ pub fn first_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
         return None;
     }
     let RoundTrips { client: c, between, server: s } = RoundTrips::from_spec(spec)?;
-    let all = c + between + s;
+    let total = c + between + s;
     let (formula, milliseconds) = match request_method(&spec.treatment)? {
-        RequestMethod::EndToEnd => ("2T", 2.0 * all),
-        RequestMethod::Resource => ("c + T", c + all),
-        RequestMethod::SocksPerRelay => ("2(c + S) + 2T", 2.0 * (c + between) + 2.0 * all),
-        RequestMethod::Tunnel { early: false } => ("c + 2T", c + 2.0 * all),
-        RequestMethod::Tunnel { early: true } => ("c + T + max(c, s)", c + all + c.max(s)),
-        RequestMethod::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * all),
-        RequestMethod::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + all + c.max(s)),
+        RequestMethod::EndToEnd => ("2T", 2.0 * total),
+        RequestMethod::Resource => ("c + T", c + total),
+        RequestMethod::SocksPerRelay => ("2(c + S) + 2T", 2.0 * (c + between) + 2.0 * total),
+        RequestMethod::Tunnel { early: false } => ("c + 2T", c + 2.0 * total),
+        RequestMethod::Tunnel { early: true } => ("c + T + max(c, s)", c + total + c.max(s)),
+        RequestMethod::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * total),
+        RequestMethod::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + total + c.max(s)),
     };
     Some(ArithmeticFloor { formula: formula.to_owned(), milliseconds })
 }
@@ -114,7 +114,8 @@ enum RequestMethod {
 }
 
 fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
-    let one_open = treatment.program == RelayProgram::Ekiden && (treatment.sections || treatment.chain.len() == 1);
+    let is_single_request =
+        treatment.program == RelayProgram::Ekiden && (treatment.sections || treatment.chain.len() == 1);
     let early = treatment.early;
     match (treatment.program, chain::proxy_kind(treatment)) {
         (RelayProgram::Haproxy, _) if treatment.reuse => Some(RequestMethod::Resource),
@@ -125,8 +126,8 @@ fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
         (RelayProgram::Squid | RelayProgram::Ekiden, ProxyKind::Http) if !treatment.tunnel => {
             Some(RequestMethod::Resource)
         }
-        (RelayProgram::Ekiden, ProxyKind::Http) if one_open => Some(RequestMethod::Tunnel { early }),
-        (RelayProgram::Ekiden, ProxyKind::Socks) if one_open => Some(RequestMethod::Socks { early }),
+        (RelayProgram::Ekiden, ProxyKind::Http) if is_single_request => Some(RequestMethod::Tunnel { early }),
+        (RelayProgram::Ekiden, ProxyKind::Socks) if is_single_request => Some(RequestMethod::Socks { early }),
         _ => None,
     }
 }

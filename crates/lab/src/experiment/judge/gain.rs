@@ -28,39 +28,39 @@ pub struct PublishedGrid {
 }
 
 /// Validates the gains of an expectation.
-pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
-    let Some(grid) = &expect.gain else {
-        if expect.of_limit.or(expect.ceiling.as_ref().map(|_| 0.0)).is_some() {
-            wrong("of_limit and ceiling: with gain only".into());
+pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: impl FnMut(String)) {
+    let Some(grid) = &expectation.gain else {
+        if expectation.of_limit.or(expectation.ceiling.as_ref().map(|_| 0.0)).is_some() {
+            report("of_limit and ceiling: with gain only".into());
         }
         return;
     };
-    if expect.ratio_to.is_none() || expect.of_limit.is_none() {
-        wrong("gain: with ratio_to, and of_limit for where that is better here than published".into());
+    if expectation.ratio_to.is_none() || expectation.of_limit.is_none() {
+        report("gain: with ratio_to, and of_limit for where that is better here than published".into());
     }
     for (what, factor, count) in
         [("rows", &grid.rows, grid.without.len()), ("columns", &grid.columns, column_count(grid))]
     {
         let levels = factor.as_ref().map_or(Some(1), |name| level_count(experiment, name));
         if levels != Some(count) {
-            wrong(format!("gain: {what}: as many as the factor has levels, or one without a factor"));
+            report(format!("gain: {what}: as many as the factor has levels, or one without a factor"));
         }
     }
-    let same_shape = [&grid.without, &grid.with]
+    let has_same_shape = [&grid.without, &grid.with]
         .iter()
         .all(|rows| rows.len() == grid.without.len() && rows.iter().all(|row| row.len() == column_count(grid)));
-    if !same_shape {
-        wrong("gain: without and with: rows of the same length, and as many".into());
+    if !has_same_shape {
+        report("gain: without and with: rows of the same length, and as many".into());
     }
-    if metric::rate_in_metric(metric_key(experiment, expect), 0.0).is_none() {
-        wrong("gain: of a rate only".into());
+    if metric::rate_in_metric(metric_key(experiment, expectation), 0.0).is_none() {
+        report("gain: of a rate only".into());
     }
     let unknown = experiment
         .cells
         .iter()
-        .find(|cell| expect::applies_to(expect, &cell.key) && limit::throughput_limit(&cell.spec).is_none());
+        .find(|cell| expect::applies_to(expectation, &cell.key) && limit::throughput_limit(&cell.spec).is_none());
     if let Some(cell) = unknown {
-        wrong(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.key));
+        report(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.key));
     }
 }
 
@@ -72,56 +72,61 @@ fn level_count(experiment: &Experiment, factor: &str) -> Option<usize> {
     experiment.factors.iter().find(|other| other.name == factor).map(|factor| factor.levels.len())
 }
 
-fn metric_key<'a>(experiment: &'a Experiment, expect: &'a Expectation) -> &'a str {
-    expect.metric.as_deref().unwrap_or(&experiment.metric.key)
+fn metric_key<'a>(experiment: &'a Experiment, expectation: &'a Expectation) -> &'a str {
+    expectation.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
 /// A row for every expected gain of the runs of a size.
 #[must_use]
 pub fn gain_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
-    let expects = experiment.expectations.iter().filter(|expect| expect.gain.is_some());
-    expects.flat_map(|expect| rows_of_expectation(experiment, full, runs, expect)).collect()
+    let expectations = experiment.expectations.iter().filter(|expectation| expectation.gain.is_some());
+    expectations.flat_map(|expectation| rows_of_expectation(experiment, full, runs, expectation)).collect()
 }
 
-/// A row for every place that one expectation is about.
+/// A row for every cell that matches one expectation.
 #[must_use]
-pub fn rows_of_expectation(experiment: &Experiment, full: bool, runs: &[Run], expect: &Expectation) -> Vec<GainRow> {
-    let places = expect::matching_keys(experiment, full, expect);
-    places.into_iter().filter_map(|place| gain_row(experiment, runs, expect, place)).collect()
+pub fn rows_of_expectation(
+    experiment: &Experiment,
+    full: bool,
+    runs: &[Run],
+    expectation: &Expectation,
+) -> Vec<GainRow> {
+    let cell_keys = expect::matching_keys(experiment, full, expectation);
+    cell_keys.into_iter().filter_map(|cell_key| gain_row(experiment, runs, expectation, cell_key)).collect()
 }
 
-fn gain_row(experiment: &Experiment, runs: &[Run], expect: &Expectation, place: &CellKey) -> Option<GainRow> {
-    let (grid, to, of_limit) = (expect.gain.as_ref()?, expect.ratio_to.as_ref()?, expect.of_limit?);
-    let key = metric_key(experiment, expect);
+fn gain_row(experiment: &Experiment, runs: &[Run], expectation: &Expectation, cell_key: &CellKey) -> Option<GainRow> {
+    let (grid, to, of_limit) = (expectation.gain.as_ref()?, expectation.ratio_to.as_ref()?, expectation.of_limit?);
+    let key = metric_key(experiment, expectation);
     let level = |factor: &Option<String>| {
         let Some(name) = factor else { return Some(0) };
         let factor = experiment.factors.iter().find(|other| other.name == *name)?;
-        factor.levels.iter().position(|level| place.levels.get(name) == Some(&level.name))
+        factor.levels.iter().position(|level| cell_key.levels.get(name) == Some(&level.name))
     };
     let (row, column) = (level(&grid.rows)?, level(&grid.columns)?);
-    let spec = experiment.cells.iter().find(|cell| cell.key == *place).map(|cell| &cell.spec)?;
+    let spec = experiment.cells.iter().find(|cell| cell.key == *cell_key).map(|cell| &cell.spec)?;
     let limit = limit::throughput_limit(spec)?;
     let summary = |treatment: &String| -> Summary {
-        let place = CellKey { levels: place.levels.clone(), treatment: treatment.clone() };
-        let values = analyse::metric_values(runs, &place, key).into_iter().map(|(_, value)| value);
+        let cell_key = CellKey { levels: cell_key.levels.clone(), treatment: treatment.clone() };
+        let values = analyse::metric_values(runs, &cell_key, key).into_iter().map(|(_, value)| value);
         stats::summarise(&values.collect::<Vec<_>>())
     };
-    let mut found = GainRow {
-        levels: place.levels.clone(),
-        treatment: place.treatment.clone(),
+    let mut result = GainRow {
+        levels: cell_key.levels.clone(),
+        treatment: cell_key.treatment.clone(),
         to: to.clone(),
         published: [*grid.without.get(row)?.get(column)?, *grid.with.get(row)?.get(column)?],
         base: summary(to),
-        measured: summary(&place.treatment),
-        gain: analyse::ratio_to_treatment(runs, place, to, key),
+        measured: summary(&cell_key.treatment),
+        gain: analyse::ratio_to_treatment(runs, cell_key, to, key),
         limit: metric::rate_in_metric(key, limit.bytes_per_second)?,
         bound: limit.bound,
         of_limit,
-        ceiling: expect.ceiling.as_ref().map(summary).filter(|ceiling| ceiling.n > 0),
+        ceiling: expectation.ceiling.as_ref().map(summary).filter(|ceiling| ceiling.n > 0),
         verdict: ExpectationVerdict::Unknown,
     };
-    found.verdict = gain_verdict(&found);
-    Some(found)
+    result.verdict = gain_verdict(&result);
+    Some(result)
 }
 
 fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
@@ -139,29 +144,34 @@ fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
 
 /// The outcome of an expected gain, in words.
 #[must_use]
-pub fn gain_outcome(experiment: &Experiment, expect: &Expectation, row: &GainRow) -> ExpectationOutcome {
+pub fn gain_outcome(experiment: &Experiment, expectation: &Expectation, row: &GainRow) -> ExpectationOutcome {
     let number = expect::format_number;
-    let unit = metric::by_name(metric_key(experiment, expect)).map(|metric| metric.unit).unwrap_or_default();
-    let place = CellKey { levels: row.levels.clone(), treatment: row.treatment.clone() };
-    let (bar, figure, shown) = if row.is_judged_by_limit() {
-        let bar = format!("at least {} of the limit {} {unit} ({})", row.of_limit, number(row.limit), row.bound);
-        (bar, &row.measured, unit.clone())
+    let unit = metric::by_name(metric_key(experiment, expectation)).map(|metric| metric.unit).unwrap_or_default();
+    let cell_key = CellKey { levels: row.levels.clone(), treatment: row.treatment.clone() };
+    let (criterion, figure, shown_unit) = if row.is_judged_by_limit() {
+        let criterion = format!("at least {} of the limit {} {unit} ({})", row.of_limit, number(row.limit), row.bound);
+        (criterion, &row.measured, unit.clone())
     } else {
         (format!("at least {} x {}", number(row.published_gain()), row.to), &row.gain, format!("x {}", row.to))
     };
     let [without, with] = row.published.map(number);
-    let known = row.verdict != ExpectationVerdict::Unknown;
-    let better = format!("{} is better here than published: {} {unit}", row.to, number(row.base.median));
+    let is_known = row.verdict != ExpectationVerdict::Unknown;
+    let base_remark = format!("{} is better here than published: {} {unit}", row.to, number(row.base.median));
     let ceiling =
         row.ceiling.map(|ceiling| format!("the slowest section alone carries {} {unit}", number(ceiling.median)));
-    let remarks: Vec<String> =
-        row.is_judged_by_limit().then_some(better).into_iter().chain(ceiling).chain(expect.remark.clone()).collect();
+    let remarks: Vec<String> = row
+        .is_judged_by_limit()
+        .then_some(base_remark)
+        .into_iter()
+        .chain(ceiling)
+        .chain(expectation.remark.clone())
+        .collect();
     ExpectationOutcome {
-        expected: format!("{place}: {bar}"),
-        source: expect.source.clone().unwrap_or_else(|| expect::OWN_SOURCE.into()),
+        expected: format!("{cell_key}: {criterion}"),
+        source: expectation.source.clone().unwrap_or_else(|| expect::OWN_SOURCE.into()),
         published: Some(format!("{without} → {with} {unit}, {} x", number(row.published_gain()))),
-        ours: known.then(|| format!("{} {shown}", number(figure.median))),
-        interval: known.then(|| format!("{} to {}", number(figure.low), number(figure.high))),
+        ours: is_known.then(|| format!("{} {shown_unit}", number(figure.median))),
+        interval: is_known.then(|| format!("{} to {}", number(figure.low), number(figure.high))),
         verdict: row.verdict,
         remark: (!remarks.is_empty()).then(|| remarks.join("; ")),
     }

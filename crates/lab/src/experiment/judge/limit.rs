@@ -53,14 +53,14 @@ pub fn throughput_limit(spec: &RunSpec) -> Option<ThroughputLimit> {
 
 fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
-    let way = plan::route_hops(lab, from, to)?;
+    let route = plan::route_hops(lab, from, to)?;
     let round_trip = plan::round_trip(lab, from, to)?;
-    let payload = payload_per_packet(&way, hosts, lab.family);
-    let loss = path_loss(&way)?;
+    let payload = payload_per_packet(&route, hosts, lab.family);
+    let loss = path_loss(&route)?;
     let window = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes).min();
     #[allow(clippy::cast_precision_loss, reason = "a window below 2^53")]
     let bounds = [
-        ("line", line_rate(&way, payload)),
+        ("line", line_rate(&route, payload)),
         ("window", window.map_or(f64::INFINITY, |window| window as f64 / round_trip)),
         (
             "loss",
@@ -76,15 +76,15 @@ fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
 }
 
 /// The most bytes of the application that a packet carries.
-pub(in crate::experiment) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2], family: Family) -> f64 {
-    let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
+pub(in crate::experiment) fn payload_per_packet(route: &[RouteHop<'_>], hosts: [&Host; 2], family: Family) -> f64 {
+    let mtu = route.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let options = if hosts.into_iter().all(host::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
     f64::from(mtu.saturating_sub(family.header_len() + TCP_HEADER_BYTES + options))
 }
 
 /// The application bytes that the slowest line carries in a second.
-pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f64 {
-    let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
+pub(in crate::experiment) fn line_rate(route: &[RouteHop<'_>], payload: f64) -> f64 {
+    let mtu = route.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
     #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
     let rates = |hop: &RouteHop<'_>| {
@@ -92,24 +92,24 @@ pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f6
         let least = rates.map(|rate| rate.bits_per_second() as f64 / 8.0).fold(f64::INFINITY, f64::min);
         least * share(hop.conditions)
     };
-    way.iter().map(rates).fold(f64::INFINITY, f64::min)
+    route.iter().map(rates).fold(f64::INFINITY, f64::min)
 }
 
 /// The application bytes that the line from one host to another carries in a second. `None` if there is no way.
 pub(in crate::experiment) fn section_line_rate(lab: &Lab, from: &str, to: &str) -> Option<f64> {
-    let way = plan::route_hops(lab, from, to)?;
-    Some(line_rate(&way, payload_per_packet(&way, [lab.hosts.get(from)?, lab.hosts.get(to)?], lab.family)))
+    let route = plan::route_hops(lab, from, to)?;
+    Some(line_rate(&route, payload_per_packet(&route, [lab.hosts.get(from)?, lab.hosts.get(to)?], lab.family)))
 }
 
-/// How likely a packet is lost on the way. `None` if that is not all there is to say.
-pub(in crate::experiment) fn path_loss(way: &[RouteHop<'_>]) -> Option<f64> {
+/// The probability that a packet is lost on the route. `None` if a probability does not describe the losses.
+pub(in crate::experiment) fn path_loss(route: &[RouteHop<'_>]) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
     let arrives = |loss: &Loss| match loss {
         Loss::Bernoulli { p, .. } => Some(1.0 - p),
         Loss::Pattern { every, lost, .. } => Some(1.0 - lost.len() as f64 / *every as f64),
         Loss::GilbertElliott { .. } => None,
     };
-    let all = way.iter().filter_map(|hop| hop.conditions.loss.as_ref()).map(arrives);
+    let all = route.iter().filter_map(|hop| hop.conditions.loss.as_ref()).map(arrives);
     all.product::<Option<f64>>().map(|arrives| 1.0 - arrives)
 }
 

@@ -69,25 +69,25 @@ fn predictor(spec: &RunSpec) -> Option<impl Fn(u64, Visit) -> f64> {
             Visit::Later => section.after_transfer(bytes),
         };
         let sections: Vec<SectionModel> = sections.iter().map(after_earlier).collect();
-        let whole = model::completion(&sections, bytes, &costs) + greeting;
+        let completion = model::completion(&sections, bytes, &costs) + greeting;
         let before = if is_stream { model::time_to_first_byte(&sections, &costs) } else { Duration::ZERO };
-        whole.saturating_sub(before).as_secs_f64()
+        completion.saturating_sub(before).as_secs_f64()
     })
 }
 
 /// The cost of the request method: in each relay, and before as a greeting. `None` for a method that the model does not
 /// cover.
 fn request_costs(treatment: &Treatment, sections: &[SectionModel]) -> Option<(RelayCosts, Duration)> {
-    let waits = RelayCosts { waits_for_connect: true, ..RelayCosts::default() };
-    let relays_know_each_other = treatment.sections || treatment.chain.len() < 2;
+    let connect_costs = RelayCosts { waits_for_connect: true, ..RelayCosts::default() };
+    let is_single_request = treatment.sections || treatment.chain.len() < 2;
     match (treatment.program, chain::proxy_kind(treatment)) {
         (RelayProgram::Direct | RelayProgram::Haproxy, _) | (_, ProxyKind::Transparent) => {
             Some((RelayCosts::default(), Duration::ZERO))
         }
-        (RelayProgram::Ekiden, _) if treatment.early || !relays_know_each_other => None,
+        (RelayProgram::Ekiden, _) if treatment.early || !is_single_request => None,
         (RelayProgram::Ekiden, ProxyKind::Forward) => Some((RelayCosts::default(), Duration::ZERO)),
-        (RelayProgram::Ekiden, ProxyKind::Http) if treatment.tunnel => Some((waits, Duration::ZERO)),
-        (RelayProgram::Ekiden, ProxyKind::Socks) => Some((waits, sections.first()?.rtt)),
+        (RelayProgram::Ekiden, ProxyKind::Http) if treatment.tunnel => Some((connect_costs, Duration::ZERO)),
+        (RelayProgram::Ekiden, ProxyKind::Socks) => Some((connect_costs, sections.first()?.rtt)),
         _ => None,
     }
 }
@@ -99,9 +99,9 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
     let (client, server) = (&spec.workload.client, &spec.workload.server);
     let hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
     let last = hosts.len() - 2;
-    let pairs = hosts.windows(2).enumerate().map(|(place, pair)| {
+    let pairs = hosts.windows(2).enumerate().map(|(index, pair)| {
         let (from, to) = if upload { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
-        let is_ready = treatment.program == RelayProgram::Ekiden && treatment.sections && place > 0 && place < last;
+        let is_ready = treatment.program == RelayProgram::Ekiden && treatment.sections && index > 0 && index < last;
         let connection = Connection::ready_if(is_ready);
         path_section(&spec.lab, from, to, connection)
     });
@@ -111,14 +111,14 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
 /// The section on which `from` sends to `to`.
 fn path_section(lab: &Lab, from: &str, to: &str, connection: Connection) -> Option<SectionModel> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
-    let way = plan::route_hops(lab, from, to)?;
-    let payload = limit::payload_per_packet(&way, hosts, lab.family);
-    let line = limit::line_rate(&way, payload);
+    let route = plan::route_hops(lab, from, to)?;
+    let payload = limit::payload_per_packet(&route, hosts, lab.family);
+    let line = limit::line_rate(&route, payload);
     let windows = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than an MTU, and whole")]
     Some(SectionModel {
         rtt: Duration::from_secs_f64(plan::round_trip(lab, from, to)?),
-        loss: limit::path_loss(&way)?,
+        loss: limit::path_loss(&route)?,
         window: windows.chain(receive_buffer(hosts[1])).min(),
         line_rate: line.is_finite().then_some(line),
         congestion: hosts[0].congestion.as_deref().map_or(CongestionControl::default(), CongestionControl::from_name),

@@ -44,18 +44,18 @@ pub fn published_rows(experiment: &Experiment, runs: &[Run]) -> Vec<PublishedRow
 
 /// Whether an expectation comes from a publication and has its figure.
 #[must_use]
-pub fn is_published(expect: &Expectation) -> bool {
-    let has_figure = expect.published.is_some() || expect.published_ratio.is_some();
-    expect.source.is_some() && (has_figure || expect.gain.is_some() || expect.is.is_some())
+pub fn is_published(expectation: &Expectation) -> bool {
+    let has_figure = expectation.published.is_some() || expectation.published_ratio.is_some();
+    expectation.source.is_some() && (has_figure || expectation.gain.is_some() || expectation.is.is_some())
 }
 
-fn rows_of(experiment: &Experiment, runs: &[Run], expect: &Expectation) -> Vec<PublishedRow> {
-    if expect.maximum_over.is_some() {
-        let outcomes = expect::outcomes_of(experiment, true, runs, expect);
-        return outcomes.into_iter().map(|outcome| row_of_claim(&expect.treatment, outcome)).collect();
+fn rows_of(experiment: &Experiment, runs: &[Run], expectation: &Expectation) -> Vec<PublishedRow> {
+    if expectation.maximum_over.is_some() {
+        let outcomes = expect::outcomes_of(experiment, true, runs, expectation);
+        return outcomes.into_iter().map(|outcome| row_of_claim(&expectation.treatment, outcome)).collect();
     }
-    let places = expect::matching_keys(experiment, true, expect);
-    places.into_iter().filter_map(|place| row_of_place(experiment, runs, expect, place)).collect()
+    let cell_keys = expect::matching_keys(experiment, true, expectation);
+    cell_keys.into_iter().filter_map(|cell_key| row_of_cell(experiment, runs, expectation, cell_key)).collect()
 }
 
 fn row_of_claim(treatment: &str, outcome: ExpectationOutcome) -> PublishedRow {
@@ -71,33 +71,42 @@ fn row_of_claim(treatment: &str, outcome: ExpectationOutcome) -> PublishedRow {
     }
 }
 
-fn row_of_place(experiment: &Experiment, runs: &[Run], expect: &Expectation, place: &CellKey) -> Option<PublishedRow> {
-    let outcome_at = |place: &CellKey| outcome_at(experiment, runs, expect, place);
-    let own = outcome_at(place)?;
-    let text = |place: &CellKey, outcome: &ExpectationOutcome| figure_text(experiment, runs, expect, place, outcome);
-    let beside = expect.beside.as_ref().map(|treatment| CellKey { treatment: treatment.clone(), ..place.clone() });
-    let beside = beside.and_then(|place| Some((outcome_at(&place)?, place)));
-    let mut figures = [text(place, &own), beside.as_ref().and_then(|(outcome, place)| text(place, outcome))];
-    let key = metric_key(experiment, expect);
-    let mut places = [Some(place), beside.as_ref().map(|(_, place)| place)];
-    if is_ekiden(experiment, place) {
+fn row_of_cell(
+    experiment: &Experiment,
+    runs: &[Run],
+    expectation: &Expectation,
+    cell_key: &CellKey,
+) -> Option<PublishedRow> {
+    let outcome_at = |cell_key: &CellKey| outcome_at(experiment, runs, expectation, cell_key);
+    let own_outcome = outcome_at(cell_key)?;
+    let text = |cell_key: &CellKey, outcome: &ExpectationOutcome| {
+        figure_text(experiment, runs, expectation, cell_key, outcome)
+    };
+    let other =
+        expectation.beside.as_ref().map(|treatment| CellKey { treatment: treatment.clone(), ..cell_key.clone() });
+    let other = other.and_then(|cell_key| Some((outcome_at(&cell_key)?, cell_key)));
+    let mut figures =
+        [text(cell_key, &own_outcome), other.as_ref().and_then(|(outcome, cell_key)| text(cell_key, outcome))];
+    let key = metric_key(experiment, expectation);
+    let mut cell_keys = [Some(cell_key), other.as_ref().map(|(_, cell_key)| cell_key)];
+    if is_ekiden(experiment, cell_key) {
         figures.reverse();
-        places.reverse();
+        cell_keys.reverse();
     }
-    let ratio = match places {
+    let ratio = match cell_keys {
         [Some(today), Some(ekiden)] => Some(analyse::ratio_between(runs, ekiden, today, key)),
         _ => None,
     };
     let [today, ekiden] = figures;
     Some(PublishedRow {
-        cell: cell_name(experiment, place),
-        published: own.published?,
-        source: own.source,
+        cell: cell_name(experiment, cell_key),
+        published: own_outcome.published?,
+        source: own_outcome.source,
         today,
         ekiden,
         ratio: ratio.filter(|ratio| ratio.n > 0).map(|ratio| ratio.median),
-        verdict: own.verdict,
-        why: own.remark,
+        verdict: own_outcome.verdict,
+        why: own_outcome.remark,
     })
 }
 
@@ -105,11 +114,12 @@ fn row_of_place(experiment: &Experiment, runs: &[Run], expect: &Expectation, pla
 fn outcome_at(
     experiment: &Experiment,
     runs: &[Run],
-    expect: &Expectation,
-    place: &CellKey,
+    expectation: &Expectation,
+    cell_key: &CellKey,
 ) -> Option<ExpectationOutcome> {
-    let levels = place.levels.iter().map(|(factor, level)| (factor.clone(), LevelNames::One(level.clone()))).collect();
-    let narrowed = Expectation { levels, treatment: place.treatment.clone(), ..expect.clone() };
+    let levels =
+        cell_key.levels.iter().map(|(factor, level)| (factor.clone(), LevelNames::One(level.clone()))).collect();
+    let narrowed = Expectation { levels, treatment: cell_key.treatment.clone(), ..expectation.clone() };
     expect::outcomes_of(experiment, true, runs, &narrowed).into_iter().next()
 }
 
@@ -117,40 +127,41 @@ fn outcome_at(
 fn figure_text(
     experiment: &Experiment,
     runs: &[Run],
-    expect: &Expectation,
-    place: &CellKey,
+    expectation: &Expectation,
+    cell_key: &CellKey,
     outcome: &ExpectationOutcome,
 ) -> Option<String> {
     let ours = outcome.ours.as_ref()?;
-    let key = metric_key(experiment, expect);
+    let key = metric_key(experiment, expectation);
     let unit = metric::by_name(key).map(|metric| metric.unit).unwrap_or_default();
-    let value = |place: &CellKey| {
-        let values: Vec<f64> = analyse::metric_values(runs, place, key).into_iter().map(|(_, value)| value).collect();
+    let value = |cell_key: &CellKey| {
+        let values: Vec<f64> =
+            analyse::metric_values(runs, cell_key, key).into_iter().map(|(_, value)| value).collect();
         expect::format_number(stats::median(&values))
     };
-    let base = expect.ratio_to.as_ref().map(|to| CellKey { treatment: to.clone(), ..place.clone() });
+    let base = expectation.ratio_to.as_ref().map(|to| CellKey { treatment: to.clone(), ..cell_key.clone() });
     let text = match base {
         Some(base) => {
-            let ratio = expect::format_number(analyse::ratio_between(runs, place, &base, key).median);
-            format!("{} → {} {unit}, {ratio} x", value(&base), value(place))
+            let ratio = expect::format_number(analyse::ratio_between(runs, cell_key, &base, key).median);
+            format!("{} → {} {unit}, {ratio} x", value(&base), value(cell_key))
         }
-        None if expect.ratio_to_level.is_empty() => ours.clone(),
-        None => format!("{} {unit}, {ours}", value(place)),
+        None if expectation.ratio_to_level.is_empty() => ours.clone(),
+        None => format!("{} {unit}, {ours}", value(cell_key)),
     };
-    Some(format!("{}: {text}", place.treatment))
+    Some(format!("{}: {text}", cell_key.treatment))
 }
 
-fn metric_key<'a>(experiment: &'a Experiment, expect: &'a Expectation) -> &'a str {
-    expect.metric.as_deref().unwrap_or(&experiment.metric.key)
+fn metric_key<'a>(experiment: &'a Experiment, expectation: &'a Expectation) -> &'a str {
+    expectation.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
-fn is_ekiden(experiment: &Experiment, place: &CellKey) -> bool {
-    let cell = experiment.cells.iter().find(|cell| cell.key == *place);
+fn is_ekiden(experiment: &Experiment, cell_key: &CellKey) -> bool {
+    let cell = experiment.cells.iter().find(|cell| cell.key == *cell_key);
     cell.is_some_and(|cell| cell.spec.treatment.program == RelayProgram::Ekiden)
 }
 
 /// The levels of a cell in the order of the factors, each with the name of its factor.
-fn cell_name(experiment: &Experiment, place: &CellKey) -> String {
-    let level = |name: &String| place.levels.get(name).map(|level| format!("{name} {level}"));
+fn cell_name(experiment: &Experiment, cell_key: &CellKey) -> String {
+    let level = |name: &String| cell_key.levels.get(name).map(|level| format!("{name} {level}"));
     experiment.factors.iter().filter_map(|factor| level(&factor.name)).collect::<Vec<_>>().join(", ")
 }

@@ -22,15 +22,15 @@ const COMPLETION: &str = "completion_ms";
 /// The runs, with the regret of those that had a choice.
 #[must_use]
 pub fn with_regret(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
-    let mut all = runs.to_vec();
+    let mut updated_runs = runs.to_vec();
     for cell in experiment.cells.iter().filter(|cell| matches!(cell.spec.treatment.path, Some(PathSetting::Auto(_)))) {
         let candidates = candidate_completions(experiment, cell, runs);
-        let is_here = |run: &&mut Run| run.treatment == cell.key.treatment && run.levels == cell.key.levels;
-        for run in all.iter_mut().filter(is_here).filter(|run| run.invalid.is_none()) {
+        let is_in_cell = |run: &&mut Run| run.treatment == cell.key.treatment && run.levels == cell.key.levels;
+        for run in updated_runs.iter_mut().filter(is_in_cell).filter(|run| run.invalid.is_none()) {
             add_regret(run, &candidates);
         }
     }
-    all
+    updated_runs
 }
 
 /// The median completion time of each fixed path at the levels of `cell`, in milliseconds.
@@ -40,9 +40,9 @@ fn candidate_completions(experiment: &Experiment, cell: &ExperimentCell, runs: &
     fixed.filter_map(|(path, place)| Some((path, median_completion(runs, place)?))).collect()
 }
 
-fn median_completion(runs: &[Run], place: &CellKey) -> Option<f64> {
+fn median_completion(runs: &[Run], cell_key: &CellKey) -> Option<f64> {
     let values: Vec<f64> =
-        analyse::metric_values(runs, place, COMPLETION).into_iter().map(|(_, value)| value).collect();
+        analyse::metric_values(runs, cell_key, COMPLETION).into_iter().map(|(_, value)| value).collect();
     (!values.is_empty()).then(|| stats::median(&values))
 }
 

@@ -23,11 +23,11 @@ pub struct CompletedDownload {
     pub transfer: Option<Transfer>,
 }
 
-/// Lets downloads come for `time`, each with at most `timeout`. Times are told since `started`. They are in the order in which
-/// they began.
+/// Starts downloads for `time`, each with a limit of `timeout`. The results are in the order of their starts, with
+/// times since `started`.
 ///
 /// # Errors
-/// An interrupt. A download that fails is no error: it is told.
+/// An interrupt. A failed download is not an error: its result says so.
 pub fn run_arrivals(
     task: &TransferTask<'_>,
     started: Instant,
@@ -35,26 +35,26 @@ pub fn run_arrivals(
     timeout: Duration,
 ) -> anyhow::Result<Vec<CompletedDownload>> {
     let moments = start_times(&task.workload.arrivals, time);
-    let (begin, under_way) = (Instant::now(), AtomicUsize::new(0));
+    let (begin, active) = (Instant::now(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let mut all = Vec::new();
+        let mut downloads = Vec::new();
         for (moment, bytes) in moments {
             sleep_until(begin + moment)?;
             let at = started.elapsed().as_secs_f64();
-            let under_way = &under_way;
-            under_way.fetch_add(1, Ordering::AcqRel);
-            all.push(scope.spawn(move || {
-                let is_free = under_way.load(Ordering::Acquire) <= MAX_CONCURRENT;
+            let active = &active;
+            active.fetch_add(1, Ordering::AcqRel);
+            downloads.push(scope.spawn(move || {
+                let is_free = active.load(Ordering::Acquire) <= MAX_CONCURRENT;
                 let result =
                     if is_free { task.fetch(bytes, timeout) } else { Err(anyhow::anyhow!("too many at once")) };
-                under_way.fetch_sub(1, Ordering::AcqRel);
+                active.fetch_sub(1, Ordering::AcqRel);
                 completed_download(at, bytes, result)
             }));
         }
-        let join = |one: std::thread::ScopedJoinHandle<'_, _>| {
-            one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let join = |download: std::thread::ScopedJoinHandle<'_, _>| {
+            download.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        Ok(all.into_iter().map(join).collect())
+        Ok(downloads.into_iter().map(join).collect())
     })
 }
 
@@ -73,11 +73,11 @@ fn start_times(arrivals: &[ArrivalProcess], time: Duration) -> Vec<(Duration, u6
 pub(in crate::experiment) fn sleep_until(moment: Instant) -> anyhow::Result<()> {
     loop {
         anyhow::ensure!(!signal::is_interrupted(), "interrupted");
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = moment.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Ok(());
         }
-        std::thread::sleep(left.min(POLL_INTERVAL));
+        std::thread::sleep(remaining.min(POLL_INTERVAL));
     }
 }
 

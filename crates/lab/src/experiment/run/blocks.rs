@@ -69,17 +69,13 @@ fn capped_transfer(cap: Duration) -> Transfer {
     }
 }
 
-fn transfer_from_report(written: WriterReport) -> Transfer {
+fn transfer_from_report(report: WriterReport) -> Transfer {
     Transfer {
-        seconds: written.completion_s,
+        seconds: report.completion_s,
         first_byte: None,
-        bytes: written.bytes,
-        timeline: written.timeline,
-        block_stats: Some(BlockWriteStats {
-            write_s: written.write_s,
-            block_delays: written.waits,
-            cpu_s: written.cpu_s,
-        }),
+        bytes: report.bytes,
+        timeline: report.timeline,
+        block_stats: Some(BlockWriteStats { write_s: report.write_s, block_delays: report.waits, cpu_s: report.cpu_s }),
         ..Transfer::default()
     }
 }

@@ -73,9 +73,9 @@ impl ExperimentOptions {
     }
 
     /// Whether the runs of a cell are among those to be made.
-    fn is_selected(&self, place: &CellKey) -> bool {
-        let is_wanted = self.only.is_empty() || self.only.contains(&place.treatment);
-        is_wanted && factor::is_match(&place.levels, &self.levels)
+    fn is_selected(&self, cell_key: &CellKey) -> bool {
+        let has_treatment = self.only.is_empty() || self.only.contains(&cell_key.treatment);
+        has_treatment && factor::is_match(&cell_key.levels, &self.levels)
     }
 
     /// How many times each treatment runs at each combination of levels.
@@ -180,30 +180,30 @@ impl RunObserver for RunRecorder<'_> {
 fn run_missing(
     experiment: &Experiment,
     plan: &[PlannedRun<'_>],
-    means: &RunContext,
+    context: &RunContext,
     programs: &ProgramFiles,
     store: &mut ResultStore,
     jobs: u32,
 ) -> anyhow::Result<()> {
     let missing: Vec<usize> =
         (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number], MAX_ATTEMPTS)).collect();
-    let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
-    let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, means)?) } else { None };
+    let progress = Progress::new(experiment, context.full, plan.len(), plan.len() - missing.len());
+    let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, context)?) } else { None };
     let (max_attempts, virtual_time) = (MAX_ATTEMPTS, Duration::ZERO);
-    let mut course = RunRecorder { experiment, plan, programs, store, progress, max_attempts, virtual_time };
+    let mut recorder = RunRecorder { experiment, plan, programs, store, progress, max_attempts, virtual_time };
     if let Some(workers) = workers {
-        workers.run(missing.into(), |run| course.record_run(run))?;
+        workers.run(missing.into(), |run| recorder.record_run(run))?;
     } else {
         for planned in missing.into_iter().map(|number| &plan[number]) {
             loop {
-                course.progress.on_run_started(planned);
-                if !course.record_run(run::execute_run(planned, means))? {
+                recorder.progress.on_run_started(planned);
+                if !recorder.record_run(run::execute_run(planned, context))? {
                     break;
                 }
             }
         }
     }
-    course.progress.finish();
+    recorder.progress.finish();
     Ok(())
 }
 
@@ -236,11 +236,11 @@ fn run_missing_in_machines(
 
 /// Whether a run has been made: validly, or `max_attempts` times in vain.
 fn is_done(runs: &[Run], planned: &PlannedRun<'_>, max_attempts: usize) -> bool {
-    let place = &planned.cell.key;
-    let mine =
-        |run: &&Run| run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels;
+    let cell_key = &planned.cell.key;
+    let is_same_run =
+        |run: &&Run| run.block == planned.block && run.treatment == cell_key.treatment && run.levels == cell_key.levels;
     let mut attempts = 0;
-    for run in runs.iter().filter(mine) {
+    for run in runs.iter().filter(is_same_run) {
         attempts += 1;
         if run.invalid.is_none() {
             return true;

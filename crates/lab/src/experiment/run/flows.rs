@@ -62,26 +62,26 @@ pub fn attempt_flow(
 pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> anyhow::Result<Transfer> {
     let ParallelFlowsRequest { client, server, connections, time, warm_up, .. } = request;
     receiver.reset();
-    let all =
+    let senders =
         FlowSenders { deadline: Instant::now() + time, streams: Mutex::default(), stopped: AtomicBool::new(false) };
-    let (seen, completions) = client.enter(|| {
+    let (sample, completions) = client.enter(|| {
         std::thread::scope(|scope| {
-            (0..connections).for_each(|_| drop(scope.spawn(|| all.send(server))));
-            let beside =
+            (0..connections).for_each(|_| drop(scope.spawn(|| senders.send(server))));
+            let short_flows =
                 scope.spawn(|| request.short.map_or_else(Vec::new, |short| send_short_flows(server, short, request)));
-            let seen = sample_receiver(receiver, time, warm_up);
-            all.stop();
-            (seen, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            let sample = sample_receiver(receiver, time, warm_up);
+            senders.stop();
+            (sample, short_flows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     })?;
-    let seen = seen?;
-    let mut bytes = seen.counts;
+    let sample = sample?;
+    let mut bytes = sample.counts;
     // A flow that never connected has moved no byte.
     bytes.resize(bytes.len().max(connections as usize), 0);
     Ok(Transfer {
-        seconds: seen.seconds,
+        seconds: sample.seconds,
         bytes: bytes.iter().sum(),
-        timeline: seen.timeline,
+        timeline: sample.timeline,
         flow_stats: Some(FlowStats { bytes, completions }),
         ..Transfer::default()
     })
@@ -149,8 +149,8 @@ impl FlowSenders {
 }
 
 fn connect(server: SocketAddr, until: Instant) -> std::io::Result<TcpStream> {
-    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    TcpStream::connect_timeout(&server, left)
+    let timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    TcpStream::connect_timeout(&server, timeout)
 }
 
 /// Sends one short flow after the other, and returns the duration of each in seconds, with all its attempts. Flows that
@@ -159,17 +159,17 @@ fn connect(server: SocketAddr, until: Instant) -> std::io::Result<TcpStream> {
 fn send_short_flows(server: SocketAddr, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
     let started = Instant::now();
     let until = started + request.time;
-    let mut took = Vec::new();
+    let mut durations = Vec::new();
     while Instant::now() < until {
         let began = Instant::now();
         let is_through = try_short_flow_until(server, flow.bytes.0, until);
         let seconds = began.elapsed().as_secs_f64();
-        if started.elapsed() > request.warm_up && (is_through || took.iter().all(|other| *other < seconds)) {
-            took.push(seconds);
+        if started.elapsed() > request.warm_up && (is_through || durations.iter().all(|other| *other < seconds)) {
+            durations.push(seconds);
         }
         std::thread::sleep(flow.every.0.saturating_sub(began.elapsed()));
     }
-    took
+    durations
 }
 
 /// Whether a short flow gets through in time, if tried again and again.
@@ -185,9 +185,9 @@ fn try_short_flow_until(server: SocketAddr, bytes: u64, until: Instant) -> bool 
 
 fn send_short_flow(server: SocketAddr, bytes: u64, until: Instant) -> anyhow::Result<()> {
     let mut stream = connect(server, until)?;
-    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    stream.set_write_timeout(Some(left))?;
-    stream.set_read_timeout(Some(left))?;
+    let timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_write_timeout(Some(timeout))?;
+    stream.set_read_timeout(Some(timeout))?;
     stream.write_all(&vec![SHORT_FLOW_BYTE; usize::try_from(bytes)?])?;
     stream.shutdown(Shutdown::Write)?;
     let mut count = [0; 8];

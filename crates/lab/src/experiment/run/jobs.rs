@@ -38,7 +38,7 @@ impl WorkerPool {
     ///
     /// # Errors
     /// The kernel's, from fork(2) or pipe(2).
-    pub fn start(count: u32, plan: &[PlannedRun<'_>], means: &RunContext) -> anyhow::Result<Self> {
+    pub fn start(count: u32, plan: &[PlannedRun<'_>], context: &RunContext) -> anyhow::Result<Self> {
         let mut workers = Self(Vec::new());
         for _ in 0..count {
             let (orders, answers) = (std::io::pipe()?, std::io::pipe()?);
@@ -46,55 +46,57 @@ impl WorkerPool {
                 // The pipe ends of other workers: a worker sees the end of its pipe only when all copies are closed.
                 drop(workers);
                 drop((orders.1, answers.0));
-                std::process::exit(worker_main(orders.0, answers.1, plan, means));
+                std::process::exit(worker_main(orders.0, answers.1, plan, context));
             };
             workers.0.push(WorkerProcess { process, requests: orders.1, responses: BufReader::new(answers.0) });
         }
         Ok(workers)
     }
 
-    /// Makes every run of `queue`, by number in the plan, at any free worker. `take` gets each result, and returns
+    /// Makes every run of `queue`, by number in the plan, at any free worker. `on_result` gets each result, and returns
     /// whether the run must be repeated.
     ///
     /// # Errors
-    /// Those of `take`, or a worker has ended.
+    /// Those of `on_result`, or a worker has ended.
     pub fn run(
         self,
         queue: VecDeque<usize>,
-        take: impl FnMut(Run) -> anyhow::Result<bool> + Send,
+        on_result: impl FnMut(Run) -> anyhow::Result<bool> + Send,
     ) -> anyhow::Result<()> {
-        let (queue, take) = (Mutex::new(queue), Mutex::new(take));
+        let (queue, on_result) = (Mutex::new(queue), Mutex::new(on_result));
         let serve = |mut worker: WorkerProcess| {
-            let all = std::iter::from_fn(|| lock(&queue).pop_front()).try_for_each(|number| {
+            let result = std::iter::from_fn(|| lock(&queue).pop_front()).try_for_each(|number| {
                 let run = worker.run(number)?;
-                if (lock(&take))(run)? {
+                if (lock(&on_result))(run)? {
                     lock(&queue).push_back(number);
                 }
                 Ok(())
             });
             // When one worker fails, all stop.
-            if all.is_err() {
+            if result.is_err() {
                 lock(&queue).clear();
             }
-            all
+            result
         };
         let processes: Vec<i32> = self.0.iter().map(|worker| worker.process).collect();
         std::thread::scope(|scope| {
-            let all: Vec<_> = self.0.into_iter().map(|worker| scope.spawn(|| serve(worker))).collect();
-            forward_interrupts(&processes, || all.iter().all(std::thread::ScopedJoinHandle::is_finished));
-            let ended = all.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            let threads: Vec<_> = self.0.into_iter().map(|worker| scope.spawn(|| serve(worker))).collect();
+            forward_interrupts(&processes, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            let ended = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             ended.collect::<Vec<_>>().into_iter().collect()
         })
     }
 }
 
-/// Waits until all is `over`. An interrupt of this process is passed to its children `processes`.
-pub fn forward_interrupts(processes: &[i32], mut over: impl FnMut() -> bool) {
-    let mut told = false;
-    while !over() {
-        if signal::is_interrupted() && !told {
-            told = true;
-            // One that has ended needs no telling.
+/// Waits until `is_over` returns true. Forwards an interrupt of this process to its children `processes`.
+pub fn forward_interrupts(processes: &[i32], mut is_over: impl FnMut() -> bool) {
+    let mut is_forwarded = false;
+    while !is_over() {
+        if signal::is_interrupted() && !is_forwarded {
+            is_forwarded = true;
+            // The signal fails for a process that has ended: no error.
             processes.iter().for_each(|process| drop(signal::send_term(*process)));
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -117,8 +119,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The life of a worker: its exit status.
-fn worker_main(orders: PipeReader, answers: PipeWriter, plan: &[PlannedRun<'_>], means: &RunContext) -> i32 {
-    match serve_in_sandbox(orders, answers, plan, means) {
+fn worker_main(orders: PipeReader, answers: PipeWriter, plan: &[PlannedRun<'_>], context: &RunContext) -> i32 {
+    match serve_in_sandbox(orders, answers, plan, context) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("a worker: {error:#}");
@@ -131,7 +133,7 @@ fn serve_in_sandbox(
     orders: PipeReader,
     mut answers: PipeWriter,
     plan: &[PlannedRun<'_>],
-    means: &RunContext,
+    context: &RunContext,
 ) -> anyhow::Result<i32> {
     if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(i32::from(status));
@@ -139,10 +141,10 @@ fn serve_in_sandbox(
     signal::catch_interrupts()?;
     program::mount_private_shm()?;
     let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
-    let means = RunContext { folder: folder.path().to_owned(), ..means.clone() };
+    let context = RunContext { folder: folder.path().to_owned(), ..context.clone() };
     for order in BufReader::new(orders).lines() {
         let planned = plan.get(order?.parse::<usize>()?).context("a run that is not in the plan")?;
-        let run = serde_json::to_string(&run::execute_run(planned, &means))?;
+        let run = serde_json::to_string(&run::execute_run(planned, &context))?;
         writeln!(answers, "{run}")?;
     }
     Ok(0)

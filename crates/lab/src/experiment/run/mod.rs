@@ -115,16 +115,16 @@ struct RunMeasurements {
 
 /// Makes a run. Every failure is recorded in its `invalid`.
 #[must_use]
-pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
+pub fn execute_run(planned: &PlannedRun<'_>, context: &RunContext) -> Run {
     let started = manifest::utc_now();
-    let place = planned.cell.key.clone();
-    let (measured, took) = run_lab(planned, means);
+    let cell_key = planned.cell.key.clone();
+    let (measured, duration) = run_lab(planned, context);
     let mut run = Run {
         block: planned.block,
         order: planned.order,
-        levels: place.levels,
-        treatment: place.treatment,
-        took: took.as_secs_f64(),
+        levels: cell_key.levels,
+        treatment: cell_key.treatment,
+        took: duration.as_secs_f64(),
         started,
         ..Run::default()
     };
@@ -132,7 +132,7 @@ pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
         Err(error) => run.invalid = Some(format!("{error:#}")),
         Ok(measured) => {
             run.invalid =
-                invalid_reason(&measured.links, !planned.cell.spec.lab.events.is_empty(), means.lateness_limit);
+                invalid_reason(&measured.links, !planned.cell.spec.lab.events.is_empty(), context.lateness_limit);
             run.metrics = measured.metrics;
             run.timeline = measured.timeline;
             run.groups = measured.groups;
@@ -141,7 +141,7 @@ pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
             run.warnings = measured.warnings;
             run.sequences = packets::sequence_plots(&measured.packet_log);
             run.warnings.extend(
-                write_packet_log(planned, &measured.packet_log, &means.results_dir)
+                write_packet_log(planned, &measured.packet_log, &context.results_dir)
                     .err()
                     .map(|error| format!("{error:#}")),
             );
@@ -164,10 +164,10 @@ fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Pa
 
 /// Makes a run in a lab of its own, and returns the measurements with the duration of the run. A capture includes the ends
 /// of the programs, and is written after a failure, too.
-fn run_lab(planned: &PlannedRun<'_>, means: &RunContext) -> (anyhow::Result<RunMeasurements>, Duration) {
+fn run_lab(planned: &PlannedRun<'_>, context: &RunContext) -> (anyhow::Result<RunMeasurements>, Duration) {
     let (spec, clock) = (&planned.cell.spec, Instant::now());
     let lab = Lab { seed: planned.seed, ..spec.lab.clone() };
-    let capture = means.capture.as_ref().map(|options| CaptureOptions {
+    let capture = context.capture.as_ref().map(|options| CaptureOptions {
         directory: options
             .directory
             .join(packets::folder_name(&planned.cell.key))
@@ -175,24 +175,24 @@ fn run_lab(planned: &PlannedRun<'_>, means: &RunContext) -> (anyhow::Result<RunM
         snaplen: options.snaplen,
     });
     let recording = LabRecording { packet_log: &spec.workload.packet_log, capture: capture.as_ref() };
-    let started = TempDir::create(&means.folder, "run")
+    let started = TempDir::create(&context.folder, "run")
         .and_then(|folder| Ok((folder, RunningLab::start_with_recording(&lab, recording)?)));
     let (folder, running) = match started {
         Ok(started) => started,
         Err(error) => return (Err(error), clock.elapsed()),
     };
-    let measured = measure_run(spec, &lab, &running, folder.path(), means);
+    let measured = measure_run(spec, &lab, &running, folder.path(), context);
     let stopped = running.stop();
-    let took = clock.elapsed();
+    let duration = clock.elapsed();
     let captured = stopped.and_then(|capture| capture.map(StoppedCapture::finish).transpose());
     // Last, so that a capture changes no figure of a run.
-    let copied = capture.map_or(Ok(()), |options| copy_logs(folder.path(), &options.directory));
+    let copy_result = capture.map_or(Ok(()), |options| copy_logs(folder.path(), &options.directory));
     let measured = measured.and_then(|mut measured| {
         measured.warnings.extend(captured?.and_then(CaptureSummary::warning));
-        copied?;
+        copy_result?;
         Ok(measured)
     });
-    (measured, took)
+    (measured, duration)
 }
 
 /// Copies the output of the programs of a run.
@@ -212,50 +212,50 @@ fn measure_run(
     lab: &Lab,
     running: &RunningLab,
     folder: &Path,
-    means: &RunContext,
+    context: &RunContext,
 ) -> anyhow::Result<RunMeasurements> {
     if spec.workload.protocol == Protocol::Share {
-        return share::measure(spec, lab.seed, running, folder, means);
+        return share::measure(spec, lab.seed, running, folder, context);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
     let workload = &spec.workload;
-    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full)));
+    let time = workload.time.map(|time| context.time.unwrap_or(time.for_size(context.full)));
     let (client, host) = (find(&workload.client)?, find(&workload.server)?);
-    let files = ContentFiles::create(&means.folder, workload.file_sizes())?;
+    let files = ContentFiles::create(&context.folder, workload.file_sizes())?;
 
     let stamped_block_size = workload.stamped_block_size();
-    let serving = ServerOptions { root: &files.root, stamped_block_size, rate: workload.server_rate };
+    let server_options = ServerOptions { root: &files.root, stamped_block_size, rate: workload.server_rate };
     let (mut services, mut receiver) = (Vec::new(), None);
     match workload.protocol {
         Protocol::Flows => receiver = Some(FlowReceiver::start(host, Protocol::Flows.port())?),
-        _ => services.push(workload.server_program().start(host, serving, folder)?),
+        _ => services.push(workload.server_program().start(host, server_options, folder)?),
     }
-    let around = RelayContext {
+    let relay_context = RelayContext {
         network,
         lab,
         client: client.address(),
         server: SocketAddr::new(host.address(), workload.protocol.port()),
         folder,
-        ekiden: means.ekiden.as_deref(),
+        ekiden: context.ekiden.as_deref(),
     };
-    let (relays, via) = chain::start_relays(&spec.treatment, around)?;
+    let (relays, route) = chain::start_relays(&spec.treatment, relay_context)?;
     services.extend(relays);
     let (files, receiver) = (&files, receiver.as_ref());
     let server = host.address();
-    let task = TransferTask { workload, time, client, server, client_route: via, files, receiver, folder };
-    let dialled = || transparent::read_active_opens(&spec.treatment, network);
-    wait_until_working(&task, &dialled, &mut services)?;
+    let task = TransferTask { workload, time, client, server, client_route: route, files, receiver, folder };
+    let count_opens = || transparent::read_active_opens(&spec.treatment, network);
+    wait_until_working(&task, &count_opens, &mut services)?;
     for _ in 0..workload.warm_up_transfers {
         task.try_transfer(READY_TIMEOUT).context("warm-up")?;
     }
     services.extend(schedule::start_background(spec, network, folder)?);
-    run_priming(&task, means.timeout)?;
+    run_priming(&task, context.timeout)?;
     wait_for_start(&task, running.started_at(), lab.seed)?;
 
     let log = PacketLogRecorder::start(running, lab, &workload.packet_log)?;
-    let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
-    let made = run_transfers(&task, spec, running, &mut services, means.timeout);
+    let (before, hosts_before, opens_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, count_opens()?);
+    let results = run_transfers(&task, spec, running, &mut services, context.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
     let hosts = cpu::cpu_time_by_host(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
@@ -264,15 +264,18 @@ fn measure_run(
         anyhow::bail!(failure);
     }
     network.ensure_no_hidden_drops()?;
-    let (made, log, links) = (made?, log.finish(running)?, running.reports()?);
-    transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
-    let mut metrics = run_metrics(spec, &made, &log);
-    let TransferResults { transfers, sessions, .. } = made;
+    let (results, log, links) = (results?, log.finish(running)?, running.reports()?);
+    transparent::ensure_carried(&opens_before, &count_opens()?, workload.transfers)?;
+    let mut metrics = run_metrics(spec, &results, &log);
+    let TransferResults { transfers, sessions, .. } = results;
     metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
-    let told = read_named_limit(spec, folder)?;
-    metrics.extend(told.iter().map(|(expected, told)| (named::LIMIT_NAMED.to_owned(), told.metric(expected))));
-    let warnings = told.iter().filter_map(|(expected, told)| told.mismatch_warning(expected)).collect();
-    // Of downloads that come all the time, the first is no picture of the run.
+    let named_limit = read_named_limit(spec, folder)?;
+    metrics.extend(
+        named_limit.iter().map(|(expected, named_limit)| (named::LIMIT_NAMED.to_owned(), named_limit.metric(expected))),
+    );
+    let warnings =
+        named_limit.iter().filter_map(|(expected, named_limit)| named_limit.mismatch_warning(expected)).collect();
+    // With arrivals, the first download does not represent the run.
     let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
     let timeline = first.map(|first| first.timeline).unwrap_or_default();
     Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
@@ -286,8 +289,8 @@ fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Opti
     Ok(Some((expected, named::read_largest_session(&mesh::log_path(folder, relay))?)))
 }
 
-fn run_metrics(spec: &RunSpec, made: &TransferResults, log: &[DirectionLog]) -> BTreeMap<String, f64> {
-    let TransferResults { transfers, sessions, link_rates } = made;
+fn run_metrics(spec: &RunSpec, results: &TransferResults, log: &[DirectionLog]) -> BTreeMap<String, f64> {
+    let TransferResults { transfers, sessions, link_rates } = results;
     let mut metrics = metric::transfer_metrics(transfers);
     metrics.extend(predict::prediction_metrics(spec, transfers));
     if spec.workload.file.is_some() && transfers.len() > 1 {
@@ -295,8 +298,8 @@ fn run_metrics(spec: &RunSpec, made: &TransferResults, log: &[DirectionLog]) -> 
     }
     metrics.extend(link_rates.clone());
     if !spec.workload.arrivals.is_empty() {
-        let trouble = schedule::first_change(spec).map(|at| at.as_secs_f64());
-        let figures = choices::path_metrics(sessions, trouble, spec.workload.worse.as_deref());
+        let changed_at = schedule::first_change(spec).map(|at| at.as_secs_f64());
+        let figures = choices::path_metrics(sessions, changed_at, spec.workload.worse.as_deref());
         metrics.extend(figures.into_iter().map(|(key, value)| (key.to_owned(), value)));
     }
     metrics
@@ -307,14 +310,14 @@ fn run_metrics(spec: &RunSpec, made: &TransferResults, log: &[DirectionLog]) -> 
 /// service, as users do.
 fn wait_until_working(
     task: &TransferTask<'_>,
-    dialled: &impl Fn() -> anyhow::Result<transparent::ActiveOpens>,
+    count_opens: &impl Fn() -> anyhow::Result<transparent::ActiveOpens>,
     services: &mut [Service],
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
-        let before = dialled()?;
+        let before = count_opens()?;
         let attempt =
-            task.try_transfer(READY_TIMEOUT).and_then(|_| transparent::ensure_carried(&before, &dialled()?, 1));
+            task.try_transfer(READY_TIMEOUT).and_then(|_| transparent::ensure_carried(&before, &count_opens()?, 1));
         let Err(error) = attempt else { return Ok(()) };
         if let Some(failure) = first_failure(services) {
             anyhow::bail!(failure);
@@ -361,15 +364,15 @@ struct TransferResults {
 
 /// Makes the transfers before those that count. A failed or slow one is a sample as well.
 fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()> {
-    let Some(prime) = &task.workload.prime else { return Ok(()) };
-    let until = Instant::now() + prime.time.0;
-    let files = if prime.files.is_empty() { task.workload.file.as_slice() } else { &prime.files };
-    for file in files.iter().cycle().take(prime.sessions.unwrap_or(usize::MAX)) {
+    let Some(priming) = &task.workload.prime else { return Ok(()) };
+    let until = Instant::now() + priming.time.0;
+    let files = if priming.files.is_empty() { task.workload.file.as_slice() } else { &priming.files };
+    for file in files.iter().cycle().take(priming.sessions.unwrap_or(usize::MAX)) {
         if Instant::now() >= until {
             break;
         }
         let _ = task.fetch(file.0, timeout);
-        arrivals::sleep_until(until.min(Instant::now() + prime.pause.0))?;
+        arrivals::sleep_until(until.min(Instant::now() + priming.pause.0))?;
     }
     Ok(())
 }
@@ -383,7 +386,7 @@ fn wait_for_start(task: &TransferTask<'_>, started: Instant, seed: u64) -> anyho
     arrivals::sleep_until(started + begins + delay)
 }
 
-/// Makes all transfers, with the events of the file beside them.
+/// Makes all transfers, while the events of the file happen.
 ///
 /// # Errors
 /// A transfer that must succeed fails, or an event cannot be made.
@@ -395,14 +398,14 @@ fn run_transfers(
     timeout: Duration,
 ) -> anyhow::Result<TransferResults> {
     let (schedule, started) = (Schedule::from_spec(spec), running.started_at());
-    let (guard, over) = channel();
+    let (guard, stop) = channel();
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| schedule.run(started, over, running.network(), task.folder, services));
+        let events = scope.spawn(|| schedule.run(started, stop, running.network(), task.folder, services));
         let meter = LinkRateMeter::start(running);
         let ended = run_all(task, running, timeout);
         let link_rates = meter.and_then(|meter| meter.finish(running));
         drop(guard);
-        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        events.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let results = assign_session_paths(ended?, spec, task.folder)?;
         Ok(TransferResults { link_rates: link_rates?, ..results })
     })
@@ -413,7 +416,7 @@ fn run_all(task: &TransferTask<'_>, running: &RunningLab, timeout: Duration) -> 
     if let Some(time) = task.time.filter(|_| !task.workload.arrivals.is_empty()) {
         return arrivals::run_arrivals(task, started, time, timeout);
     }
-    let one = |number| {
+    let download = |number| {
         if let Some(idle) = task.workload.idle.filter(|_| number > 0) {
             arrivals::sleep_until(Instant::now() + idle.0)?;
         }
@@ -423,19 +426,19 @@ fn run_all(task: &TransferTask<'_>, running: &RunningLab, timeout: Duration) -> 
         let session = SessionRun { at, bytes: transfer.bytes, ms: transfer.seconds * 1e3, ..SessionRun::default() };
         Ok(CompletedDownload { session, transfer: Some(transfer) })
     };
-    (0..task.workload.transfers).map(one).collect()
+    (0..task.workload.transfers).map(download).collect()
 }
 
 /// Sessions have paths only if a relay had a choice.
 fn assign_session_paths(
-    ended: Vec<CompletedDownload>,
+    downloads: Vec<CompletedDownload>,
     spec: &RunSpec,
     folder: &Path,
 ) -> anyhow::Result<TransferResults> {
     let ports: Vec<Option<u16>> =
-        ended.iter().map(|one| one.transfer.as_ref().and_then(|transfer| transfer.port)).collect();
+        downloads.iter().map(|download| download.transfer.as_ref().and_then(|transfer| transfer.port)).collect();
     let (mut sessions, transfers): (Vec<SessionRun>, Vec<Option<Transfer>>) =
-        ended.into_iter().map(|one| (one.session, one.transfer)).unzip();
+        downloads.into_iter().map(|download| (download.session, download.transfer)).unzip();
     let transfers = transfers.into_iter().flatten().collect();
     match spec.treatment.chain.first().filter(|_| !spec.treatment.relays.is_empty()) {
         Some(chooser) => choices::assign_paths(&mesh::log_path(folder, chooser), &mut sessions, &ports)?,

@@ -37,24 +37,24 @@ impl<'a> Schedule<'a> {
         Self(all)
     }
 
-    /// Makes it happen, each at its time after `started`, until `over` is dropped.
+    /// Makes each event happen at its time after `started`, until the sender of `stop` is dropped.
     ///
     /// # Errors
     /// Traffic does not begin.
     pub fn run(
         &self,
         started: Instant,
-        over: Receiver<()>,
+        stop: Receiver<()>,
         network: &Network,
         folder: &Path,
         services: &mut Vec<Service>,
     ) -> anyhow::Result<()> {
-        for (at, due) in &self.0 {
-            let left = (started + *at).saturating_duration_since(Instant::now());
-            if over.recv_timeout(left) == Err(RecvTimeoutError::Disconnected) {
+        for (at, event) in &self.0 {
+            let wait = (started + *at).saturating_duration_since(Instant::now());
+            if stop.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
                 return Ok(());
             }
-            match due {
+            match event {
                 ScheduledEvent::StartTraffic(number, traffic) => {
                     services.extend(start_traffic(*number, traffic, network, folder)?)
                 }

@@ -33,10 +33,10 @@ pub(super) fn measure(
     seed: u64,
     running: &RunningLab,
     folder: &Path,
-    means: &RunContext,
+    context: &RunContext,
 ) -> anyhow::Result<RunMeasurements> {
     let (workload, network) = (&spec.workload, running.network());
-    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full))).unwrap_or_default();
+    let time = workload.time.map(|time| context.time.unwrap_or(time.for_size(context.full))).unwrap_or_default();
     let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
     anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
     let request = SharedBottleneckRequest {
@@ -46,20 +46,20 @@ pub(super) fn measure(
         warm_up,
         stagger: workload.longest_start_delay(),
         seed,
-        timeout: means.timeout,
+        timeout: context.timeout,
         folder,
     };
-    let mut ready = prepare(request)?;
+    let mut prepared = prepare(request)?;
     let (before, busy_before) = (running.reports()?, CpuSample::now());
-    let groups = ready.run();
+    let groups = prepared.run();
     let cpu_busy = CpuSample::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
-    if let Some(failure) = first_failure(&mut ready.services) {
+    if let Some(failure) = first_failure(&mut prepared.services) {
         anyhow::bail!(failure);
     }
     network.ensure_no_hidden_drops()?;
     let (groups, links) = (groups?, running.reports()?);
-    let waits = fairness::bottleneck_delays(&before, &links);
-    let mut metrics = fairness::group_metrics(&groups, workload.ratio.as_ref(), &waits);
+    let queue_delays = fairness::bottleneck_delays(&before, &links);
+    let mut metrics = fairness::group_metrics(&groups, workload.ratio.as_ref(), &queue_delays);
     metrics.extend(
         fairness::mean_window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)),
     );
@@ -122,20 +122,20 @@ struct PreparedGroups<'a> {
 /// iperf3 is not installed, or does not start.
 fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroups<'_>> {
     let find = |name: &str| request.network.host(name).with_context(|| format!("there is no host {name}"));
-    let mut all = Vec::new();
+    let mut group_endpoints = Vec::new();
     let mut services = Vec::new();
     for (group, port) in request.groups.iter().zip(iperf3::PORT..) {
         let (from, to) = (find(&group.from)?, find(&group.to)?);
         let server = SocketAddr::new(to.address(), port);
         let start_delay = plan::start_delay(request.stagger, request.seed, &group.name);
-        all.push(GroupEndpoints { group, from, to, server, start_delay });
+        group_endpoints.push(GroupEndpoints { group, from, to, server, start_delay });
         if group.short.is_none() {
             let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::server_arguments(port));
             let launch = LaunchSpec { name, executable: iperf3::PROGRAM.find()?, arguments, port: Some(port) };
             services.push(Service::start(to, launch, request.folder)?);
         }
     }
-    Ok(PreparedGroups { request, endpoints: all, services })
+    Ok(PreparedGroups { request, endpoints: group_endpoints, services })
 }
 
 impl PreparedGroups<'_> {
@@ -193,21 +193,21 @@ impl PreparedGroups<'_> {
     fn read_result(&self, group: &FlowGroup) -> anyhow::Result<GroupRun> {
         let text = std::fs::read_to_string(self.answer_path(&group.name))?;
         let [from, to] = [self.request.warm_up, self.request.time].map(|time| time.as_secs_f64());
-        let counted = GroupStats::parse(&text, from, to).with_context(|| format!("group {}", group.name))?;
+        let stats = GroupStats::parse(&text, from, to).with_context(|| format!("group {}", group.name))?;
         anyhow::ensure!(
-            counted.congestion == group.congestion,
+            stats.congestion == group.congestion,
             "group {}: congestion = {:?}, but its connections had {:?}; does a host pin another one?",
             group.name,
             group.congestion,
-            counted.congestion
+            stats.congestion
         );
         Ok(GroupRun {
             name: group.name.clone(),
-            congestion: counted.congestion,
-            mbit_s: counted.rates.iter().sum::<f64>() * BYTES_TO_MBIT,
-            rates: counted.rates.iter().map(|rate| rate * BYTES_TO_MBIT).collect(),
-            retransmits: Some(counted.retransmits),
-            timeline: counted.timeline,
+            congestion: stats.congestion,
+            mbit_s: stats.rates.iter().sum::<f64>() * BYTES_TO_MBIT,
+            rates: stats.rates.iter().map(|rate| rate * BYTES_TO_MBIT).collect(),
+            retransmits: Some(stats.retransmits),
+            timeline: stats.timeline,
             completions: Vec::new(),
         })
     }

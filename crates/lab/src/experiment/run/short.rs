@@ -43,20 +43,20 @@ pub(in crate::experiment) fn run_short_flows(
     let name = &ends.group.name;
     let short = ends.group.short.context("a group of short flows")?;
     let listener = ends.to.enter(|| TcpListener::bind(ends.server))?.with_context(|| format!("group {name}"))?;
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     std::thread::sleep(ends.start_delay);
     let flows = std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| accept_flows(&listener, &over));
+        let receiver = scope.spawn(|| accept_flows(&listener, &is_over));
         let senders: Vec<_> = (0..ends.group.connections)
             .map(|_| scope.spawn(|| ends.from.enter(|| send_flows(ends.server, &ends.group.congestion, short, time))))
             .collect();
-        let all = senders.into_iter().map(|sender| {
+        let results = senders.into_iter().map(|sender| {
             sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(anyhow::Error::new)?
         });
-        let all: anyhow::Result<Vec<Vec<CompletedFlow>>> = all.collect();
-        over.store(true, Ordering::Release);
+        let results: anyhow::Result<Vec<Vec<CompletedFlow>>> = results.collect();
+        is_over.store(true, Ordering::Release);
         let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        all.and_then(|all| received.map(|()| all).context("the receiver"))
+        results.and_then(|results| received.map(|()| results).context("the receiver"))
     });
     let flows = flows.with_context(|| format!("group {name}: a short flow"))?;
     Ok(group_result(name, &ends.group.congestion, flows.concat(), time, warm_up))
@@ -100,15 +100,15 @@ fn send_flows(
     let mut flows = Vec::new();
     while started.elapsed() < time {
         anyhow::ensure!(!signal::is_interrupted(), "interrupted");
-        let began = started.elapsed();
-        let had = send_flow(server, congestion, short.bytes.0)?;
+        let start = started.elapsed();
+        let actual = send_flow(server, congestion, short.bytes.0)?;
         anyhow::ensure!(
-            had == congestion,
-            "congestion = {congestion:?}, but it had {had:?}; does a host pin another one?"
+            actual == congestion,
+            "congestion = {congestion:?}, but it had {actual:?}; does a host pin another one?"
         );
-        let took = started.elapsed() - began;
-        flows.push(CompletedFlow { started_at: began, duration: took, bytes: short.bytes.0 });
-        std::thread::sleep(short.every.0.saturating_sub(took));
+        let duration = started.elapsed() - start;
+        flows.push(CompletedFlow { started_at: start, duration, bytes: short.bytes.0 });
+        std::thread::sleep(short.every.0.saturating_sub(duration));
     }
     Ok(flows)
 }
@@ -118,12 +118,12 @@ fn send_flow(server: SocketAddr, congestion: &str, bytes: u64) -> anyhow::Result
     let mut stream = congestion::connect(server, congestion, IO_TIMEOUT).context("cannot connect")?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
     stream.set_read_timeout(Some(IO_TIMEOUT))?;
-    let piece = [0; WRITE_CHUNK];
-    let mut left = bytes;
-    while left > 0 {
-        let count = usize::try_from(left).unwrap_or(WRITE_CHUNK).min(WRITE_CHUNK);
-        stream.write_all(&piece[..count]).context("the receiver takes nothing")?;
-        left -= count as u64;
+    let chunk = [0; WRITE_CHUNK];
+    let mut remaining = bytes;
+    while remaining > 0 {
+        let count = usize::try_from(remaining).unwrap_or(WRITE_CHUNK).min(WRITE_CHUNK);
+        stream.write_all(&chunk[..count]).context("the receiver takes nothing")?;
+        remaining -= count as u64;
     }
     stream.shutdown(Shutdown::Write)?;
     let mut count = [0; 8];
@@ -133,15 +133,15 @@ fn send_flow(server: SocketAddr, congestion: &str, bytes: u64) -> anyhow::Result
     Ok(congestion::of_socket(&stream)?)
 }
 
-/// Takes flows until told that it is over: reads each to its end, and says how much there was.
-fn accept_flows(listener: &TcpListener, over: &AtomicBool) -> io::Result<()> {
+/// Accepts flows until `is_over`: reads each to its end, and acknowledges its length.
+fn accept_flows(listener: &TcpListener, is_over: &AtomicBool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut poll = Poll::new(vec![listener.as_fd()]);
     std::thread::scope(|scope| {
-        while !over.load(Ordering::Acquire) {
+        while !is_over.load(Ordering::Acquire) {
             poll.wait(Some(POLL_INTERVAL))?;
             match listener.accept() {
-                // A flow that fails here fails at its sender, too, which tells.
+                // A flow that fails here also fails at its sender, which reports the error.
                 Ok((stream, _)) => drop(scope.spawn(move || drop(acknowledge_flow(stream)))),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),

@@ -102,8 +102,8 @@ impl Drop for ClientProcess {
 /// # Errors
 /// The agent's, received data that differ from the sent data, or an interrupt.
 pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
-    let about = request.agent.program_info();
-    let mut command = request.client.command(about.find()?);
+    let program = request.agent.program_info();
+    let mut command = request.client.command(program.find()?);
     match request.agent {
         Agent::Curl => {
             let longest = request.cap.map_or(request.timeout, |cap| cap.min(request.timeout));
@@ -114,30 +114,30 @@ pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     };
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = Instant::now();
-    let mut client = ClientProcess(command.spawn().context(about.name)?);
+    let mut client = ClientProcess(command.spawn().context(program.name)?);
     let body = client.0.stdout.take().context("an agent's output")?;
     // On failure the agent's own message is the better one.
-    let watched = read_and_compare(body, request, started)?;
-    let mut said = String::new();
-    client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut said)?;
+    let received = read_and_compare(body, request, started)?;
+    let mut stderr = String::new();
+    client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut stderr)?;
     let transfer = match request.agent {
         Agent::Curl => {
-            let answer = CurlReport::parse(&said).with_context(|| curl_messages(&said))?;
+            let answer = CurlReport::parse(&stderr).with_context(|| curl_messages(&stderr))?;
             let cap = request.cap.filter(|cap| *cap <= request.timeout);
             let answer = extrapolate_capped(answer, cap, request.content.bytes)
                 .into_success()
-                .with_context(|| curl_messages(&said))?;
+                .with_context(|| curl_messages(&stderr))?;
             let (first_byte, port) = (Some(answer.first_byte), Some(answer.port));
-            Transfer { seconds: answer.seconds, first_byte, bytes: answer.bytes, port, ..watched }
+            Transfer { seconds: answer.seconds, first_byte, bytes: answer.bytes, port, ..received }
         }
         Agent::Wget => {
             let status = client.0.wait()?;
-            anyhow::ensure!(status.success(), "wget, {status}: {}", last_lines(&said));
-            watched
+            anyhow::ensure!(status.success(), "wget, {status}: {}", last_lines(&stderr));
+            received
         }
     };
-    let all = request.content.bytes;
-    anyhow::ensure!(transfer.bytes == all, "{} of {all} bytes arrived", transfer.bytes);
+    let expected = request.content.bytes;
+    anyhow::ensure!(transfer.bytes == expected, "{} of {expected} bytes arrived", transfer.bytes);
     Ok(transfer)
 }
 
@@ -151,31 +151,31 @@ fn extrapolate_capped(answer: CurlReport, cap: Option<Duration>, all: u64) -> Cu
 }
 
 /// The messages of curl without prefixes.
-fn curl_messages(said: &str) -> String {
-    let words: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
-    last_lines(&words.join("\n"))
+fn curl_messages(stderr: &str) -> String {
+    let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();
+    last_lines(&lines.join("\n"))
 }
 
 /// Compares the arriving bytes, and records their times by the laboratory's clock.
 fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: Instant) -> anyhow::Result<Transfer> {
     let mut comparison = request.content.comparison()?;
-    let mut piece = vec![0; READ_CHUNK];
+    let mut buffer = vec![0; READ_CHUNK];
     let (mut timeline, mut bytes) = (ProgressSampler::default(), 0);
     loop {
-        let count = match body.read(&mut piece) {
+        let count = match body.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => 0,
             Err(error) => return Err(error.into()),
         };
         anyhow::ensure!(!signal::is_interrupted(), "interrupted");
-        comparison.compare(&piece[..count])?;
+        comparison.compare(&buffer[..count])?;
         bytes += count as u64;
-        let took = started.elapsed();
+        let elapsed = started.elapsed();
         // curl has a timeout of its own, and reports its partial figures then.
-        let late = request.agent == Agent::Wget && took > request.timeout;
-        anyhow::ensure!(!late, "timeout: {bytes} bytes in {:.1} s", took.as_secs_f64());
-        timeline.record(took, bytes);
+        let is_late = request.agent == Agent::Wget && elapsed > request.timeout;
+        anyhow::ensure!(!is_late, "timeout: {bytes} bytes in {:.1} s", elapsed.as_secs_f64());
+        timeline.record(elapsed, bytes);
     }
     let ended = started.elapsed();
     let timeline = timeline.finish(ended, bytes);

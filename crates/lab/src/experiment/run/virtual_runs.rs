@@ -93,7 +93,7 @@ impl VirtualRuns {
         ekiden: Option<PathBuf>,
         results_dir: &Path,
     ) -> anyhow::Result<Self> {
-        let own = std::env::current_exe().context("cannot find the executable of this process")?;
+        let executable = std::env::current_exe().context("cannot find the executable of this process")?;
         let capture = request.capture.as_ref().map(CaptureOptions::in_machine).transpose()?;
         let capture_directory = capture.as_ref().map(|capture| capture.directory.clone());
         Ok(Self {
@@ -108,7 +108,7 @@ impl VirtualRuns {
             command: MachineCommand {
                 directory: "/".into(),
                 host_directory: capture_directory,
-                ..MachineCommand::new(own, &["machine-job"])?
+                ..MachineCommand::new(executable, &["machine-job"])?
             },
             capture,
         })

@@ -40,8 +40,8 @@ impl Factor {
     /// it, all do.
     #[must_use]
     pub fn is_quick_at(&self, levels: &BTreeMap<String, String>) -> bool {
-        let here = self.levels.iter().find(|level| levels.get(&self.name) == Some(&level.name));
-        !self.has_quick_rules() || here.is_none_or(|level| level.quick.includes(levels))
+        let current = self.levels.iter().find(|level| levels.get(&self.name) == Some(&level.name));
+        !self.has_quick_rules() || current.is_none_or(|level| level.quick.includes(levels))
     }
 
     /// Whether a level takes part in the quick size anywhere.

@@ -13,11 +13,11 @@ pub fn apply(document: &mut Table, set: &Table) -> Vec<String> {
 
 fn set_key(document: &mut Table, key: &str, value: &Value) -> Result<(), String> {
     let parts = split_key(key).ok_or_else(|| format!("set: {key:?} is not a dotted key"))?;
-    let Some((last, way)) = parts.split_last() else { return Err("set: an empty key".into()) };
+    let Some((last, parents)) = parts.split_last() else { return Err("set: an empty key".into()) };
     let mut table = document;
-    for (depth, part) in way.iter().enumerate() {
+    for (depth, part) in parents.iter().enumerate() {
         let next = table.get_mut(part).and_then(Value::as_table_mut);
-        table = next.ok_or_else(|| format!("set: {key:?}: there is no {}", way[..=depth].join(".")))?;
+        table = next.ok_or_else(|| format!("set: {key:?}: there is no {}", parents[..=depth].join(".")))?;
     }
     table.insert(last.clone(), value.clone());
     Ok(())

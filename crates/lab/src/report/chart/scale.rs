@@ -25,7 +25,7 @@ const LOG_FROM: f64 = 30.0;
 impl Scale {
     /// A scale for amounts: linear from zero, or logarithmic if their ratio is above `LOG_FROM`.
     #[must_use]
-    pub fn for_amounts(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
+    pub fn for_amounts(values: impl Iterator<Item = f64>, tick_count: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
@@ -33,27 +33,27 @@ impl Scale {
             return Self::from_ticks(log_ticks(low, high), ScaleKind::Log);
         }
         let high = if high > 0.0 { high } else { 1.0 };
-        Self::from_ticks(linear_ticks(low.min(0.0), high, wanted), ScaleKind::Linear)
+        Self::from_ticks(linear_ticks(low.min(0.0), high, tick_count), ScaleKind::Linear)
     }
 
     /// A scale for values whose differences matter: like [`for_amounts`](Self::for_amounts), but without zero if all
     /// values are above half of the highest.
     #[must_use]
-    pub fn for_values(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
+    pub fn for_values(values: impl Iterator<Item = f64>, tick_count: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
         if low < high && low > high / 2.0 {
-            return Self::from_ticks(linear_ticks(low, high, wanted), ScaleKind::Linear);
+            return Self::from_ticks(linear_ticks(low, high, tick_count), ScaleKind::Linear);
         }
-        Self::for_amounts(values.into_iter(), wanted)
+        Self::for_amounts(values.into_iter(), tick_count)
     }
 
     /// A linear scale that ends at the highest value instead of at a tick: for time.
     #[must_use]
-    pub fn ending_at(high: f64, wanted: usize) -> Self {
+    pub fn ending_at(high: f64, tick_count: usize) -> Self {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
-        let mut ticks = linear_ticks(0.0, high, wanted);
+        let mut ticks = linear_ticks(0.0, high, tick_count);
         ticks.retain(|tick| *tick <= high);
         Self { kind: ScaleKind::Linear, low: 0.0, high, ticks }
     }
@@ -106,10 +106,10 @@ fn fits_decimals(step: f64, places: usize) -> bool {
     scaled.round() >= 1.0 && (scaled - scaled.round()).abs() < 1e-6 * scaled
 }
 
-/// The round step (1, 2 or 5 times a power of ten) that divides a span into about `wanted` steps.
+/// The round step (1, 2 or 5 times a power of ten) that divides a span into about `tick_count` steps.
 #[must_use]
-pub fn nice_step(span: f64, wanted: usize) -> f64 {
-    let rough = span / wanted.max(1) as f64;
+pub fn nice_step(span: f64, tick_count: usize) -> f64 {
+    let rough = span / tick_count.max(1) as f64;
     let power = 10f64.powf(rough.log10().floor());
     let rest = rough / power;
     // The thresholds are the geometric means of neighbouring steps.
@@ -124,12 +124,12 @@ pub fn nice_step(span: f64, wanted: usize) -> f64 {
 
 /// Multiples of a round step that enclose `low` and `high`.
 #[must_use]
-pub fn linear_ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
+pub fn linear_ticks(low: f64, high: f64, tick_count: usize) -> Vec<f64> {
     let span = high - low;
     if !(span.is_finite() && span > 0.0) {
         return vec![low, low + 1.0];
     }
-    let step = nice_step(span, wanted);
+    let step = nice_step(span, tick_count);
     let first = (low / step + 1e-9).floor() as i64;
     let last = (high / step - 1e-9).ceil() as i64;
     (first..=last).map(|multiple| multiple as f64 * step).collect()

@@ -48,15 +48,15 @@ impl StripPlot {
         let hints: Vec<&str> = self.rows.iter().map(|row| row.tooltip.as_str()).collect();
         let description = format!("{}.", hints.join("; "));
         let x = Axis { label: self.x.axis_label(&self.label), ticks: labelled_ticks(&self.x), grid: true };
-        let place = |row: usize| 1.0 - (row as f64 + 0.5) / self.rows.len() as f64;
-        let names = self.rows.iter().enumerate().map(|(row, it)| (place(row), it.name.clone())).collect();
+        let place = |index: usize| 1.0 - (index as f64 + 0.5) / self.rows.len() as f64;
+        let names = self.rows.iter().enumerate().map(|(index, row)| (place(index), row.name.clone())).collect();
         let y = Axis { label: String::new(), ticks: names, grid: false };
         let frame = PlotArea::with_axes(&x, &y);
         Chart::draw(title, description, HEIGHT, |svg| {
             frame.draw(svg, &x, &y);
-            for (row, it) in self.rows.iter().enumerate() {
-                svg.element("g", &[("class", &style_class(it.style))], |svg| {
-                    self.draw_row(svg, &frame, frame.y(place(row)), it)
+            for (index, row) in self.rows.iter().enumerate() {
+                svg.element("g", &[("class", &style_class(row.style))], |svg| {
+                    self.draw_row(svg, &frame, frame.y(place(index)), row)
                 });
             }
         })

@@ -12,30 +12,31 @@ use crate::report::{Agreement, CellAgreement};
 /// differ and are missing, with a line for each one that agrees or differs; and whether all figures are reproduced. Figures
 /// in virtual time have to be the same, those in real time have to agree.
 #[must_use]
-pub fn compare_figures(stored: &PublishedFigures, again: &PublishedFigures) -> (String, bool) {
-    let (mut lines, mut counts, mut all) = (String::new(), [0; 3], 0);
+pub fn compare_figures(stored: &PublishedFigures, repeated: &PublishedFigures) -> (String, bool) {
+    let (mut lines, mut counts, mut total) = (String::new(), [0; 3], 0);
     for (metric, cells) in by_metric(stored) {
-        let cells_again = by_metric(again).find(|(other, _)| *other == metric).map_or(&[][..], |(_, cells)| cells);
-        let agreement = Agreement::new(cells, cells_again);
+        let repeated_cells =
+            by_metric(repeated).find(|(other, _)| *other == metric).map_or(&[][..], |(_, cells)| cells);
+        let agreement = Agreement::new(cells, repeated_cells);
         let shown = agreement.lines(&[CellAgreement::Agree, CellAgreement::Differ]);
         if !shown.is_empty() {
             let _ = write!(lines, "{}, stored and made again:\n{shown}", metric.key);
         }
-        counts.iter_mut().zip(CellAgreement::ALL).for_each(|(count, one)| *count += agreement.count(one));
-        all += cells.iter().filter(|cell| cell.summary.n > 0).count();
+        counts.iter_mut().zip(CellAgreement::ALL).for_each(|(count, class)| *count += agreement.count(class));
+        total += cells.iter().filter(|cell| cell.summary.n > 0).count();
     }
-    let ([same, agree, differ], found) = (counts, counts.iter().sum::<usize>());
-    let number = pluralized(all, "figure");
-    let missing = all - found;
+    let ([same, agree, differ], compared) = (counts, counts.iter().sum::<usize>());
+    let number = pluralized(total, "figure");
+    let missing = total - compared;
     let name = &stored.manifest.name;
     let mut text = format!("{name}: {number}: {same} same, {agree} agree, {differ} differ, {missing} missing\n");
     if !lines.is_empty() {
         text += &lines;
         text += "circumstances, A stored and B made again:\n";
-        let different = different_circumstances(&stored.manifest, &again.manifest);
+        let different = different_circumstances(&stored.manifest, &repeated.manifest);
         different.iter().for_each(|line| text += &format!("{line}\n"));
     }
-    let are_reproduced = same + if stored.is_virtual() { 0 } else { agree } == all;
+    let are_reproduced = same + if stored.is_virtual() { 0 } else { agree } == total;
     (text, are_reproduced)
 }
 

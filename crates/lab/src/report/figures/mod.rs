@@ -52,7 +52,7 @@ pub fn render_figures_page(figures: &PublishedFigures) -> String {
 
 /// One HTML page with the charts of all published figures, and a table of contents.
 #[must_use]
-pub fn render_figures_html(all: &[&PublishedFigures]) -> String {
+pub fn render_figures_html(published: &[&PublishedFigures]) -> String {
     draw_page("ekiden: results of the laboratory", |main| {
         main.element("header", &[], |header| {
             header.leaf("h1", &[], "Results of the laboratory");
@@ -60,12 +60,12 @@ pub fn render_figures_html(all: &[&PublishedFigures]) -> String {
             header.leaf("p", &[("class", &"facts")], facts);
         });
         main.element("ul", &[], |list| {
-            for figures in all {
+            for figures in published {
                 let (name, title) = (&figures.manifest.name, &figures.manifest.title);
                 list.element("li", &[], |item| item.leaf("a", &[("href", &format!("#{name}"))], title));
             }
         });
-        all.iter().for_each(|figures| draw_experiment(main, figures));
+        published.iter().for_each(|figures| draw_experiment(main, figures));
     })
 }
 

@@ -14,9 +14,9 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     if view.results.manifest.metric.key == KEY {
         return None;
     }
-    let has_some =
+    let has_values =
         |levels: &&Levels| view.treatments.iter().any(|treatment| !values(view, levels, treatment).is_empty());
-    let combinations: Vec<&Levels> = view.combinations.iter().filter(has_some).collect();
+    let combinations: Vec<&Levels> = view.combinations.iter().filter(has_values).collect();
     let (shown, left_out) = most_different_levels(view, &combinations);
     Some(ChartGroup {
         heading: "Time to the first byte".to_owned(),

@@ -24,90 +24,92 @@ fn names(view: &ReportView) -> Vec<String> {
 /// factors. If a treatment has one group at a time, one chart shows all of its groups.
 pub fn rates(view: &ReportView) -> Option<ChartGroup> {
     let names = names(view);
-    let along = choose_axis_factor(view).filter(|_| !names.is_empty() && view.results.manifest.map.is_none())?;
-    let mut alone: Vec<(&String, Vec<LineSeries>)> = Vec::new();
+    let axis = choose_axis_factor(view).filter(|_| !names.is_empty() && view.results.manifest.map.is_none())?;
+    let mut single_groups: Vec<(&String, Vec<LineSeries>)> = Vec::new();
     let mut charts = Vec::new();
     let title = |condition: &str, treatment: &str| {
-        format!("{condition}, {treatment}: goodput of a connection by {}", along.factor)
+        format!("{condition}, {treatment}: goodput of a connection by {}", axis.factor)
     };
-    for panel in panels(view, &along) {
-        let mut drawn = Vec::new();
+    for panel in panels(view, &axis) {
+        let mut titled_series = Vec::new();
         for treatment in &view.treatments {
             let styled = names.iter().enumerate();
             let series: Vec<LineSeries> =
-                styled.filter_map(|(style, name)| series(view, &along, &panel, treatment, style, name)).collect();
-            match (series.len(), alone.iter_mut().find(|(name, _)| *name == treatment)) {
+                styled.filter_map(|(style, name)| series(view, &axis, &panel, treatment, style, name)).collect();
+            match (series.len(), single_groups.iter_mut().find(|(name, _)| *name == treatment)) {
                 (0, _) => {}
                 (1, Some((_, others))) if names.len() > 1 => others.extend(series),
-                (1, None) if names.len() > 1 => alone.push((treatment, series)),
-                _ => drawn.push((title(&view.condition_label(&panel, Some(&along.factor)), treatment), series)),
+                (1, None) if names.len() > 1 => single_groups.push((treatment, series)),
+                _ => titled_series.push((title(&view.condition_label(&panel, Some(&axis.factor)), treatment), series)),
             }
         }
-        charts.extend(with_shared_scale(&along, drawn));
+        charts.extend(with_shared_scale(&axis, titled_series));
     }
-    let alone = alone.into_iter().map(|(treatment, series)| (title("each alone", treatment), series)).collect();
+    let single_groups =
+        single_groups.into_iter().map(|(treatment, series)| (title("each alone", treatment), series)).collect();
     Some(ChartGroup {
-        heading: format!("Goodput of each group by {}", along.factor),
+        heading: format!("Goodput of each group by {}", axis.factor),
         note: "The mean rate of one connection of the group, as its receiver counted; medians over valid runs."
             .to_owned(),
-        charts: with_shared_scale(&along, alone).into_iter().chain(charts).collect(),
+        charts: with_shared_scale(&axis, single_groups).into_iter().chain(charts).collect(),
         legend: names.into_iter().enumerate().collect(),
     })
 }
 
-fn with_shared_scale(along: &AxisFactor, drawn: Vec<(String, Vec<LineSeries>)>) -> Vec<Chart> {
-    let values = drawn.iter().flat_map(|(_, series)| series).flat_map(|series| &series.points).map(|point| point.y);
+fn with_shared_scale(axis: &AxisFactor, titled_series: Vec<(String, Vec<LineSeries>)>) -> Vec<Chart> {
+    let values =
+        titled_series.iter().flat_map(|(_, series)| series).flat_map(|series| &series.points).map(|point| point.y);
     let scale = Scale::for_amounts(values.chain([0.0]), 5);
-    drawn.into_iter().map(|(title, series)| chart(along, title, scale.clone(), series)).collect()
+    titled_series.into_iter().map(|(title, series)| chart(axis, title, scale.clone(), series)).collect()
 }
 
 fn series(
     view: &ReportView,
-    along: &AxisFactor,
+    axis: &AxisFactor,
     panel: &Levels,
     treatment: &str,
     style: usize,
     name: &String,
 ) -> Option<LineSeries> {
     let mut points = Vec::new();
-    for (level, place) in &along.levels {
-        let levels = at_level(panel, along, level);
+    for (level, position) in &axis.levels {
+        let levels = at_level(panel, axis, level);
         let rates: Vec<f64> =
             view.valid_runs(&levels, treatment).filter_map(|run| mean(&group(run, name)?.rates)).collect();
         if !rates.is_empty() {
             let y = median(&rates);
             let hint = format!("{name}, {level}: {} Mbit/s, n = {}", format_significant(y), rates.len());
-            points.push(DataPoint { x: *place, y, interval: None, tooltip: hint });
+            points.push(DataPoint { x: *position, y, interval: None, tooltip: hint });
         }
     }
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
-    (!points.is_empty()).then_some(LineSeries { style, joined: along.ordered, marked: true, hollow: false, points })
+    (!points.is_empty()).then_some(LineSeries { style, joined: axis.ordered, marked: true, hollow: false, points })
 }
 
 fn group<'a>(run: &'a Run, name: &str) -> Option<&'a GroupRun> {
     run.groups.iter().find(|group| group.name == name)
 }
 
-fn chart(along: &AxisFactor, title: String, y: Scale, series: Vec<LineSeries>) -> Chart {
+fn chart(axis: &AxisFactor, title: String, y: Scale, series: Vec<LineSeries>) -> Chart {
     let hints: Vec<&str> =
         series.iter().flat_map(|series| &series.points).map(|point| point.tooltip.as_str()).collect();
     let description = format!("{}.", hints.join("; "));
-    let mut ticks: Vec<(f64, String)> = along.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
+    let mut ticks: Vec<(f64, String)> = axis.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
     ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let x = Axis { label: along.factor.clone(), ticks, grid: false };
+    let x = Axis { label: axis.factor.clone(), ticks, grid: false };
     LineChart { x, label: "Mbit/s".to_owned(), y, reference: None, series }.chart(title, description)
 }
 
 /// The goodput of all connections of each group over time, for each treatment, at the levels where treatments differ
 /// most.
 pub fn over_time(view: &ReportView) -> Option<ChartGroup> {
-    let several = |levels: &&Levels| {
+    let has_several_groups = |levels: &&Levels| {
         view.treatments.iter().any(|treatment| view.valid_runs(levels, treatment).any(|run| run.groups.len() > 1))
     };
-    let levels = view.combinations.iter().filter(several);
+    let levels = view.combinations.iter().filter(has_several_groups);
     let levels = levels.max_by(|a, b| largest_log_ratio(view, a).total_cmp(&largest_log_ratio(view, b)))?;
     let mut names: Vec<&str> = Vec::new();
-    let mut drawn = Vec::new();
+    let mut median_runs = Vec::new();
     for treatment in &view.treatments {
         let Some(run) = time::median_run_of(view, levels, treatment, |run| !run.groups.is_empty()) else { continue };
         for group in &run.groups {
@@ -115,12 +117,13 @@ pub fn over_time(view: &ReportView) -> Option<ChartGroup> {
                 names.push(&group.name);
             }
         }
-        drawn.push((treatment, run));
+        median_runs.push((treatment, run));
     }
     let lines =
         |run: &Run| -> Vec<Vec<(f64, f64)>> { run.groups.iter().map(|group| time::rates(&group.timeline)).collect() };
-    let peak = drawn.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(_, rate)| rate * 8e-6).fold(0.0, f64::max);
-    let end = drawn.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(at, _)| at).fold(0.0, f64::max);
+    let peak =
+        median_runs.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(_, rate)| rate * 8e-6).fold(0.0, f64::max);
+    let end = median_runs.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(at, _)| at).fold(0.0, f64::max);
     let (x, y) = (Scale::ending_at(end, 6), Scale::for_amounts([0.0, peak].into_iter(), 4));
     let chart = |(treatment, run): &(&String, &Run)| {
         let series = lines(run).into_iter().zip(&run.groups).map(|(line, group)| LineSeries {
@@ -150,7 +153,7 @@ pub fn over_time(view: &ReportView) -> Option<ChartGroup> {
     Some(ChartGroup {
         heading: "Who gets how much over time".to_owned(),
         note: "For each treatment its median run, where treatments differ most.".to_owned(),
-        charts: drawn.iter().map(chart).collect(),
+        charts: median_runs.iter().map(chart).collect(),
         legend: names.iter().map(|name| (*name).to_owned()).enumerate().collect(),
     })
 }

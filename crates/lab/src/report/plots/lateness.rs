@@ -13,11 +13,11 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
         .into_iter()
         .filter(|sum| sum.lateness.counts.iter().any(|count| *count > 0))
         .collect();
-    let all: Vec<(DirectionReport, Vec<(u32, u64)>)> =
+    let directions: Vec<(DirectionReport, Vec<(u32, u64)>)> =
         totals.into_iter().map(|sum| (rebin(&sum), sum)).map(|(bins, sum)| (sum, bins)).collect();
-    let first = all.iter().flat_map(|(_, bins)| bins).map(|(bin, _)| *bin).min()?;
-    let last = all.iter().flat_map(|(_, bins)| bins).map(|(bin, _)| *bin).max()?;
-    let shares = all.iter().flat_map(|(_, bins)| {
+    let first = directions.iter().flat_map(|(_, bins)| bins).map(|(bin, _)| *bin).min()?;
+    let last = directions.iter().flat_map(|(_, bins)| bins).map(|(bin, _)| *bin).max()?;
+    let shares = directions.iter().flat_map(|(_, bins)| {
         let total = bins.iter().map(|(_, count)| count).sum::<u64>() as f64;
         bins.iter().map(move |(_, count)| *count as f64 / total * 100.0)
     });
@@ -27,17 +27,17 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
         heading: "Lateness of the emulator".to_owned(),
         note: "How long after its ideal time each packet was handed over, valid runs or not.".to_owned(),
         legend: Vec::new(),
-        charts: all.iter().map(|(sum, bins)| chart(sum, bins, first, last, &scale, &runs)).collect(),
+        charts: directions.iter().map(|(sum, bins)| chart(sum, bins, first, last, &scale, &runs)).collect(),
     })
 }
 
 fn chart(sum: &DirectionReport, bins: &[(u32, u64)], first: u32, last: u32, y: &Scale, runs: &str) -> Chart {
     let total: u64 = bins.iter().map(|(_, count)| count).sum();
-    let few = last - first < 9;
+    let label_all = last - first < 9;
     let bin = |number: u32| {
         let packets = bins.iter().find(|(bin, _)| *bin == number).map_or(0, |(_, packets)| *packets);
         let share = packets as f64 / total.max(1) as f64;
-        let label = if few || number.is_multiple_of(3) { bin_label(number) } else { String::new() };
+        let label = if label_all || number.is_multiple_of(3) { bin_label(number) } else { String::new() };
         let hint =
             format!("up to {}: {} of packets ({})", bin_label(number), format_percent(share), format_count(packets));
         HistogramBin { label, value: share * 100.0, tooltip: hint }

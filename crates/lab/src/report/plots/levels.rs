@@ -38,15 +38,15 @@ pub fn choose_axis_factor(view: &ReportView) -> Option<AxisFactor> {
 
 /// The combinations of the levels of all other factors.
 #[must_use]
-pub fn panels(view: &ReportView, along: &AxisFactor) -> Vec<Levels> {
-    levels_without(view, std::slice::from_ref(&along.factor))
+pub fn panels(view: &ReportView, axis: &AxisFactor) -> Vec<Levels> {
+    levels_without(view, std::slice::from_ref(&axis.factor))
 }
 
 /// The levels of a panel, plus one level of its axis.
 #[must_use]
-pub fn at_level(panel: &Levels, along: &AxisFactor, level: &str) -> Levels {
+pub fn at_level(panel: &Levels, axis: &AxisFactor, level: &str) -> Levels {
     let mut levels = panel.clone();
-    levels.insert(along.factor.clone(), level.to_owned());
+    levels.insert(axis.factor.clone(), level.to_owned());
     levels
 }
 

@@ -11,19 +11,20 @@ use crate::report::view::{Levels, ReportView};
 
 /// One pair of charts for each combination of the other factors; one strip chart if only treatments vary.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
-    let Some(along) = choose_axis_factor(view) else { return strip_chart_group(view) };
+    let Some(axis) = choose_axis_factor(view) else { return strip_chart_group(view) };
     let sources = published_values(view);
-    let known = |panel: &Levels| {
-        let here = |cell: &&CellSummary| panel.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level));
-        view.results.cells.iter().filter(here).any(|cell| cell.summary.n > 0)
+    let has_values = |panel: &Levels| {
+        let is_in_panel =
+            |cell: &&CellSummary| panel.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level));
+        view.results.cells.iter().filter(is_in_panel).any(|cell| cell.summary.n > 0)
     };
-    let panels: Vec<Levels> = panels(view, &along).into_iter().filter(known).collect();
+    let panels: Vec<Levels> = panels(view, &axis).into_iter().filter(has_values).collect();
     let (panels, left_out) = most_different_levels(view, &panels.iter().collect::<Vec<_>>());
     let kinds: Vec<Vec<Chart>> =
-        PlottedQuantity::all_of(view).iter().map(|kind| kind.charts(view, &along, &panels, &sources)).collect();
+        PlottedQuantity::all_of(view).iter().map(|kind| kind.charts(view, &axis, &panels, &sources)).collect();
     let hollow = if sources.is_empty() { "" } else { " Hollow marks are published figures." };
     Some(ChartGroup {
-        heading: format!("{} by {}", capitalized(&view.metric_name()), along.factor),
+        heading: format!("{} by {}", capitalized(&view.metric_name()), axis.factor),
         note: format!(
             "Medians with their 95 % confidence intervals, or the range of fewer than six values.{hollow}{left_out}"
         ),
@@ -80,55 +81,54 @@ impl PlottedQuantity {
     fn charts(
         &self,
         view: &ReportView,
-        along: &AxisFactor,
+        axis: &AxisFactor,
         panels: &[&Levels],
         sources: &[PublishedValue],
     ) -> Vec<Chart> {
-        let series: Vec<Vec<LineSeries>> =
-            panels.iter().map(|panel| self.series(view, along, panel, sources)).collect();
+        let series: Vec<Vec<LineSeries>> = panels.iter().map(|panel| self.series(view, axis, panel, sources)).collect();
         let scales = panel_scales(&series, self.reference);
         let drawn = panels.iter().zip(series.into_iter().zip(scales));
-        drawn.map(|(panel, (series, scale))| chart(view, along, panel, self, scale, series)).collect()
+        drawn.map(|(panel, (series, scale))| chart(view, axis, panel, self, scale, series)).collect()
     }
 
     fn series(
         &self,
         view: &ReportView,
-        along: &AxisFactor,
+        axis: &AxisFactor,
         panel: &Levels,
         sources: &[PublishedValue],
     ) -> Vec<LineSeries> {
         let count = view.treatments.len();
         // Treatments are shifted sideways, so that equal intervals do not hide each other.
-        let step = 0.016_f64.min(0.5 / (along.levels.len() * count.max(1)) as f64);
-        let mut all = Vec::new();
+        let step = 0.016_f64.min(0.5 / (axis.levels.len() * count.max(1)) as f64);
+        let mut lines = Vec::new();
         for (style, treatment) in view.treatments.iter().enumerate() {
             let shift = (style as f64 - (count as f64 - 1.0) / 2.0) * step;
-            let points = self.points(view, along, panel, treatment, shift);
+            let points = self.points(view, axis, panel, treatment, shift);
             if !points.is_empty() {
-                all.push(LineSeries { style, joined: along.ordered, marked: true, hollow: false, points });
+                lines.push(LineSeries { style, joined: axis.ordered, marked: true, hollow: false, points });
             }
-            let points = self.published(along, panel, treatment, shift, sources);
+            let points = self.published(axis, panel, treatment, shift, sources);
             if !points.is_empty() {
-                all.push(LineSeries { style, joined: false, marked: true, hollow: true, points });
+                lines.push(LineSeries { style, joined: false, marked: true, hollow: true, points });
             }
         }
         // Published marks are drawn last, above all others.
-        all.sort_by_key(|series| series.hollow);
-        all
+        lines.sort_by_key(|series| series.hollow);
+        lines
     }
 
     fn points(
         &self,
         view: &ReportView,
-        along: &AxisFactor,
+        axis: &AxisFactor,
         panel: &Levels,
         treatment: &str,
         shift: f64,
     ) -> Vec<DataPoint> {
         let mut points = Vec::new();
-        for (level, place) in &along.levels {
-            let cell = view.cell(&at_level(panel, along, level), treatment);
+        for (level, position) in &axis.levels {
+            let cell = view.cell(&at_level(panel, axis, level), treatment);
             let Some(summary) =
                 cell.and_then(self.value_of).filter(|summary| summary.n > 0 && summary.median.is_finite())
             else {
@@ -136,7 +136,7 @@ impl PlottedQuantity {
             };
             let median = with_unit(&format_significant(summary.median), &self.unit);
             points.push(DataPoint {
-                x: place + shift,
+                x: position + shift,
                 y: summary.median,
                 interval: Some((summary.low, summary.high)),
                 tooltip: format!(
@@ -152,21 +152,22 @@ impl PlottedQuantity {
 
     fn published(
         &self,
-        along: &AxisFactor,
+        axis: &AxisFactor,
         panel: &Levels,
         name: &str,
         shift: f64,
-        all: &[PublishedValue],
+        figures: &[PublishedValue],
     ) -> Vec<DataPoint> {
         let mut points = Vec::new();
-        for (level, place) in &along.levels {
-            let levels = at_level(panel, along, level);
-            let here =
-                all.iter().filter(|one| one.is_ratio == self.is_ratio && one.treatment == name && one.levels == levels);
-            points.extend(here.map(|one| {
-                let value = with_unit(&format_significant(one.value), &self.unit);
-                let hint = format!("{name}, {level}: {value}, published by {}", one.source);
-                DataPoint { x: place + shift, y: one.value, interval: None, tooltip: hint }
+        for (level, position) in &axis.levels {
+            let levels = at_level(panel, axis, level);
+            let matching = figures.iter().filter(|figure| {
+                figure.is_ratio == self.is_ratio && figure.treatment == name && figure.levels == levels
+            });
+            points.extend(matching.map(|figure| {
+                let value = with_unit(&format_significant(figure.value), &self.unit);
+                let hint = format!("{name}, {level}: {value}, published by {}", figure.source);
+                DataPoint { x: position + shift, y: figure.value, interval: None, tooltip: hint }
             }));
         }
         points
@@ -177,8 +178,8 @@ impl PlottedQuantity {
 fn panel_scales(panels: &[Vec<LineSeries>], reference: Option<f64>) -> Vec<Scale> {
     let values: Vec<Vec<f64>> = panels.iter().map(|series| extremes(series)).collect();
     let highest: Vec<f64> = values.iter().map(|values| values.iter().copied().fold(0.0, f64::max)).collect();
-    let all = highest.iter().copied().fold(0.0, f64::max);
-    if highest.iter().all(|high| *high * MAX_SCALE_RATIO >= all) {
+    let overall = highest.iter().copied().fold(0.0, f64::max);
+    if highest.iter().all(|high| *high * MAX_SCALE_RATIO >= overall) {
         return vec![Scale::for_amounts(values.into_iter().flatten().chain(reference), 5); panels.len()];
     }
     values.into_iter().map(|values| Scale::for_amounts(values.into_iter().chain(reference), 5)).collect()
@@ -198,19 +199,19 @@ fn extremes(series: &[LineSeries]) -> Vec<f64> {
 
 fn chart(
     view: &ReportView,
-    along: &AxisFactor,
+    axis: &AxisFactor,
     panel: &Levels,
     kind: &PlottedQuantity,
     y: Scale,
     series: Vec<LineSeries>,
 ) -> Chart {
-    let title = format!("{}: {} by {}", view.condition_label(panel, Some(&along.factor)), kind.name, along.factor);
+    let title = format!("{}: {} by {}", view.condition_label(panel, Some(&axis.factor)), kind.name, axis.factor);
     let hints: Vec<&str> =
         series.iter().flat_map(|series| &series.points).map(|point| point.tooltip.as_str()).collect();
     let description = format!("{}.", hints.join("; "));
-    let mut ticks: Vec<(f64, String)> = along.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
+    let mut ticks: Vec<(f64, String)> = axis.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
     ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let x = Axis { label: along.factor.clone(), ticks, grid: false };
+    let x = Axis { label: axis.factor.clone(), ticks, grid: false };
     // For a metric without a unit, the axis shows the name of the metric.
     let label = if kind.unit.is_empty() { kind.name.clone() } else { kind.unit.clone() };
     LineChart { x, label, y, reference: kind.reference, series }.chart(title, description)
@@ -239,12 +240,13 @@ fn strip_chart(view: &ReportView, levels: &Levels) -> Chart {
         let summary = view.cell(levels, treatment).map(|cell| cell.summary).filter(|summary| summary.n > 0);
         let hint = summary.map_or_else(
             || format!("{treatment}: no valid run"),
-            |it| {
-                let median = with_unit(&format_significant(it.median), view.unit());
-                format!("{treatment}: {median} ({}), n = {}", confidence_interval(&it), it.n)
+            |summary| {
+                let median = with_unit(&format_significant(summary.median), view.unit());
+                format!("{treatment}: {median} ({}), n = {}", confidence_interval(&summary), summary.n)
             },
         );
-        let (median, interval) = (summary.map(|it| it.median), summary.map(|it| (it.low, it.high)));
+        let (median, interval) =
+            (summary.map(|summary| summary.median), summary.map(|summary| (summary.low, summary.high)));
         StripRow { style, name: treatment.clone(), values, median, interval, tooltip: hint }
     };
     let rows: Vec<StripRow> = view.treatments.iter().enumerate().map(row).collect();

@@ -77,9 +77,9 @@ fn most_different_levels<'a>(view: &'a ReportView, combinations: &[&'a Levels]) 
     let mut ranked: Vec<&Levels> = combinations.to_vec();
     ranked.sort_by(|a, b| largest_log_ratio(view, b).total_cmp(&largest_log_ratio(view, a)));
     ranked.truncate(MAX_CHARTS);
-    let kept = combinations.iter().copied().filter(|levels| ranked.contains(levels)).collect();
-    let of = combinations.len();
-    (kept, format!(" Of {of} conditions, these are the {MAX_CHARTS} in which treatments differ most."))
+    let selected = combinations.iter().copied().filter(|levels| ranked.contains(levels)).collect();
+    let total = combinations.len();
+    (selected, format!(" Of {total} conditions, these are the {MAX_CHARTS} in which treatments differ most."))
 }
 
 /// The largest absolute logarithm of a ratio to the first treatment, over all cells with these levels.

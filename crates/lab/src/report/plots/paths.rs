@@ -46,17 +46,17 @@ fn name(session: &SessionRun) -> &str {
 fn chart(title: &str, run: &Run, names: &[String]) -> Chart {
     let begin = run.sessions.first().map_or(0.0, |session| session.at);
     let x = Scale::ending_at(run.sessions.iter().map(|session| session.at - begin).fold(0.0, f64::max), 6);
-    let took = run.sessions.iter().filter(|session| session.failed.is_none()).map(|session| session.ms);
-    let y = Scale::for_amounts(took, 4);
+    let durations = run.sessions.iter().filter(|session| session.failed.is_none()).map(|session| session.ms);
+    let y = Scale::for_amounts(durations, 4);
     let series = |(style, path): (usize, &String)| {
-        let own = run.sessions.iter().filter(|session| name(session) == path);
+        let path_sessions = run.sessions.iter().filter(|session| name(session) == path);
         let point = |session: &SessionRun| DataPoint {
             x: x.position(session.at - begin),
             y: session.ms,
             interval: None,
             tooltip: tooltip(session),
         };
-        LineSeries { style, joined: false, marked: true, hollow: false, points: own.map(point).collect() }
+        LineSeries { style, joined: false, marked: true, hollow: false, points: path_sessions.map(point).collect() }
     };
     let all = names.iter().enumerate().map(series).collect();
     let changed =

@@ -49,7 +49,7 @@ fn chart(treatment: &str, condition: &str, run: &Run) -> Chart {
     let points = || run.sequences.iter().flat_map(|sequence| &sequence.line);
     let x = Scale::ending_at(points().map(|(at, _)| *at).fold(0.0, f64::max), 6);
     let y = Scale::for_amounts(points().map(|(_, bytes)| megabytes(*bytes)).chain([0.0]), 4);
-    let place = |points: &[(f64, u64)], hint: &str| -> Vec<DataPoint> {
+    let to_points = |points: &[(f64, u64)], hint: &str| -> Vec<DataPoint> {
         let point = |(at, bytes): &(f64, u64)| DataPoint {
             x: x.position(*at),
             y: megabytes(*bytes),
@@ -60,14 +60,14 @@ fn chart(treatment: &str, condition: &str, run: &Run) -> Chart {
     };
     let mut series = Vec::new();
     for (style, sequence) in run.sequences.iter().enumerate() {
-        let points = place(&sequence.line, "");
+        let points = to_points(&sequence.line, "");
         series.push(LineSeries { style, joined: true, marked: false, hollow: false, points });
     }
     for (style, sequence) in run.sequences.iter().enumerate() {
         for (mark, what, points) in
             [(RETRANSMITTED_STYLE, "sent again", &sequence.again_at), (DROPPED_STYLE, "dropped", &sequence.dropped_at)]
         {
-            let points = place(points, &format!("{what} on {} ({})", sequence.link, layer(style)));
+            let points = to_points(points, &format!("{what} on {} ({})", sequence.link, layer(style)));
             series.push(LineSeries { style: mark, joined: false, marked: true, hollow: false, points });
         }
     }
@@ -80,10 +80,11 @@ fn chart(treatment: &str, condition: &str, run: &Run) -> Chart {
 
 /// The end of the run in seconds, and the number of retransmitted packets on each layer.
 fn describe_run(run: &Run) -> String {
-    let again = |(style, sequence): (usize, &SequencePlot)| format!("{} {}", layer(style), sequence.sent_again);
-    let again: Vec<String> = run.sequences.iter().enumerate().map(again).collect();
+    let describe_layer =
+        |(style, sequence): (usize, &SequencePlot)| format!("{} {}", layer(style), sequence.sent_again);
+    let retransmissions: Vec<String> = run.sequences.iter().enumerate().map(describe_layer).collect();
     let end = run.sequences.iter().filter_map(|sequence| sequence.line.last()).map(|(at, _)| *at).fold(0.0, f64::max);
-    format!("{} s, sent again: {}", format_significant(end), again.join(", "))
+    format!("{} s, sent again: {}", format_significant(end), retransmissions.join(", "))
 }
 
 fn describe_sequence(sequence: &SequencePlot) -> String {

@@ -8,9 +8,9 @@ use crate::report::view::{Levels, ReportView};
 
 /// One chart for each combination of levels, with the median run of each treatment.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
-    let has_some =
+    let has_median_run =
         |levels: &&Levels| view.treatments.iter().any(|treatment| median_run(view, levels, treatment).is_some());
-    let combinations: Vec<&Levels> = view.combinations.iter().filter(has_some).collect();
+    let combinations: Vec<&Levels> = view.combinations.iter().filter(has_median_run).collect();
     let (shown, left_out) = most_different_levels(view, &combinations);
     Some(ChartGroup {
         heading: "Throughput over time".to_owned(),
@@ -54,7 +54,7 @@ fn chart(view: &ReportView, levels: &Levels) -> Chart {
     // Throughput starts at zero: a logarithmic axis would hide the start.
     let y = Scale::for_amounts([0.0, highest / size].into_iter(), 4);
     let mut series = Vec::new();
-    let mut words = Vec::new();
+    let mut hints = Vec::new();
     for ((style, name, run), rates) in runs.iter().zip(&rates) {
         let hint = format!("{name}: {} s", format_significant(duration(run)));
         let point = |(seconds, rate): &(f64, f64)| DataPoint {
@@ -67,11 +67,11 @@ fn chart(view: &ReportView, levels: &Levels) -> Chart {
         let end = points.last().cloned().into_iter().collect();
         series.push(LineSeries { style: *style, joined: true, marked: false, hollow: false, points });
         series.push(LineSeries { style: *style, joined: false, marked: true, hollow: false, points: end });
-        words.push(hint);
+        hints.push(hint);
     }
     let axis = Axis { label: "time since the request (s)".to_owned(), ticks: labelled_ticks(&x), grid: false };
     let title = format!("{}: throughput over time", view.condition_label(levels, None));
-    let description = format!("Duration of the median runs: {}.", words.join("; "));
+    let description = format!("Duration of the median runs: {}.", hints.join("; "));
     LineChart { x: axis, label: unit.to_owned(), y, reference: None, series }.chart(title, description)
 }
 

@@ -65,9 +65,9 @@ impl LabFileErrors {
         self.0.push(LabFileError { key: key.into(), value: None, problem: problem.into() });
     }
 
-    /// Adds those of the errors `others` for which `wanted` is true.
-    pub(super) fn extend_filtered(&mut self, others: Self, wanted: impl Fn(&LabFileError) -> bool) {
-        self.0.extend(others.0.into_iter().filter(wanted));
+    /// Adds those of `errors` for which `is_included` returns true.
+    pub(super) fn extend_filtered(&mut self, errors: Self, is_included: impl Fn(&LabFileError) -> bool) {
+        self.0.extend(errors.0.into_iter().filter(is_included));
     }
 
     /// Returns `value` if there are no errors.

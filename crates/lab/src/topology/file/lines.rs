@@ -22,9 +22,9 @@ pub fn prefix_line_numbers(text: &str, messages: impl IntoIterator<Item = String
 /// Returns the line of the last existing part of `path`: `link.wan.queue.limit`, `event.0.at`, `factor 2.levels`.
 fn line_of_key(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
     let mut at = None;
-    let mut here: Option<&DeValue<'_>> = None;
+    let mut current: Option<&DeValue<'_>> = None;
     for part in path.split(['.', ' ']).map(|part| part.trim_matches('"')) {
-        let inner = match here {
+        let inner = match current {
             None => table.get_key_value(part),
             Some(DeValue::Table(table)) => table.get_key_value(part),
             Some(DeValue::Array(items)) => {
@@ -33,14 +33,14 @@ fn line_of_key(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
                 let item = part.parse::<usize>().ok().and_then(|number| items.get(number.checked_sub(first)?));
                 let Some(item) = item else { break };
                 at = Some(item.span().start);
-                here = Some(item.get_ref());
+                current = Some(item.get_ref());
                 continue;
             }
             Some(_) => None,
         };
         let Some((name, value)) = inner else { break };
         at = Some(name.span().start);
-        here = Some(value.get_ref());
+        current = Some(value.get_ref());
     }
     at.map(|at| 1 + text[..at].matches('\n').count())
 }

@@ -78,9 +78,9 @@ impl DirectionTables {
     fn read(&self, at: &str, errors: &mut LabFileErrors) -> Option<(Conditions, Conditions)> {
         let forward = conditions::read_conditions(at, &self.forward, errors);
         // A key inherited by the reverse direction is reported once.
-        let mut again = LabFileErrors::default();
-        let reverse = conditions::read_conditions(&format!("{at}.reverse"), &self.reverse, &mut again);
-        errors.extend_filtered(again, |error| !self.is_shared(error.key.trim_start_matches(at)));
+        let mut reverse_errors = LabFileErrors::default();
+        let reverse = conditions::read_conditions(&format!("{at}.reverse"), &self.reverse, &mut reverse_errors);
+        errors.extend_filtered(reverse_errors, |error| !self.is_shared(error.key.trim_start_matches(at)));
         forward.zip(reverse)
     }
 
@@ -196,7 +196,7 @@ pub fn resolve_senders(lab: &mut Lab, errors: &mut LabFileErrors) {
         Family::Ipv4 => end.address.to_bits(),
         Family::Ipv6 => aqm::source_key(&end.address6.octets()),
     };
-    let of = |host: &String| plan.ends_of(host).map(|(_, here, _)| key(here)).collect();
+    let of = |host: &String| plan.ends_of(host).map(|(_, end, _)| key(end)).collect();
     let addresses: HostAddresses = lab.hosts.keys().map(|host| (host.clone(), of(host))).collect();
     for (name, link) in &mut lab.links {
         let at = format!("link.{name}");
@@ -217,9 +217,14 @@ fn resolve_in_link(
 ) {
     // A queue shared by both directions is reported once.
     let shared = sender_hosts_mut(forward).is_some() && sender_hosts_mut(forward) == sender_hosts_mut(reverse);
-    let mut again = LabFileErrors::default();
+    let mut repeated_errors = LabFileErrors::default();
     resolve_in_direction(at, forward, addresses, errors);
-    resolve_in_direction(&format!("{at}.reverse"), reverse, addresses, if shared { &mut again } else { errors });
+    resolve_in_direction(
+        &format!("{at}.reverse"),
+        reverse,
+        addresses,
+        if shared { &mut repeated_errors } else { errors },
+    );
 }
 
 fn sender_hosts_mut(conditions: &mut Conditions) -> Option<&mut SenderHosts> {

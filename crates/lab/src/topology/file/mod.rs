@@ -55,8 +55,8 @@ pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
         .with_context(|| path.display().to_string())?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
     parse_lab(table).map_err(|errors| {
-        let told = lines::prefix_line_numbers(&text, errors.iter().map(LabFileError::to_string));
-        anyhow::anyhow!("errors in {}:\n{}", path.display(), told.join("\n"))
+        let messages = lines::prefix_line_numbers(&text, errors.iter().map(LabFileError::to_string));
+        anyhow::anyhow!("errors in {}:\n{}", path.display(), messages.join("\n"))
     })
 }
 

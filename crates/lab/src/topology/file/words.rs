@@ -65,8 +65,8 @@ fn unknown_key_message(rest: &str) -> String {
 /// Rewrites a message of serde in plain words.
 #[must_use]
 pub fn plain_message(message: &str) -> String {
-    let wrong = ["invalid type: ", "invalid value: "].iter().find_map(|begin| message.strip_prefix(begin));
-    if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
+    let mismatch = ["invalid type: ", "invalid value: "].iter().find_map(|begin| message.strip_prefix(begin));
+    if let Some((found, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) {
         return format!("expected {}, not {}", describe_type(expected), describe_value(found));
     }
     if let Some((field, rest)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {

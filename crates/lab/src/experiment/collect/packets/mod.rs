@@ -90,13 +90,13 @@ impl PacketLogRecorder {
 pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
     let mut connections: HashMap<(SocketAddr, SocketAddr), SequenceTracker> = HashMap::new();
     let line = |record: &PacketRecord| {
-        let (mut offset, mut again) = (0, false);
+        let (mut offset, mut retransmitted) = (0, false);
         if let Some(tcp) = &record.tcp {
             let connection = connections.entry((tcp.source, tcp.target)).or_insert(SequenceTracker::new(tcp));
-            (offset, again) = connection.on_segment(tcp);
+            (offset, retransmitted) = connection.on_segment(tcp);
         }
         let PacketRecord { packet, tcp, outcome, .. } = *record;
-        PacketLogEntry { at: packet.at, bytes: packet.bytes, tcp, offset, is_retransmission: again, outcome }
+        PacketLogEntry { at: packet.at, bytes: packet.bytes, tcp, offset, is_retransmission: retransmitted, outcome }
     };
     records.iter().map(line).collect()
 }
@@ -120,9 +120,9 @@ impl SequenceTracker {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32 is intended")]
         let expected = self.initial_sequence.wrapping_add(self.highest_offset as u32);
         let offset = self.highest_offset + i64::from(tcp.sequence.wrapping_sub(expected).cast_signed());
-        let again = length > 0 && offset < self.highest_offset;
+        let is_retransmission = length > 0 && offset < self.highest_offset;
         self.highest_offset = self.highest_offset.max(offset + length);
-        (offset, again)
+        (offset, is_retransmission)
     }
 }
 
@@ -136,23 +136,32 @@ fn payload(direction: &DirectionLog) -> u64 {
 /// payload. `None` without a log, or without data in that time.
 #[must_use]
 pub fn first_burst(log: &[DirectionLog], [from, until]: [f64; 2]) -> Option<u64> {
-    let ways = log.get(..2)?;
-    let (data, answers) = if payload(&ways[0]) >= payload(&ways[1]) { (0, 1) } else { (1, 0) };
+    let directions = log.get(..2)?;
+    let (data, answers) = if payload(&directions[0]) >= payload(&directions[1]) { (0, 1) } else { (1, 0) };
     #[allow(clippy::cast_precision_loss, reason = "a time below 2^53 ns")]
     let is_inside = |at: Nanos| (from..until).contains(&(at as f64 / 1e9));
-    let inside = || ways[data].entries.iter().filter(|entry| is_inside(entry.at) && !entry.is_retransmission);
-    let sent = || inside().filter_map(|entry| Some((entry.at, entry.tcp?))).filter(|(_, tcp)| tcp.length > 0);
+    let new_entries =
+        || directions[data].entries.iter().filter(|entry| is_inside(entry.at) && !entry.is_retransmission);
+    let segments = || new_entries().filter_map(|entry| Some((entry.at, entry.tcp?))).filter(|(_, tcp)| tcp.length > 0);
     let mut totals: HashMap<(SocketAddr, SocketAddr), u64> = HashMap::new();
-    sent().for_each(|(_, tcp)| *totals.entry((tcp.source, tcp.target)).or_default() += u64::from(tcp.length));
+    segments().for_each(|(_, tcp)| *totals.entry((tcp.source, tcp.target)).or_default() += u64::from(tcp.length));
     let connection = totals.into_iter().max_by_key(|(connection, bytes)| (*bytes, *connection))?.0;
-    let own = || sent().filter(|(_, tcp)| (tcp.source, tcp.target) == connection);
-    let (began, first) = own().next()?;
-    let heard = ways[answers].entries.iter().find_map(|entry| heard_at(entry, &first).filter(|at| *at > began));
-    Some(own().take_while(|(at, _)| heard.is_none_or(|heard| *at < heard)).map(|(_, tcp)| u64::from(tcp.length)).sum())
+    let connection_segments = || segments().filter(|(_, tcp)| (tcp.source, tcp.target) == connection);
+    let (start, first) = connection_segments().next()?;
+    let acknowledged_at = directions[answers]
+        .entries
+        .iter()
+        .find_map(|entry| acknowledgement_time(entry, &first).filter(|at| *at > start));
+    Some(
+        connection_segments()
+            .take_while(|(at, _)| acknowledged_at.is_none_or(|acknowledged_at| *at < acknowledged_at))
+            .map(|(_, tcp)| u64::from(tcp.length))
+            .sum(),
+    )
 }
 
 /// When an acknowledgement of `first` reached the end of the link; `None` if the packet is none.
-fn heard_at(entry: &PacketLogEntry, first: &TcpHeader) -> Option<Nanos> {
+fn acknowledgement_time(entry: &PacketLogEntry, first: &TcpHeader) -> Option<Nanos> {
     let tcp = entry.tcp.filter(|tcp| (tcp.source, tcp.target) == (first.target, first.source))?;
     let is_new = tcp.acknowledgement.wrapping_sub(first.sequence).cast_signed() > 0;
     match entry.outcome {
@@ -165,15 +174,15 @@ fn heard_at(entry: &PacketLogEntry, first: &TcpHeader) -> Option<Nanos> {
 #[must_use]
 pub fn sequence_plots(log: &[DirectionLog]) -> Vec<SequencePlot> {
     let chosen: Vec<&DirectionLog> =
-        log.chunks(2).filter_map(|ways| ways.iter().max_by_key(|way| payload(way))).collect();
+        log.chunks(2).filter_map(|directions| directions.iter().max_by_key(|direction| payload(direction))).collect();
     let zero = chosen.iter().filter_map(|direction| direction.entries.first()).map(|line| line.at).min();
     chosen.iter().map(|direction| sequence::sequence_plot(direction, zero.unwrap_or_default())).collect()
 }
 
 /// The directory name of a log: the place in characters that need no quoting in a shell.
 #[must_use]
-pub fn folder_name(place: &CellKey) -> String {
-    let text = place.to_string();
+pub fn folder_name(cell_key: &CellKey) -> String {
+    let text = cell_key.to_string();
     let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '.');
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }

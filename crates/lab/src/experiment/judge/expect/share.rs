@@ -1,5 +1,5 @@
-//! An expectation that holds in a share of the places it is about: 95 of 100, say. Where nothing is known does not count, and is
-//! told.
+//! An expectation that must hold for a share of its cells, such as 95 of 100. Cells without a result do not count; the
+//! remark has their number.
 
 use super::OWN_SOURCE;
 use crate::experiment::collect::metric;
@@ -7,70 +7,76 @@ use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict
 use crate::experiment::spec::file::Expectation;
 use crate::experiment::spec::read::Experiment;
 
-/// How many places that miss it are named.
+/// The maximum number of named cells that missed the expectation.
 const MAX_NAMED: usize = 8;
 
 /// Validates the share of an expectation.
-pub(super) fn validate(expect: &Expectation, mut wrong: impl FnMut(String)) {
-    let Some(share) = expect.share else { return };
+pub(super) fn validate(expectation: &Expectation, mut report: impl FnMut(String)) {
+    let Some(share) = expectation.share else { return };
     if !(0.0..=1.0).contains(&share) {
-        wrong("share: from 0 to 1".into());
+        report("share: from 0 to 1".into());
     }
-    if expect.at_least.or(expect.at_most).is_none() || expect.is.is_some() || expect.gain.is_some() {
-        wrong("share: with at_least or at_most only".into());
+    if expectation.at_least.or(expectation.at_most).is_none() || expectation.is.is_some() || expectation.gain.is_some()
+    {
+        report("share: with at_least or at_most only".into());
     }
 }
 
-/// The outcome, from the outcomes at each place; `None` without a place in this size.
+/// The outcome, from the outcomes of each cell; empty without a cell in this size.
 #[allow(clippy::cast_precision_loss, reason = "a number of places")]
 pub(super) fn share_outcome(
     experiment: &Experiment,
-    expect: &Expectation,
-    all: &[ExpectationOutcome],
+    expectation: &Expectation,
+    outcomes: &[ExpectationOutcome],
 ) -> Vec<ExpectationOutcome> {
-    let Some(share) = expect.share.filter(|_| !all.is_empty()) else { return Vec::new() };
-    let count = |verdict: ExpectationVerdict| all.iter().filter(|outcome| outcome.verdict == verdict).count();
+    let Some(share) = expectation.share.filter(|_| !outcomes.is_empty()) else { return Vec::new() };
+    let count = |verdict: ExpectationVerdict| outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (met, missed, unknown) =
         (count(ExpectationVerdict::Met), count(ExpectationVerdict::Missed), count(ExpectationVerdict::Unknown));
-    let known = met + missed;
-    let reached = if known > 0 { met as f64 / known as f64 } else { 0.0 };
-    let verdict = match known {
+    let decided = met + missed;
+    let met_share = if decided > 0 { met as f64 / decided as f64 } else { 0.0 };
+    let verdict = match decided {
         0 => ExpectationVerdict::Unknown,
-        _ if reached >= share => ExpectationVerdict::Met,
+        _ if met_share >= share => ExpectationVerdict::Met,
         _ => ExpectationVerdict::Missed,
     };
     let outcome = ExpectationOutcome {
-        expected: format!("{}, in at least {:.0} % of {}", describe(experiment, expect), share * 100.0, all.len()),
-        source: expect.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
-        published: expect.published.clone(),
-        ours: (known > 0).then(|| format!("{:.1} %: {met} of {known}", reached * 100.0)),
+        expected: format!(
+            "{}, in at least {:.0} % of {}",
+            describe(experiment, expectation),
+            share * 100.0,
+            outcomes.len()
+        ),
+        source: expectation.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
+        published: expectation.published.clone(),
+        ours: (decided > 0).then(|| format!("{:.1} %: {met} of {decided}", met_share * 100.0)),
         interval: None,
         verdict,
-        remark: remark(expect, all, unknown),
+        remark: remark(expectation, outcomes, unknown),
     };
     vec![outcome]
 }
 
-fn describe(experiment: &Experiment, expect: &Expectation) -> String {
-    if let Some(what) = &expect.what {
+fn describe(experiment: &Experiment, expectation: &Expectation) -> String {
+    if let Some(what) = &expectation.what {
         return what.clone();
     }
-    let key = expect.metric.as_ref().unwrap_or(&experiment.metric.key);
+    let key = expectation.metric.as_ref().unwrap_or(&experiment.metric.key);
     let unit = metric::by_name(key).map(|metric| metric.unit).unwrap_or_default();
-    let bounds = [("at least", expect.at_least), ("at most", expect.at_most)];
+    let bounds = [("at least", expectation.at_least), ("at most", expectation.at_most)];
     let bounds: Vec<String> =
         bounds.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", bound?))).collect();
-    let to = expect.ratio_to.as_ref().map_or_else(|| format!(" {unit}"), |to| format!(" x {to}"));
-    format!("{}: {key} {}{}", expect.treatment, bounds.join(", "), to.trim_end())
+    let to = expectation.ratio_to.as_ref().map_or_else(|| format!(" {unit}"), |to| format!(" x {to}"));
+    format!("{}: {key} {}{}", expectation.treatment, bounds.join(", "), to.trim_end())
 }
 
-/// The remark of the file, the places that missed it, and the number of unknown places.
-fn remark(expect: &Expectation, all: &[ExpectationOutcome], unknown: usize) -> Option<String> {
+/// The remark of the file, the cells that missed the expectation, and the number of unknown cells.
+fn remark(expectation: &Expectation, outcomes: &[ExpectationOutcome], unknown: usize) -> Option<String> {
     let missed: Vec<&ExpectationOutcome> =
-        all.iter().filter(|outcome| outcome.verdict == ExpectationVerdict::Missed).collect();
+        outcomes.iter().filter(|outcome| outcome.verdict == ExpectationVerdict::Missed).collect();
     let named =
         |outcome: &&&ExpectationOutcome| format!("{} ({})", outcome.expected, outcome.ours.as_deref().unwrap_or("?"));
-    let mut remarks: Vec<String> = expect.remark.iter().cloned().collect();
+    let mut remarks: Vec<String> = expectation.remark.iter().cloned().collect();
     if !missed.is_empty() {
         let names: Vec<String> = missed.iter().take(MAX_NAMED).map(|outcome| named(&outcome)).collect();
         let more = if missed.len() > MAX_NAMED { ", ..." } else { "" };

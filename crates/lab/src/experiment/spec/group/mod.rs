@@ -70,12 +70,12 @@ pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
     {
         wrong("short: bytes from 1B to 16MiB, and every more than nothing".into());
     }
-    for (place, group) in workload.group.iter().enumerate() {
+    for (index, group) in workload.group.iter().enumerate() {
         let name = &group.name;
         if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-') {
             wrong(format!("group {name:?}: a name is letters, digits and -"));
         }
-        if workload.group[..place].iter().any(|other| other.name == *name) {
+        if workload.group[..index].iter().any(|other| other.name == *name) {
             wrong(format!("group {name:?} is there twice"));
         }
         if !(1..=MAX_CONNECTIONS).contains(&group.connections) {

@@ -238,16 +238,16 @@ fn is_array_of_tables(value: &Value) -> bool {
 
 /// Validates the settings of the campaign.
 pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistakes: &mut Vec<String>) {
-    let written = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
+    let tables = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
     if settings.treatments.is_empty() {
         mistakes.push("experiment.treatments: at least one".into());
     }
     for name in &settings.treatments {
-        if !written.contains_key(name) {
+        if !tables.contains_key(name) {
             mistakes.push(format!("experiment.treatments: there is no [treatment.{name}]"));
         }
     }
-    for name in written.keys().filter(|name| !settings.treatments.contains(name)) {
+    for name in tables.keys().filter(|name| !settings.treatments.contains(name)) {
         mistakes.push(format!("treatment.{name}: not in experiment.treatments"));
     }
     if settings.jobs == 0 {
@@ -338,7 +338,7 @@ fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
 /// The start times of transfers are unknown unless the file gives them.
 fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
-    let late: Vec<Duration> = spec
+    let times: Vec<Duration> = spec
         .background
         .iter()
         .filter_map(|traffic| traffic.at)
@@ -346,15 +346,15 @@ fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
         .map(|at| at.0)
         .collect();
     let begins = workload.begins.map(|begins| begins.0);
-    if late.iter().any(|at| begins.is_none_or(|begins| *at <= begins)) {
+    if times.iter().any(|at| begins.is_none_or(|begins| *at <= begins)) {
         mistakes
             .push("workload.kill, background: at: later than workload.begins, which says when transfers begin".into());
     }
-    let stands = |host: &String| spec.treatment.relays.contains(host) || spec.treatment.chain.contains(host);
-    if workload.worse.as_ref().is_some_and(|relay| workload.arrivals.is_empty() || !stands(relay)) {
+    let has_relay = |host: &String| spec.treatment.relays.contains(host) || spec.treatment.chain.contains(host);
+    if workload.worse.as_ref().is_some_and(|relay| workload.arrivals.is_empty() || !has_relay(relay)) {
         mistakes.push("workload.worse: with arrivals, and the host of a relay of this treatment".into());
     }
-    for kill in workload.kill.iter().filter(|kill| !stands(&kill.relay)) {
+    for kill in workload.kill.iter().filter(|kill| !has_relay(&kill.relay)) {
         mistakes.push(format!("workload.kill: no relay of this treatment stands at {:?}", kill.relay));
     }
 }
@@ -373,7 +373,7 @@ fn validate_mesh_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if chain.len() != 1 || relays.contains(&chain[0]) {
         mistakes.push("chain: with relays it is one host, that of the chooser, at which no other relay stands".into());
     }
-    if relays.iter().enumerate().any(|(place, name)| relays[..place].contains(name)) {
+    if relays.iter().enumerate().any(|(index, name)| relays[..index].contains(name)) {
         mistakes.push("relays: each host once".into());
     }
     if path.as_ref().is_some_and(|path| !path.is_valid_for(relays)) {

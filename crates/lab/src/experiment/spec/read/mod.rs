@@ -102,7 +102,7 @@ impl Experiment {
         let title: Option<String> = parse_part(&document, "title", &mut mistakes);
         let mut factors: Vec<Factor> = parse_parts(&document, "factor", &mut mistakes);
         factors.iter_mut().for_each(|factor| mistakes.extend(factor.draw_levels().err().into_iter().flatten()));
-        let expects: Vec<Expectation> = parse_parts(&document, "expect", &mut mistakes);
+        let expectations: Vec<Expectation> = parse_parts(&document, "expect", &mut mistakes);
         let source = document.contains_key("source").then(|| parse_part(&document, "source", &mut mistakes)).flatten();
         let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };
         errors::validate_settings(&settings, &document, &mut mistakes);
@@ -110,48 +110,48 @@ impl Experiment {
         errors::validate_level_names(&settings, &factors, &document, &mut mistakes);
         let mut metric =
             |name: &String| metric::by_name(name).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
-        let (own, also) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
-        let mut read = Self {
+        let (main_metric, further_metrics) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
+        let mut experiment = Self {
             name: name.into(),
             text: text.into(),
             seed: 0,
             title,
             source,
             settings,
-            metric: own,
-            extra_metrics: also,
+            metric: main_metric,
+            extra_metrics: further_metrics,
             factors,
-            expectations: expects,
+            expectations,
             cells: Vec::new(),
             skipped: Vec::new(),
         };
-        read.build_cells(&document, &mut mistakes);
+        experiment.build_cells(&document, &mut mistakes);
         if mistakes.is_empty() {
-            expect::validate(&read, &mut mistakes);
+            expect::validate(&experiment, &mut mistakes);
         }
-        if mistakes.is_empty() { Ok(read) } else { Err(mistakes) }
+        if mistakes.is_empty() { Ok(experiment) } else { Err(mistakes) }
     }
 
-    /// Reads every combination. A mistake that all of them share is told once.
+    /// Reads every combination. A mistake that several combinations share is reported once.
     fn build_cells(&mut self, document: &Table, mistakes: &mut Vec<String>) {
-        let mut told: BTreeSet<String> = mistakes.iter().cloned().collect();
+        let mut reported: BTreeSet<String> = mistakes.iter().cloned().collect();
         for (levels, sets) in combinations(&self.factors) {
             let quick = self.is_quick(&levels);
             for treatment in self.settings.treatments.clone() {
-                if document.get("treatment").is_none_or(|all| all.get(&treatment).is_none()) {
+                if document.get("treatment").is_none_or(|tables| tables.get(&treatment).is_none()) {
                     continue;
                 }
-                let place = CellKey { levels: levels.clone(), treatment };
-                match build_spec(document, &sets, &place) {
+                let cell_key = CellKey { levels: levels.clone(), treatment };
+                match build_spec(document, &sets, &cell_key) {
                     Ok(spec) if !spec.treatment.at.is_empty() && spec.treatment.override_at(&levels).is_none() => {}
                     Ok(spec) => {
                         self.seed = spec.lab.seed;
                         match errors::skip_reason(&spec) {
-                            Some(reason) => self.skipped.push((place, reason)),
-                            None => self.cells.push(ExperimentCell { key: place, quick, spec }),
+                            Some(reason) => self.skipped.push((cell_key, reason)),
+                            None => self.cells.push(ExperimentCell { key: cell_key, quick, spec }),
                         }
                     }
-                    Err(found) => mistakes.extend(found.into_iter().filter(|mistake| told.insert(mistake.clone()))),
+                    Err(found) => mistakes.extend(found.into_iter().filter(|mistake| reported.insert(mistake.clone()))),
                 }
             }
         }
@@ -179,32 +179,32 @@ impl Experiment {
 
 /// Every combination of levels: their names, and their changes.
 fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>)> {
-    let mut all = vec![(BTreeMap::new(), Vec::new())];
+    let mut rows = vec![(BTreeMap::new(), Vec::new())];
     for factor in factors {
-        let mut longer = Vec::new();
-        for (names, sets) in &all {
+        let mut extended_rows = Vec::new();
+        for (names, sets) in &rows {
             for level in &factor.levels {
                 let (mut names, mut sets) = (names.clone(), sets.clone());
                 names.insert(factor.name.clone(), level.name.clone());
                 sets.push(level.set.clone());
-                longer.push((names, sets));
+                extended_rows.push((names, sets));
             }
         }
-        all = longer;
+        rows = extended_rows;
     }
-    all
+    rows
 }
 
 /// The document as it is at these levels and for this treatment.
-fn build_spec(document: &Table, sets: &[Table], place: &CellKey) -> Result<RunSpec, Vec<String>> {
+fn build_spec(document: &Table, sets: &[Table], cell_key: &CellKey) -> Result<RunSpec, Vec<String>> {
     let mut document = document.clone();
     let mut mistakes: Vec<String> = sets.iter().flat_map(|set| overrides::apply(&mut document, set)).collect();
-    let own = document["treatment"].as_table().cloned().unwrap_or_default();
+    let treatments = document["treatment"].as_table().cloned().unwrap_or_default();
     let mut found = Vec::new();
-    let read = parse_part::<Treatment>(&own, &place.treatment, &mut found);
+    let read = parse_part::<Treatment>(&treatments, &cell_key.treatment, &mut found);
     mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
     for set in
-        read.iter().flat_map(|treatment| std::iter::once(&treatment.set).chain(treatment.override_at(&place.levels)))
+        read.iter().flat_map(|treatment| std::iter::once(&treatment.set).chain(treatment.override_at(&cell_key.levels)))
     {
         mistakes.extend(overrides::apply(&mut document, set));
     }
