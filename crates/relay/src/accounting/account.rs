@@ -52,7 +52,7 @@ pub(super) struct QuotaCounter {
     /// `u64::MAX` for no quota.
     limit: AtomicU64,
     /// Bytes in the usage file, of this process and of others.
-    kept: AtomicU64,
+    stored: AtomicU64,
     /// Bytes that the usage file does not have yet.
     pending: AtomicU64,
     /// Whether the log has said that the quota is used up.
@@ -65,7 +65,7 @@ pub struct AccountRefusal {
     /// The cause: [`Cause::OverQuota`] or [`Cause::SessionLimit`].
     pub cause: Cause,
     /// The reason as a clause of a sentence.
-    pub why: String,
+    pub reason: String,
     /// When the quota begins anew.
     pub retry_after: Option<Duration>,
 }
@@ -73,7 +73,7 @@ pub struct AccountRefusal {
 impl QuotaCounter {
     /// Bytes of the running day or month.
     pub fn used(&self) -> u64 {
-        self.kept.load(Ordering::Relaxed).saturating_add(self.pending.load(Ordering::Relaxed))
+        self.stored.load(Ordering::Relaxed).saturating_add(self.pending.load(Ordering::Relaxed))
     }
 
     /// Bytes that are left; `u64::MAX` without a quota.
@@ -95,13 +95,13 @@ impl QuotaCounter {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// The usage file has `written` of the pending bytes, and now `kept` bytes of the running day or month.
-    pub fn on_written(&self, written: u64, kept: u64) {
+    /// The usage file has `written` of the pending bytes, and now `stored` bytes of the running day or month.
+    pub fn on_written(&self, written: u64, stored: u64) {
         // A reload with another quota may have set the counter to zero.
-        let less = |pending: u64| Some(pending.saturating_sub(written));
+        let subtract = |pending: u64| Some(pending.saturating_sub(written));
         // Always succeeds: the function has a value for each state.
-        let _ = self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        self.kept.store(kept, Ordering::Relaxed);
+        let _ = self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract);
+        self.stored.store(stored, Ordering::Relaxed);
     }
 
     /// Whether the quota is used up, and was not at the last call.
@@ -122,7 +122,7 @@ impl Account {
             rates: [RateLimiter::new(), RateLimiter::new()],
             quota: QuotaCounter {
                 limit: AtomicU64::new(u64::MAX),
-                kept: AtomicU64::new(0),
+                stored: AtomicU64::new(0),
                 pending: AtomicU64::new(0),
                 was_reported: AtomicBool::new(false),
             },
@@ -132,17 +132,17 @@ impl Account {
         }
     }
 
-    /// Sets the limits; `kept` is the number of bytes in the usage file for the running day or month.
-    pub fn set_limits(&self, limits: AccountLimits, kept: u64) {
-        let mut now = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Sets the limits; `stored` is the number of bytes in the usage file for the running day or month.
+    pub fn set_limits(&self, limits: AccountLimits, stored: u64) {
+        let mut current = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let period = |limits: &AccountLimits| limits.quota.map(|quota| quota.period);
-        if period(&now) != period(&limits) {
-            self.quota.kept.store(kept, Ordering::Relaxed);
+        if period(&current) != period(&limits) {
+            self.quota.stored.store(stored, Ordering::Relaxed);
             self.quota.pending.store(0, Ordering::Relaxed);
         }
         self.quota.limit.store(limits.quota.map_or(u64::MAX, |quota| quota.bytes.0), Ordering::Relaxed);
         self.rates.iter().for_each(|rate| rate.set_rate(limits.rate));
-        *now = limits;
+        *current = limits;
     }
 
     /// The limits in force.
@@ -168,14 +168,14 @@ impl Account {
     /// # Errors
     /// All places are taken.
     pub fn enter(self: &Arc<Self>) -> Result<AccountPlace, AccountRefusal> {
-        let most = self.limits().sessions.unwrap_or(usize::MAX);
-        let more = |taken| (taken < most).then_some(taken + 1);
-        if self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+        let limit = self.limits().sessions.unwrap_or(usize::MAX);
+        let increment = |taken| (taken < limit).then_some(taken + 1);
+        if self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_ok() {
             return Ok(AccountPlace(Arc::clone(self)));
         }
         self.refused_for_sessions.fetch_add(1, Ordering::Relaxed);
-        let why = format!("the session limit of this {} ({most}) is reached", self.scope.as_str());
-        Err(AccountRefusal { cause: Cause::SessionLimit, why, retry_after: None })
+        let reason = format!("the session limit of this {} ({limit}) is reached", self.scope.as_str());
+        Err(AccountRefusal { cause: Cause::SessionLimit, reason, retry_after: None })
     }
 
     /// Checks whether a session may begin.
@@ -183,12 +183,12 @@ impl Account {
     /// # Errors
     /// The quota is used up.
     pub fn check_quota(&self) -> Result<(), AccountRefusal> {
-        let Some(why) = self.used_up() else { return Ok(()) };
+        let Some(reason) = self.used_up() else { return Ok(()) };
         self.refused_for_quota.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now();
         let quota = self.limits().quota;
         let retry_after = quota.map(|quota| seconds_until(quota.period.end_at(now), now));
-        Err(AccountRefusal { cause: Cause::OverQuota, why, retry_after })
+        Err(AccountRefusal { cause: Cause::OverQuota, reason, retry_after })
     }
 
     /// Says that the quota is used up; `None` if it is not.

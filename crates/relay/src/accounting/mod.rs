@@ -52,14 +52,14 @@ impl Accounts {
     /// # Errors
     /// The file cannot be read or written, or is no database; the message says how to go on.
     pub fn open_usage_file(&self, file: Option<&Path>, events: &Arc<Events>) -> io::Result<()> {
-        let mut open = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.as_ref().map(UsageFile::path) == file {
+        let mut usage_file = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner);
+        if usage_file.as_ref().map(UsageFile::path) == file {
             return Ok(());
         }
         let database = file.map(UsageDatabase::open).transpose()?;
         // Of two writers at once, both would write the same bytes.
-        open.take().into_iter().for_each(UsageFile::close);
-        *open = database.map(|database| database.start(&self.registry, events)).transpose()?;
+        usage_file.take().into_iter().for_each(UsageFile::close);
+        *usage_file = database.map(|database| database.start(&self.registry, events)).transpose()?;
         Ok(())
     }
 
@@ -104,7 +104,7 @@ impl Accounts {
         let now = SystemTime::now();
         let mut views = Vec::new();
         let mut named_users = 0;
-        let mut others: Option<AccountView> = None;
+        let mut other_users: Option<AccountView> = None;
         for account in accounts {
             match account.scope {
                 AccountScope::Listener if account.limits() == AccountLimits::default() => {}
@@ -115,20 +115,20 @@ impl Accounts {
                 }
                 AccountScope::User => {
                     let view = account.view(now);
-                    others
+                    other_users
                         .get_or_insert_with(|| AccountView::empty(AccountScope::User.as_str(), OTHER_USERS))
                         .add(&view);
                 }
             }
         }
-        views.extend(others);
+        views.extend(other_users);
         views
     }
 
     /// Writes the last bytes to the usage file, and closes the file.
     pub fn close(&self) {
-        let open = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner).take();
-        open.into_iter().for_each(UsageFile::close);
+        let usage_file = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner).take();
+        usage_file.into_iter().for_each(UsageFile::close);
     }
 }
 

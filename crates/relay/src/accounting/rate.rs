@@ -87,9 +87,9 @@ impl RateLimiter {
         let Some(cost) = self.cost(bytes) else { return now };
         let earliest = self.offset(now.checked_sub(BURST).unwrap_or(now));
         let moved = |next: u64| Some(next.max(earliest).saturating_add(cost));
-        let before = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
-        let begins = before.unwrap_or_else(|next| next).max(earliest);
-        self.began + Duration::from_nanos(begins)
+        let previous = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        let start = previous.unwrap_or_else(|next| next).max(earliest);
+        self.began + Duration::from_nanos(start)
     }
 
     /// Settles a turn of `taken` bytes in which `moved` bytes moved: gives back the rest, or takes the missing bytes.

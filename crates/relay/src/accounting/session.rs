@@ -77,31 +77,31 @@ impl SessionAccounts {
     /// The bytes that a flow may read next.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {
-        let (mut left, mut size) = (u64::MAX, None);
+        let (mut remaining, mut size) = (u64::MAX, None);
         self.for_each(|account| {
-            left = left.min(account.quota.remaining());
+            remaining = remaining.min(account.quota.remaining());
             size = size.into_iter().chain(account.rate(direction).turn_size()).min();
         });
         let unused = &self.turns[direction as usize];
-        if left == 0 {
+        if remaining == 0 {
             return Allowance::Exhausted;
         }
         let now = Instant::now;
         let (bytes, at) = match (unused.get(), size) {
-            (0, None) if left == u64::MAX => return Allowance::Unlimited,
-            (0, None) => (left, now()),
-            (0, Some(size)) => (size.min(left), self.take_turn(direction, size.min(left))),
-            (unused, _) => (unused.min(left), now()),
+            (0, None) if remaining == u64::MAX => return Allowance::Unlimited,
+            (0, None) => (remaining, now()),
+            (0, Some(size)) => (size.min(remaining), self.take_turn(direction, size.min(remaining))),
+            (unused, _) => (unused.min(remaining), now()),
         };
         Allowance::Bytes { most: usize::try_from(bytes).unwrap_or(usize::MAX), at }
     }
 
     fn take_turn(&self, direction: Direction, bytes: u64) -> Instant {
         let now = Instant::now();
-        let mut begins = now;
-        self.for_each(|account| begins = begins.max(account.rate(direction).take(bytes, now)));
+        let mut start = now;
+        self.for_each(|account| start = start.max(account.rate(direction).take(bytes, now)));
         self.turns[direction as usize].set(bytes);
-        begins
+        start
     }
 
     /// Counts moved bytes, and gives back the rest of the turn.

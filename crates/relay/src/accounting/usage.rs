@@ -131,15 +131,15 @@ impl UsageWriter {
         let now = SystemTime::now();
         let accounts = lock(&self.registry).accounts.clone();
         let accounts: Vec<_> =
-            accounts.into_iter().filter_map(|one| one.limits().quota.map(|quota| (one, quota))).collect();
-        let news: Vec<_> = accounts
+            accounts.into_iter().filter_map(|account| account.limits().quota.map(|quota| (account, quota))).collect();
+        let additions: Vec<_> = accounts
             .iter()
             .map(|(account, quota)| (&**account, quota.period.name_at(self.written_at), account.quota.pending()))
             .collect();
-        match exchange(&mut self.database, &news, now) {
+        match exchange(&mut self.database, &additions, now) {
             Ok(totals) => {
                 self.written_at = now;
-                for (account, _, written) in &news {
+                for (account, _, written) in &additions {
                     account
                         .quota
                         .on_written(*written, totals.of(account.scope, &account.name, account.limits().quota, now));
@@ -172,8 +172,8 @@ impl UsageWriter {
         let registry = lock(&self.registry);
         for (account, quota) in accounts {
             if quota.period.name_at(self.written_at) != quota.period.name_at(now) {
-                let kept = registry.totals.of(account.scope, &account.name, Some(*quota), now);
-                account.quota.on_written(account.quota.pending(), kept);
+                let stored = registry.totals.of(account.scope, &account.name, Some(*quota), now);
+                account.quota.on_written(account.quota.pending(), stored);
             }
         }
         self.written_at = now;
@@ -194,17 +194,17 @@ impl UsageWriter {
     }
 }
 
-/// Deletes former months, adds `news`, and reads the bytes of the day and the month at `now`.
+/// Deletes former months, adds `additions`, and reads the bytes of the day and the month at `now`.
 fn exchange(
     database: &mut Connection,
-    news: &[(&Account, PeriodName, u64)],
+    additions: &[(&Account, PeriodName, u64)],
     now: SystemTime,
 ) -> rusqlite::Result<UsageTotals> {
     let (day, month) = (QuotaPeriod::Day.name_at(now).0, QuotaPeriod::Month.name_at(now).0);
     let transaction = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // First, because a full file has no room for new rows.
     transaction.execute(DELETE_OLD, params![month])?;
-    for (account, period, bytes) in news.iter().filter(|(_, _, bytes)| *bytes > 0) {
+    for (account, period, bytes) in additions.iter().filter(|(_, _, bytes)| *bytes > 0) {
         let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
         transaction.prepare_cached(ADD_BYTES)?.execute(params![
             account.scope.as_str(),

@@ -59,8 +59,8 @@ impl AdminAuth {
     pub async fn authorize(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
         self.check_page(head)?;
         let Some(token) = &self.token else { return Ok(()) };
-        let given = head.get(AUTHORIZATION).ok_or(AdminRefusal::MissingToken)?;
-        if bearer_token(given.as_bytes()).is_some_and(|given| token.matches(given)) {
+        let authorization = head.get(AUTHORIZATION).ok_or(AdminRefusal::MissingToken)?;
+        if bearer_token(authorization.as_bytes()).is_some_and(|candidate| token.matches(candidate)) {
             return Ok(());
         }
         sleep(WRONG_TOKEN_DELAY).await;
@@ -84,16 +84,16 @@ impl AdminAuth {
 fn is_same_origin(head: &HeaderMap) -> bool {
     let site = head.get("sec-fetch-site").map(|site| site.as_bytes());
     let origin = head.get(ORIGIN).map(|origin| origin.as_bytes());
-    let of_here = |origin: &[u8]| {
+    let matches_host = |origin: &[u8]| {
         let name = [&b"http://"[..], b"https://"].iter().find_map(|scheme| origin.strip_prefix(*scheme));
         head.get(HOST).is_some_and(|host| name.is_some_and(|name| name.eq_ignore_ascii_case(host.as_bytes())))
     };
-    matches!(site, None | Some(b"same-origin" | b"none")) && origin.is_none_or(of_here)
+    matches!(site, None | Some(b"same-origin" | b"none")) && origin.is_none_or(matches_host)
 }
 
 /// The token in `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
-fn bearer_token(given: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = given.split_at_checked(7)?;
+fn bearer_token(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 

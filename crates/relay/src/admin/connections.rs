@@ -50,8 +50,8 @@ impl ConnectionSlots {
     /// Takes a place for a connection from `source`. If all are taken, an unproven connection loses its place; if there
     /// is none, this waits for the end of an answer.
     pub async fn admit(&self, source: Option<IpAddr>) -> (ConnectionSlot, EvictionSignal) {
-        let taken = Arc::clone(&self.permits).try_acquire_owned();
-        let permit = match taken {
+        let result = Arc::clone(&self.permits).try_acquire_owned();
+        let permit = match result {
             Ok(permit) => permit,
             Err(_) => {
                 self.evict();
@@ -89,8 +89,8 @@ impl UnprovenConnections {
         for (number, (source, _)) in &self.connections {
             sources.entry(*source).or_insert((0, *number)).0 += 1;
         }
-        let most = sources.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
-        most.map(|(_, oldest)| oldest)
+        let largest = sources.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
+        largest.map(|(_, oldest)| oldest)
     }
 }
 
@@ -134,10 +134,10 @@ impl<S> WriteTimeoutStream<S> {
     }
 
     /// Passes on the outcome of a write, or measures the time without one.
-    fn poll_outcome<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
+    fn poll_outcome<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
             self.timer = None;
-            return written;
+            return result;
         }
         ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT))).as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -145,15 +145,15 @@ impl<S> WriteTimeoutStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.connection).poll_read(cx, into)
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_read(cx, buffer)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.connection).poll_write(cx, bytes);
-        self.poll_outcome(written, cx)
+        let result = Pin::new(&mut self.connection).poll_write(cx, bytes);
+        self.poll_outcome(result, cx)
     }
 
     fn poll_write_vectored(
@@ -161,8 +161,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.connection).poll_write_vectored(cx, parts);
-        self.poll_outcome(written, cx)
+        let result = Pin::new(&mut self.connection).poll_write_vectored(cx, parts);
+        self.poll_outcome(result, cx)
     }
 
     fn is_write_vectored(&self) -> bool {

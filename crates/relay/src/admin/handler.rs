@@ -25,8 +25,7 @@ const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NOT_FOUND_TEXT: &str =
     "404: there are / (the dashboard), /metrics, /api/sessions, /api/paths, /api/fleet, /api/events and /api/stream\n";
-const TOO_MANY_READERS_TEXT: &str =
-    "503: as many readers as may have this have it already; ask /api/sessions instead, or later\n";
+const TOO_MANY_READERS_TEXT: &str = "503: as many readers as may have this have it already; ask /api/sessions instead, or later\n";
 
 /// Whether other paths require a token, so that the page need not try.
 const ACCESS_PATH: &str = "/api/access";
@@ -57,20 +56,20 @@ struct SessionsResponse {
 }
 
 impl AdminHandler {
-    /// Answers the request of the connection that has `place`.
-    pub async fn handle(&self, request: &Request<Incoming>, place: &ConnectionSlot) -> AdminResponse {
+    /// Answers the request of the connection that has `slot`.
+    pub async fn handle(&self, request: &Request<Incoming>, slot: &ConnectionSlot) -> AdminResponse {
         let (head, path) = (request.headers(), request.uri().path());
         let file = file(path);
-        let judged = match file {
-            None if path != ACCESS_PATH => self.auth.authorize(head).await.map(|()| place.mark_proven()),
+        let access = match file {
+            None if path != ACCESS_PATH => self.auth.authorize(head).await.map(|()| slot.mark_proven()),
             _ => self.auth.check_page(head),
         };
-        if let Err(refusal) = judged {
+        if let Err(refusal) = access {
             return refusal_response(refusal);
         }
         if request.method() != Method::GET {
-            let answer = full_response(StatusCode::METHOD_NOT_ALLOWED, TEXT_PLAIN, "405: GET only\n");
-            return with_header(answer, ALLOW, "GET");
+            let response = full_response(StatusCode::METHOD_NOT_ALLOWED, TEXT_PLAIN, "405: GET only\n");
+            return with_header(response, ALLOW, "GET");
         }
         match file {
             Some((kind, text)) => full_response(StatusCode::OK, kind, text),
@@ -103,13 +102,13 @@ impl AdminHandler {
         let Services { events, shared_interfaces: shares, fleet, accounts, .. } = &*self.services;
         let metrics = &events.metrics;
         metrics.rules.refresh().await;
-        let now = ScrapeData {
+        let data = ScrapeData {
             workers: self.workers.counts().await,
             interfaces: shares.views(),
             accounts: accounts.views(),
             fleet: fleet.view(),
         };
-        full_response(StatusCode::OK, OPEN_METRICS, metrics.encode(now))
+        full_response(StatusCode::OK, OPEN_METRICS, metrics.encode(data))
     }
 
     async fn sessions(&self) -> AdminResponse {
@@ -118,7 +117,7 @@ impl AdminHandler {
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
         let (pools, interfaces) = (self.services.pools.views(), self.services.shared_interfaces.views());
         let (version, lanes) = (env!("CARGO_PKG_VERSION"), self.services.lanes.views());
-        let answer = SessionsResponse {
+        let response = SessionsResponse {
             version,
             pipes_open,
             pipes_idle,
@@ -132,27 +131,27 @@ impl AdminHandler {
             fleet: self.services.fleet.view().map(|view| view.summary()),
             choices: self.services.path_selector.views(),
         };
-        json_response(&answer)
+        json_response(&response)
     }
 }
 
 fn refusal_response(refusal: AdminRefusal) -> AdminResponse {
-    let answer = full_response(refusal.status(), TEXT_PLAIN, refusal.message());
+    let response = full_response(refusal.status(), TEXT_PLAIN, refusal.message());
     match refusal {
-        AdminRefusal::UnknownHost | AdminRefusal::CrossOrigin => answer,
+        AdminRefusal::UnknownHost | AdminRefusal::CrossOrigin => response,
         AdminRefusal::MissingToken | AdminRefusal::WrongToken => {
-            with_header(answer, WWW_AUTHENTICATE, "Bearer realm=\"ekiden\"")
+            with_header(response, WWW_AUTHENTICATE, "Bearer realm=\"ekiden\"")
         }
     }
 }
 
-fn with_header(mut answer: AdminResponse, name: hyper::header::HeaderName, value: &'static str) -> AdminResponse {
-    answer.headers_mut().insert(name, HeaderValue::from_static(value));
-    answer
+fn with_header(mut response: AdminResponse, name: hyper::header::HeaderName, value: &'static str) -> AdminResponse {
+    response.headers_mut().insert(name, HeaderValue::from_static(value));
+    response
 }
 
-fn json_response(answer: &impl Serialize) -> AdminResponse {
-    match serde_json::to_string(answer) {
+fn json_response(body: &impl Serialize) -> AdminResponse {
+    match serde_json::to_string(body) {
         Ok(json) => full_response(StatusCode::OK, "application/json", json + "\n"),
         Err(error) => full_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_PLAIN, error.to_string()),
     }

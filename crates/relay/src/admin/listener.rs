@@ -100,7 +100,7 @@ pub fn start(
     services: Arc<Services>,
     workers: Vec<mpsc::Sender<Command>>,
 ) -> io::Result<AdminListener> {
-    let (door, descriptor, socket_file) = match &admin.bind {
+    let (listener, descriptor, socket_file) = match &admin.bind {
         AdminBind::Off => return Err(io::Error::other("the admin listener is off")),
         AdminBind::Tcp(address) => {
             let socket = inherited.map_or_else(|| std::net::TcpListener::bind(address), |it| Ok(it.into()))?;
@@ -119,10 +119,10 @@ pub fn start(
     };
     let (workers, stream) = (WorkerHandles(workers), Arc::new(SnapshotStream::new()));
     let source = SnapshotSource::new(Arc::clone(&services), workers.clone());
-    let publishing = tokio::spawn(Arc::clone(&stream).publish(source));
-    let answering = AdminHandler { services, workers, auth: AdminAuth::new(admin), stream };
-    let accepting = tokio::spawn(accept_loop(door, Arc::new(answering)));
-    Ok(AdminListener { tasks: [publishing, accepting], socket_file, descriptor })
+    let publish_task = tokio::spawn(Arc::clone(&stream).publish(source));
+    let handler = AdminHandler { services, workers, auth: AdminAuth::new(admin), stream };
+    let accept_task = tokio::spawn(accept_loop(listener, Arc::new(handler)));
+    Ok(AdminListener { tasks: [publish_task, accept_task], socket_file, descriptor })
 }
 
 /// Says which port the kernel has chosen.
@@ -154,8 +154,8 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     if path.parent() == Some(&folder) {
         ensure_private_folder(&folder)?;
     }
-    if let Ok(found) = fs::metadata(path) {
-        if !found.file_type().is_socket() {
+    if let Ok(metadata) = fs::metadata(path) {
+        if !metadata.file_type().is_socket() {
             return Err(io::Error::other(format!("{} exists and is no socket", path.display())));
         }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -174,10 +174,10 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
 fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => return made,
+        result => return result,
     }
-    let (found, user) = (fs::symlink_metadata(folder)?, process::effective_uid());
-    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+    let (metadata, user) = (fs::symlink_metadata(folder)?, process::effective_uid());
+    if metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o077 == 0 {
         return Ok(());
     }
     let folder = folder.display();
@@ -226,16 +226,16 @@ impl AdminSocket {
     }
 }
 
-async fn accept_loop(door: AdminSocket, answering: Arc<AdminHandler>) {
-    let crowd = ConnectionSlots::new(MAX_CONNECTIONS);
+async fn accept_loop(listener: AdminSocket, handler: Arc<AdminHandler>) {
+    let slots = ConnectionSlots::new(MAX_CONNECTIONS);
     loop {
-        match door.accept().await {
+        match listener.accept().await {
             Ok((connection, source)) => {
-                let (place, yields) = crowd.admit(source).await;
-                tokio::spawn(serve_connection(connection, Arc::clone(&answering), place, yields));
+                let (slot, eviction) = slots.admit(source).await;
+                tokio::spawn(serve_connection(connection, Arc::clone(&handler), slot, eviction));
             }
             // The reserve is used up. A connection that yields gives a descriptor back.
-            Err(_) if crowd.evict() => yield_now().await,
+            Err(_) if slots.evict() => yield_now().await,
             Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
@@ -243,14 +243,14 @@ async fn accept_loop(door: AdminSocket, answering: Arc<AdminHandler>) {
 
 async fn serve_connection(
     connection: Box<dyn AdminStream>,
-    answering: Arc<AdminHandler>,
-    place: ConnectionSlot,
-    yields: EvictionSignal,
+    handler: Arc<AdminHandler>,
+    slot: ConnectionSlot,
+    eviction: EvictionSignal,
 ) {
-    let place = Arc::new(place);
+    let slot = Arc::new(slot);
     let service = service_fn(move |request| {
-        let (answering, place) = (Arc::clone(&answering), Arc::clone(&place));
-        async move { Ok::<_, Infallible>(answering.handle(&request, &place).await) }
+        let (handler, slot) = (Arc::clone(&handler), Arc::clone(&slot));
+        async move { Ok::<_, Infallible>(handler.handle(&request, &slot).await) }
     });
     let mut server = http1::Builder::new();
     // One request per connection: a proven connection ends with its answer.
@@ -258,6 +258,6 @@ async fn serve_connection(
     tokio::select! {
         // An error concerns only this client.
         _ = server.serve_connection(TokioIo::new(WriteTimeoutStream::new(connection)), service) => {}
-        () = yields.wait() => {}
+        () = eviction.wait() => {}
     }
 }

@@ -126,11 +126,11 @@ impl SnapshotSource {
     /// The current snapshot as a server-sent event.
     pub async fn next_event(&mut self) -> Bytes {
         let WorkerStatus { tallies, pipes, congestion, .. } = self.workers.describe(StatusQuery::Tallies).await;
-        let now = CounterSample::take(&self.services, &tallies);
-        let (rate, rates) = now.rates_since(self.previous.as_ref(), &tallies);
+        let sample = CounterSample::take(&self.services, &tallies);
+        let (rate, rates) = sample.rates_since(self.previous.as_ref(), &tallies);
         let sessions = self.busiest_sessions(&tallies, &rates).await;
-        let standing = match self.slow.take() {
-            Some((at, standing)) if at.elapsed() < SLOW_INTERVAL => (at, standing),
+        let slow_snapshot = match self.slow.take() {
+            Some((at, slow_snapshot)) if at.elapsed() < SLOW_INTERVAL => (at, slow_snapshot),
             _ => (Instant::now(), SlowSnapshot::take(&self.services)),
         };
         self.snapshot_count += 1;
@@ -140,7 +140,7 @@ impl SnapshotSource {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.services.started_at.elapsed().as_secs_f64(),
             open: tallies.len(),
-            moved: now.bytes_moved,
+            moved: sample.bytes_moved,
             rate,
             pipes_open: pipes.open,
             pipes_idle: pipes.idle,
@@ -152,10 +152,10 @@ impl SnapshotSource {
             lanes: truncated(self.services.lanes.views()),
             events: self.services.events.recent.events(MAX_ITEMS),
             congestion,
-            slow: &standing.1,
+            slow: &slow_snapshot.1,
         };
         let event = sse_event(&snapshot);
-        (self.previous, self.slow) = (Some(now), Some(standing));
+        (self.previous, self.slow) = (Some(sample), Some(slow_snapshot));
         event
     }
 
@@ -187,22 +187,24 @@ impl CounterSample {
     }
 
     /// Bytes per second since then, of the whole relay and of each session; none are known the first time.
-    fn rates_since(&self, before: Option<&Self>, tallies: &[SessionProgress]) -> (DuplexBytes, Vec<DuplexBytes>) {
-        let Some(before) = before else { return (DuplexBytes::default(), vec![DuplexBytes::default(); tallies.len()]) };
-        let span = self.sampled_at.saturating_duration_since(before.sampled_at);
-        let of_each = tallies.iter().map(|tally| {
+    fn rates_since(&self, previous: Option<&Self>, tallies: &[SessionProgress]) -> (DuplexBytes, Vec<DuplexBytes>) {
+        let Some(previous) = previous else {
+            return (DuplexBytes::default(), vec![DuplexBytes::default(); tallies.len()]);
+        };
+        let span = self.sampled_at.saturating_duration_since(previous.sampled_at);
+        let session_rates = tallies.iter().map(|tally| {
             // All bytes of a new session count for this interval.
-            let then = before.tallies.get(&tally.session).copied().unwrap_or_default();
-            DuplexBytes { down: tally.down, up: tally.up }.per_second(then, span)
+            let earlier = previous.tallies.get(&tally.session).copied().unwrap_or_default();
+            DuplexBytes { down: tally.down, up: tally.up }.per_second(earlier, span)
         });
-        (self.bytes_moved.per_second(before.bytes_moved, span), of_each.collect())
+        (self.bytes_moved.per_second(previous.bytes_moved, span), session_rates.collect())
     }
 }
 
 impl DuplexBytes {
-    fn per_second(self, before: Self, span: Duration) -> Self {
+    fn per_second(self, earlier: Self, span: Duration) -> Self {
         let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / span.as_secs_f64().max(0.001)) as u64;
-        Self { down: rate(self.down, before.down), up: rate(self.up, before.up) }
+        Self { down: rate(self.down, earlier.down), up: rate(self.up, earlier.up) }
     }
 }
 
@@ -242,9 +244,9 @@ fn path_totals(tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<PathTo
     truncated(sums)
 }
 
-fn truncated<T>(mut all: Vec<T>) -> Vec<T> {
-    all.truncate(MAX_ITEMS);
-    all
+fn truncated<T>(mut items: Vec<T>) -> Vec<T> {
+    items.truncate(MAX_ITEMS);
+    items
 }
 
 /// In JSON there is no end of line, which would end the data.

@@ -84,8 +84,8 @@ impl AccessRules {
         if allowed.is_empty() && !self.allow.is_empty() {
             return Err(Denied::Unlisted);
         }
-        let named = allowed.iter().any(|pattern| !pattern.is_any_host());
-        let may_be_private = self.allow_private || named;
+        let names_host = allowed.iter().any(|pattern| !pattern.is_any_host());
+        let may_be_private = self.allow_private || names_host;
         if !may_be_private && address.is_some_and(|address| self.is_private(address)) {
             return Err(Denied::Private);
         }
@@ -119,7 +119,7 @@ impl TargetPattern {
         };
         let host_fits = match &self.hosts {
             HostPattern::Any => true,
-            HostPattern::Name(one) => name == Some(one),
+            HostPattern::Name(pattern_name) => name == Some(pattern_name),
             HostPattern::Subdomains(domain) => {
                 name.is_some_and(|name| name.len() > domain.len() && name.ends_with(domain))
             }
@@ -130,12 +130,12 @@ impl TargetPattern {
 
     /// Whether it leaves the host open: `*`, or a network of all addresses.
     fn is_any_host(&self) -> bool {
-        let whole = |network: &Network, first: IpAddr, last: IpAddr| network.contains(first) && network.contains(last);
+        let covers = |network: &Network, first: IpAddr, last: IpAddr| network.contains(first) && network.contains(last);
         match &self.hosts {
             HostPattern::Any => true,
             HostPattern::Network(network) => {
-                whole(network, Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into())
-                    || whole(network, Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from_bits(u128::MAX).into())
+                covers(network, Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into())
+                    || covers(network, Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from_bits(u128::MAX).into())
             }
             HostPattern::Name(_) | HostPattern::Subdomains(_) => false,
         }
@@ -150,8 +150,8 @@ impl FromStr for TargetPattern {
             return Ok(Self { hosts: HostPattern::Network(network), port: None });
         }
         let (hosts, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((inside, after)) => {
-                (HostPattern::Network(parse_bracketed(inside)?), after.strip_prefix(':').ok_or(after))
+            Some((bracketed, suffix)) => {
+                (HostPattern::Network(parse_bracketed(bracketed)?), suffix.strip_prefix(':').ok_or(suffix))
             }
             None => match text.split_once(':') {
                 Some((hosts, port)) => (hosts.parse()?, Ok(port)),
@@ -180,8 +180,8 @@ pub(super) fn parse_network(text: &str) -> Result<Network, AddrError> {
 }
 
 fn parse_port(digits: &str) -> Result<u16, AddrError> {
-    let plain = digits.bytes().all(|b| b.is_ascii_digit());
-    digits.parse().ok().filter(|port| plain && *port != 0).ok_or(AddrError::Port)
+    let is_decimal = digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|port| is_decimal && *port != 0).ok_or(AddrError::Port)
 }
 
 impl FromStr for HostPattern {
@@ -193,11 +193,11 @@ impl FromStr for HostPattern {
         if text.contains('/') {
             return parse_network(text).map(Self::Network);
         }
-        let (under, name) = text.strip_prefix("*.").map_or((false, text), |domain| (true, domain));
+        let (is_subdomain, name) = text.strip_prefix("*.").map_or((false, text), |domain| (true, domain));
         match Host::parse(name)? {
-            Host::Name(name) if under => Ok(Self::Subdomains(format!(".{name}"))),
+            Host::Name(name) if is_subdomain => Ok(Self::Subdomains(format!(".{name}"))),
             Host::Name(name) => Ok(Self::Name(name)),
-            Host::Ip(_) if under => Err(AddrError::Host),
+            Host::Ip(_) if is_subdomain => Err(AddrError::Host),
             Host::Ip(ip) => parse_network(&ip.to_string()).map(Self::Network),
         }
     }

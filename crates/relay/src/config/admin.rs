@@ -56,15 +56,15 @@ impl AdminToken {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "one line of 16 to 256 letters, digits or -._~+/=, like `openssl rand -hex 24` prints";
         let text = text.trim_end_matches(['\r', '\n']);
-        let known = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
-        let good = (Self::MIN_LENGTH..=256).contains(&text.len()) && text.bytes().all(known);
-        good.then(|| Self(text.into())).ok_or(EXPECTED)
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+        let is_valid = (Self::MIN_LENGTH..=256).contains(&text.len()) && text.bytes().all(is_allowed);
+        is_valid.then(|| Self(text.into())).ok_or(EXPECTED)
     }
 
-    /// Whether `given` is it. The time this takes tells nothing of either.
+    /// Whether `candidate` is the token. The duration of the comparison does not depend on their contents.
     #[must_use]
-    pub fn matches(&self, given: &[u8]) -> bool {
-        Sha256::digest(given).ct_eq(&Sha256::digest(self.0.as_bytes())).into()
+    pub fn matches(&self, candidate: &[u8]) -> bool {
+        Sha256::digest(candidate).ct_eq(&Sha256::digest(self.0.as_bytes())).into()
     }
 
     /// The value of the `Authorization` field that a client sends.
@@ -113,35 +113,35 @@ pub(super) fn read(
     flag: Option<&str>,
     listeners: &ListenerSet,
 ) -> AdminConfig {
-    let written: Option<AdminBind> = table.optional("bind");
-    if let Some(AdminBind::Tcp(address)) = &written
-        && let Some((taken, owner)) = listeners.overlapping(*address)
+    let from_file: Option<AdminBind> = table.optional("bind");
+    if let Some(AdminBind::Tcp(address)) = &from_file
+        && let Some((conflict, owner)) = listeners.overlapping(*address)
     {
-        table.error("bind", format!("an address that no listener has: {owner} has {taken}"));
+        table.error("bind", format!("an address that no listener has: {owner} has {conflict}"));
     }
     let token = read_token(&table);
     let has_token = token.is_some() || table.has("token_file");
-    if written.as_ref().is_some_and(AdminBind::is_open_to_others) && !has_token {
+    if from_file.as_ref().is_some_and(AdminBind::is_open_to_others) && !has_token {
         table.error("bind", NEEDS_TOKEN);
     }
     let hosts = table.list("hosts").into_iter().map(|HostName(name)| name).collect();
     table.finish();
     let place = command.child("--admin", None);
-    let given: Option<AdminBind> = flag.and_then(|text| place.read_text(text));
+    let from_flag: Option<AdminBind> = flag.and_then(|text| place.read_text(text));
     if let Some(flag) = flag
-        && given.as_ref().is_some_and(AdminBind::is_open_to_others)
+        && from_flag.as_ref().is_some_and(AdminBind::is_open_to_others)
         && !has_token
     {
         place.error(FoundValue::Value(format!("{flag:?}")), NEEDS_TOKEN);
     }
-    AdminConfig { bind: given.or(written).unwrap_or_else(|| default_admin().bind), token, hosts }
+    AdminConfig { bind: from_flag.or(from_file).unwrap_or_else(|| default_admin().bind), token, hosts }
 }
 
 fn read_token(table: &TableReader<'_>) -> Option<AdminToken> {
     let TokenFile(path) = table.optional("token_file")?;
     let text = key::read_secret(table, "token_file", &path, "a readable file with a token")?;
-    let noted = |expected| table.error("token_file", format!("a file with {expected}, in {}", path.display()));
-    AdminToken::parse(&text).map_err(noted).ok()
+    let report = |expected| table.error("token_file", format!("a file with {expected}, in {}", path.display()));
+    AdminToken::parse(&text).map_err(report).ok()
 }
 
 /// Reads the address of an admin listener, in the format of `admin.bind` and `--admin`, for a client.

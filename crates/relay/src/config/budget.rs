@@ -9,13 +9,13 @@ use ekiden_sys::process;
 use super::{Config, Listener, ListenerKind};
 
 /// Most pipes of one worker; more would only move the wait from the sockets into pipes.
-const MOST_PIPES: usize = 512;
+const MAX_PIPES: usize = 512;
 
 /// Most connections of relays without a session, however many descriptors there are: each takes some KiB as well.
-const MOST_PENDING: usize = 16_384;
+const MAX_PENDING: usize = 16_384;
 
 /// Most descriptors of the reserve for the admin listener, which answers when sessions have used up all others.
-const MOST_RESERVED: u64 = 16;
+const MAX_RESERVED: u64 = 16;
 
 /// Sets the limit of open files to the highest that leaves a reserve below the hard limit, and returns it. The admin
 /// listener accepts beyond this limit.
@@ -23,8 +23,8 @@ const MOST_RESERVED: u64 = 16;
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2).
 pub fn limit_open_files() -> io::Result<u64> {
-    let all = process::raise_open_file_limit()?;
-    let files = all - (all / 8).min(MOST_RESERVED);
+    let hard_limit = process::raise_open_file_limit()?;
+    let files = hard_limit - (hard_limit / 8).min(MAX_RESERVED);
     process::set_open_file_limit(files)?;
     Ok(files)
 }
@@ -48,22 +48,22 @@ impl Budget {
     #[must_use]
     pub fn new(open_files: u64, config: &Config) -> Self {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
-        let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
-        let called = config.relays.iter().filter(|hop| config.may_dial(hop));
-        let relays: usize = called.map(|hop| hop.members().len()).sum();
+        let pipes = (files / 16 / config.threads).clamp(1, MAX_PIPES);
+        let dialled_relays = config.relays.iter().filter(|hop| config.may_dial(hop));
+        let relays: usize = dialled_relays.map(|hop| hop.members().len()).sum();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
         let has_pending = |listener: &Listener| {
             listener.kind == ListenerKind::Section || listener.tls.is_some() || !listener.proxy_protocol.is_empty()
         };
         let pending = if config.listeners.iter().any(|listener| has_pending(listener)) {
-            (files / 8).clamp(1, MOST_PENDING)
+            (files / 8).clamp(1, MAX_PENDING)
         } else {
             0
         };
         let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
         // Two sockets for each session. A stream of HTTP/2 has three, and may be the only one of its connection.
-        let each = if config.listeners.iter().any(|listener| listener.offers_http2()) { 4 } else { 2 };
-        let affordable = (files.saturating_sub(reserved) / each).max(1);
+        let per_session = if config.listeners.iter().any(|listener| listener.offers_http2()) { 4 } else { 2 };
+        let affordable = (files.saturating_sub(reserved) / per_session).max(1);
         Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready, pending }
     }
 }

@@ -130,8 +130,8 @@ fn read_interfaces(reader: &TableReader<'_>, kind: ListenerKind, tun: Option<&Tu
 
 /// There are marks and queues for so many.
 pub(super) fn check_listener_count(reader: &TableReader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
-    let before = others.iter().filter(|other| other.kind.is_transparent()).count();
-    if listener.is_some_and(|listener| listener.kind.is_transparent()) && before >= Marks::MOST_LISTENERS {
+    let transparent_count = others.iter().filter(|other| other.kind.is_transparent()).count();
+    if listener.is_some_and(|listener| listener.kind.is_transparent()) && transparent_count >= Marks::MOST_LISTENERS {
         reader.error("kind", format!("at most {} that are tproxy, redirect or tun", Marks::MOST_LISTENERS));
     }
 }
@@ -187,9 +187,9 @@ impl ConfigValue for InterfaceName {
     const EXPECTED: &'static str = r#"the name of a network interface like "eth0""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         // IFNAMSIZ is 16 with the terminating NUL; the rules quote the name.
-        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-:@".contains(&b);
-        let good = (1..16).contains(&text.len()) && text.bytes().all(known);
-        good.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-:@".contains(&b);
+        let is_valid = (1..16).contains(&text.len()) && text.bytes().all(is_allowed);
+        is_valid.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
     }
 }
 

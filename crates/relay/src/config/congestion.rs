@@ -95,7 +95,7 @@ pub struct Telemetry {
 /// Those that one configuration asks for; they stay in the kernel while sessions of it are open.
 #[derive(Debug, Clone, Default)]
 pub struct CongestionControls {
-    by_name: BTreeMap<String, Arc<RequestedControl>>,
+    controls: BTreeMap<String, Arc<RequestedControl>>,
     /// The system's own, if it is costly on short paths.
     costly_default: Option<Arc<str>>,
 }
@@ -109,21 +109,21 @@ struct RequestedControl {
 
 impl CongestionControls {
     /// Makes the congestion controls of `config` available in the kernel, and reports the results as events. Those of
-    /// `before` stay loaded.
-    pub fn obtain(config: &Config, before: &Self, provide: ControlProvider<'_>, tell: impl Fn(&Event)) -> Self {
-        let mut by_name = BTreeMap::new();
+    /// `previous` stay loaded.
+    pub fn obtain(config: &Config, previous: &Self, provide: ControlProvider<'_>, emit: impl Fn(&Event)) -> Self {
+        let mut controls = BTreeMap::new();
         for Algorithm(name) in config.profiles().filter_map(|profile| profile.congestion()) {
-            if by_name.contains_key(name) {
+            if controls.contains_key(name) {
                 continue;
             }
-            let asked = RequestedControl::obtain(name, before.by_name.get(name), provide);
-            if asked.congestion.is_worth_logging() {
-                tell(&Event::Congestion(asked.congestion.clone()));
+            let requested = RequestedControl::obtain(name, previous.controls.get(name), provide);
+            if requested.congestion.is_worth_logging() {
+                emit(&Event::Congestion(requested.congestion.clone()));
             }
-            by_name.insert(name.clone(), asked);
+            controls.insert(name.clone(), requested);
         }
         let costly_default = congestion::system_default().ok().filter(|default| !is_cheap_control(default));
-        Self { by_name, costly_default: costly_default.map(Arc::from) }
+        Self { controls, costly_default: costly_default.map(Arc::from) }
     }
 
     /// A single control, which is available.
@@ -132,7 +132,7 @@ impl CongestionControls {
         let (from, in_use) = (Some("a test".to_owned()), name.to_owned());
         let congestion = CongestionStatus { name: name.to_owned(), in_use, from, why: None };
         let requested = RequestedControl { congestion, control: Some(control) };
-        Self { by_name: [(name.to_owned(), Arc::new(requested))].into(), costly_default: None }
+        Self { controls: [(name.to_owned(), Arc::new(requested))].into(), costly_default: None }
     }
 
     /// The controls of a system whose default is `name`, which is costly on short paths.
@@ -182,10 +182,10 @@ impl CongestionControls {
         }
         if let Some(result) = self.set_control_options(socket, profile) {
             let outcome = result.map_or_else(Outcome::Unsupported, |()| Outcome::Applied);
-            let asked = |applied: &&mut AppliedSetting| {
+            let is_gamma = |applied: &&mut AppliedSetting| {
                 matches!(applied.setting, Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_))
             };
-            report.iter_mut().filter(asked).for_each(|applied| applied.outcome = outcome.clone());
+            report.iter_mut().filter(is_gamma).for_each(|applied| applied.outcome = outcome.clone());
         }
         report
     }
@@ -193,8 +193,8 @@ impl CongestionControls {
     /// Sets the options of the congestion control itself; `None` when the profile sets none.
     fn set_control_options(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
         let request = profile.compound_tcp()?;
-        let asked = self.by_name.get(&profile.congestion()?.0)?;
-        Some(match &asked.control {
+        let requested = self.controls.get(&profile.congestion()?.0)?;
+        Some(match &requested.control {
             Some(control) => control.set_options(socket, request),
             None => Err("it takes the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
         })
@@ -203,27 +203,31 @@ impl CongestionControls {
     /// The congestion control of a connection, if it can begin with a remembered window.
     #[must_use]
     pub fn resuming(&self, socket: BorrowedFd<'_>) -> Option<&dyn CongestionHandle> {
-        let able = |requested: &Arc<RequestedControl>| requested.control.as_ref().is_some_and(|it| it.can_resume());
-        if !self.by_name.values().any(able) {
+        let can_resume =
+            |requested: &Arc<RequestedControl>| requested.control.as_ref().is_some_and(|it| it.can_resume());
+        if !self.controls.values().any(can_resume) {
             // Most relays ask for none, and save the system call.
             return None;
         }
-        let requested = self.by_name.get(&congestion::of_socket(socket).ok()?).filter(|requested| able(requested))?;
+        let requested =
+            self.controls.get(&congestion::of_socket(socket).ok()?).filter(|requested| can_resume(requested))?;
         requested.control.as_deref()
     }
 
     /// The telemetry of the connection's congestion control.
     #[must_use]
     pub fn telemetry(&self, name: &str, socket: BorrowedFd<'_>) -> Option<Telemetry> {
-        self.by_name.get(name)?.control.as_ref()?.telemetry(socket)
+        self.controls.get(name)?.control.as_ref()?.telemetry(socket)
     }
 
     /// Waits whether the kernel removes a control whose loader has ended. The removal takes the kernel some time.
     pub async fn wait_removed(&self) -> bool {
-        let foreign = |asked: &&Arc<RequestedControl>| asked.congestion.is_worth_logging() && asked.is_in_use();
-        let names: Vec<_> = self.by_name.values().filter(foreign).map(|asked| &asked.congestion.name).collect();
-        let until = Instant::now() + REMOVAL_TIMEOUT;
-        while !names.is_empty() && Instant::now() < until {
+        let foreign =
+            |requested: &&Arc<RequestedControl>| requested.congestion.is_worth_logging() && requested.is_in_use();
+        let names: Vec<_> =
+            self.controls.values().filter(foreign).map(|requested| &requested.congestion.name).collect();
+        let deadline = Instant::now() + REMOVAL_TIMEOUT;
+        while !names.is_empty() && Instant::now() < deadline {
             if names.iter().any(|name| congestion::check_available(name).is_err()) {
                 return true;
             }
@@ -235,7 +239,7 @@ impl CongestionControls {
     /// The result for each requested control.
     #[must_use]
     pub fn describe(&self) -> Vec<CongestionStatus> {
-        self.by_name.values().map(|asked| asked.congestion.clone()).collect()
+        self.controls.values().map(|requested| requested.congestion.clone()).collect()
     }
 }
 
@@ -245,10 +249,10 @@ impl RequestedControl {
         self.congestion.in_use == self.congestion.name
     }
 
-    fn obtain(name: &str, before: Option<&Arc<Self>>, provide: ControlProvider<'_>) -> Arc<Self> {
+    fn obtain(name: &str, previous: Option<&Arc<Self>>, provide: ControlProvider<'_>) -> Arc<Self> {
         let choice = congestion::check_available(name);
-        if let (Ok(()), Some(before)) = (&choice, before.filter(|before| before.is_in_use())) {
-            return Arc::clone(before);
+        if let (Ok(()), Some(previous)) = (&choice, previous.filter(|previous| previous.is_in_use())) {
+            return Arc::clone(previous);
         }
         let provided = match choice {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(RESTRICTED.to_owned()),
@@ -271,11 +275,11 @@ fn in_use(name: &str) -> String {
     let mut profile = Profile::default();
     profile.set(Setting::Congestion(Algorithm(name.to_owned())));
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
-    let chosen = socket.and_then(|socket| {
+    let result = socket.and_then(|socket| {
         sockopt::apply(socket.as_fd(), &profile, SocketRole::Dialer);
         congestion::of_socket(&socket)
     });
-    chosen.unwrap_or_else(|error| format!("unknown: {error}"))
+    result.unwrap_or_else(|error| format!("unknown: {error}"))
 }
 
 #[cfg(test)]
@@ -374,7 +378,10 @@ mod tests {
         let congestion = CongestionStatus { name: "ctcp".into(), in_use: "ctcp".into(), from: None, why: None };
         let with = |control| {
             let asked = RequestedControl { congestion: congestion.clone(), control };
-            CongestionControls { by_name: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]), costly_default: None }
+            CongestionControls {
+                controls: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]),
+                costly_default: None,
+            }
         };
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let outcomes = |controls: CongestionControls| -> Vec<Outcome> {

@@ -114,8 +114,8 @@ impl Diagnostics {
     }
 
     /// Adds a congestion control.
-    pub fn add_congestion_name(&self, named: NameUse) {
-        self.congestion_names.borrow_mut().push(named);
+    pub fn add_congestion_name(&self, name_use: NameUse) {
+        self.congestion_names.borrow_mut().push(name_use);
     }
 
     /// All warnings, in the order of places and lines.
@@ -155,40 +155,45 @@ fn sorted(mut mistakes: Vec<ConfigError>) -> Vec<ConfigError> {
     mistakes
 }
 
-/// The expected text where `name` is none of `names`; `what` is the noun for these names.
-pub fn expected_one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
+/// The expected text where `name` is none of `names`; `noun` is the noun for these names.
+pub fn expected_one_of<'n>(noun: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<_> = names.collect();
     match closest(name, names.iter().copied()) {
-        Some(meant) => format!("{what}: {meant:?}, perhaps"),
-        None if names.is_empty() => format!("{what}, and there is none"),
-        None => format!("{what}, one of {}", names.join(", ")),
+        Some(suggestion) => format!("{noun}: {suggestion:?}, perhaps"),
+        None if names.is_empty() => format!("{noun}, and there is none"),
+        None => format!("{noun}, one of {}", names.join(", ")),
     }
 }
 
 /// The candidate that `word` was probably meant to be.
 pub(super) fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // A third of its letters: a word of one letter is like any other.
-    let near = (word.chars().count() + 1) / 3;
-    candidates.into_iter().map(|c| (edit_distance(word, c), c)).filter(|(d, _)| *d <= near).min().map(|(_, c)| c)
+    let max_distance = (word.chars().count() + 1) / 3;
+    candidates
+        .into_iter()
+        .map(|c| (edit_distance(word, c), c))
+        .filter(|(d, _)| *d <= max_distance)
+        .min()
+        .map(|(_, c)| c)
 }
 
 /// How many letters must be added, dropped, changed or swapped with the next one to turn one word into the other (optimal
 /// string alignment, row by row).
 fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    let mut before = Vec::new();
+    let mut previous_row = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, letter) in from.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, other) in to.iter().enumerate() {
-            let changed = row[j] + usize::from(letter != other);
-            let mut least = changed.min(row[j + 1] + 1).min(next[j] + 1);
-            if i > 0 && j > 0 && from[i - 1] == *other && *letter == to[j - 1] {
-                least = least.min(before[j - 1] + 1);
+    for (i, from_letter) in from.iter().enumerate() {
+        let mut next_row = vec![i + 1];
+        for (j, to_letter) in to.iter().enumerate() {
+            let substituted = row[j] + usize::from(from_letter != to_letter);
+            let mut distance = substituted.min(row[j + 1] + 1).min(next_row[j] + 1);
+            if i > 0 && j > 0 && from[i - 1] == *to_letter && *from_letter == to[j - 1] {
+                distance = distance.min(previous_row[j - 1] + 1);
             }
-            next.push(least);
+            next_row.push(distance);
         }
-        before = std::mem::replace(&mut row, next);
+        previous_row = std::mem::replace(&mut row, next_row);
     }
     row[to.len()]
 }
@@ -217,7 +222,7 @@ impl Disclosure {
 
     /// Like `disclose`, for a value that is plain text.
     pub fn disclose_text(self, text: &str) -> FoundValue {
-        let all = || FoundValue::Value(display_value(&DeValue::String(text.into())));
+        let full = || FoundValue::Value(display_value(&DeValue::String(text.into())));
         match self {
             Self::Path if is_secret(text) => FoundValue::Hidden,
             Self::PublicKey if is_key(text) => {
@@ -225,7 +230,7 @@ impl Disclosure {
                 FoundValue::Value(format!("\"{beginning}...\" ({} characters)", text.len()))
             }
             Self::Url => url::without_secrets(text).map_or(FoundValue::Hidden, |text| Self::All.disclose_text(&text)),
-            Self::All | Self::Path | Self::PublicKey => all(),
+            Self::All | Self::Path | Self::PublicKey => full(),
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct SourceFile {
     pub name: String,
     pub text: String,
     /// Whether every user of this host can read it.
-    pub open: bool,
+    pub is_world_readable: bool,
     /// The offset of its spans: the files count as one text, in which they follow one another.
     pub start: usize,
 }
@@ -21,7 +21,7 @@ pub(super) struct SourceFile {
 impl SourceFile {
     /// A configuration of one text.
     pub fn only(name: &str, text: &str) -> Self {
-        Self { name: name.to_owned(), text: text.to_owned(), open: false, start: 0 }
+        Self { name: name.to_owned(), text: text.to_owned(), is_world_readable: false, start: 0 }
     }
 }
 
@@ -29,28 +29,28 @@ impl SourceFile {
 pub(super) fn read_files(paths: &[&Path]) -> Result<Vec<SourceFile>, ConfigErrors> {
     let (mut files, mut mistakes) = (Vec::new(), Vec::new());
     let mut start = 0;
-    let mut known: Vec<PathBuf> = Vec::new();
+    let mut seen: Vec<PathBuf> = Vec::new();
     for path in paths {
         let listed = list(path).unwrap_or_else(|expected| {
             mistakes.push(mistake(path, expected));
             Vec::new()
         });
         for path in listed {
-            if known.contains(&path) {
+            if seen.contains(&path) {
                 mistakes.push(mistake(&path, "this file only once".to_owned()));
                 continue;
             }
             match fs::read_to_string(&path) {
                 Ok(text) => {
-                    let (name, open) = (path.display().to_string(), key::is_world_readable(&path));
+                    let (name, is_world_readable) = (path.display().to_string(), key::is_world_readable(&path));
                     let length = text.len();
-                    files.push(SourceFile { name, text, open, start });
+                    files.push(SourceFile { name, text, is_world_readable, start });
                     // The end of a text is a position in it.
                     start += length + 1;
                 }
                 Err(error) => mistakes.push(mistake(&path, format!("a readable file of UTF-8 text ({error})"))),
             }
-            known.push(path);
+            seen.push(path);
         }
     }
     if mistakes.is_empty() { Ok(files) } else { Err(ConfigErrors(mistakes)) }

@@ -87,13 +87,13 @@ fn default_prefix(key: &VerifyKey) -> String {
 fn read_certificate(
     reader: &TableReader<'_>,
     fleet: Option<&VerifyKey>,
-    own: Option<&PrivateKey>,
+    private_key: Option<&PrivateKey>,
 ) -> Option<SignedCertificate> {
     let path: PathBuf = reader.optional("certificate")?;
-    let issued = match read_limited(&path).map(|text| SignedCertificate::parse(&text)) {
-        Ok(Ok(issued)) => issued,
-        Ok(Err(why)) => {
-            reader.error("certificate", format!("a file that `ekiden fleet sign` has made: {why}"));
+    let certificate = match read_limited(&path).map(|text| SignedCertificate::parse(&text)) {
+        Ok(Ok(certificate)) => certificate,
+        Ok(Err(error)) => {
+            reader.error("certificate", format!("a file that `ekiden fleet sign` has made: {error}"));
             return None;
         }
         Err(error) => {
@@ -101,18 +101,18 @@ fn read_certificate(
             return None;
         }
     };
-    if let Some(Err(why)) = fleet.map(|fleet| issued.verify(fleet)) {
-        reader.error("certificate", format!("a certificate that this fleet's key has signed: {why}"));
+    if let Some(Err(error)) = fleet.map(|fleet| certificate.verify(fleet)) {
+        reader.error("certificate", format!("a certificate that this fleet's key has signed: {error}"));
     }
-    let Some(own) = own else {
+    let Some(private_key) = private_key else {
         reader.error("certificate", "private_key beside it, the key of the relay that it is for");
         return None;
     };
-    let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(own);
-    if (issued.certificate.key, issued.certificate.verify_key) != (key, signing) {
+    let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(private_key);
+    if (certificate.certificate.key, certificate.certificate.verify_key) != (key, signing) {
         reader.error("certificate", "that of this relay: sign the output of `ekiden fleet request` for private_key");
     }
-    Some(issued)
+    Some(certificate)
 }
 
 fn read_limited(path: &Path) -> std::io::Result<String> {
@@ -160,8 +160,8 @@ impl ConfigValue for EtcdEndpoint {
         read, a loopback address where a tunnel begins (entries are signed, passwords are not hidden)"#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let address = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-        let good = address.is_some_and(|address| Target::parse(address, None).is_ok());
-        if good { Ok(Self(text.to_owned())) } else { Err(Self::EXPECTED) }
+        let is_valid = address.is_some_and(|address| Target::parse(address, None).is_ok());
+        if is_valid { Ok(Self(text.to_owned())) } else { Err(Self::EXPECTED) }
     }
 }
 
@@ -171,9 +171,9 @@ struct EtcdPrefix(String);
 impl ConfigValue for EtcdPrefix {
     const EXPECTED: &'static str = r#"a prefix of keys in etcd, of 1 to 128 visible characters, like "/ekiden/""#;
     fn read(text: &str) -> Result<Self, &'static str> {
-        let good = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_valid = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
         let slash = if text.ends_with('/') { "" } else { "/" };
-        if good { Ok(Self(format!("{text}{slash}"))) } else { Err(Self::EXPECTED) }
+        if is_valid { Ok(Self(format!("{text}{slash}"))) } else { Err(Self::EXPECTED) }
     }
 }
 

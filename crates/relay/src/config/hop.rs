@@ -44,9 +44,9 @@ impl WrittenUrl<'_, '_> {
 
     /// Warns of a password in the URL when other users can read the URL.
     fn warn_of_password(&self) {
-        let SourceText { name, text, open, .. } = self.location.source;
+        let SourceText { name, text, is_world_readable, .. } = self.location.source;
         let expected = match text {
-            Some(text) if open && self.password().is_some_and(|password| text.contains(password)) => {
+            Some(text) if is_world_readable && self.password().is_some_and(|password| text.contains(password)) => {
                 format!(
                     "a configuration that only its owner can read, because of this password: chmod 600 {name}, or {IN_FILE}"
                 )
@@ -72,14 +72,14 @@ fn is_on_command_line(text: &str) -> bool {
 /// Reads the hop that stands at `place`, or notes why not.
 pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) -> Option<Hop> {
     let written = WrittenUrl { location: place, text };
-    let wrong = |expected: String| {
+    let report = |expected: String| {
         written.error(expected);
         None
     };
     let Some(url) = OptionUrl::parse(text) else {
-        return wrong(scheme_hint(text).unwrap_or_else(|| EXPECTED.to_owned()));
+        return report(scheme_hint(text).unwrap_or_else(|| EXPECTED.to_owned()));
     };
-    let Ok(address) = address(&url) else { return wrong(expected_url(&url)) };
+    let Ok(address) = address(&url) else { return report(expected_url(&url)) };
     let query = table_from_pairs(url.query);
     // The query is no file even where the URL stands in one: all its values are texts, on the line of the URL.
     let options = TableReader::of_text(place.clone(), &query);
@@ -90,7 +90,7 @@ pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) ->
             Some(HopKind::Socks5(read_credentials(&written, &options, url.user, fits_socks5)))
         }
         "http" => Some(HopKind::Http(read_credentials(&written, &options, url.user, fits_http))),
-        other => return wrong(expected_scheme(other)),
+        other => return report(expected_scheme(other)),
     };
     let profile = shared.profiles.read_profile(&options, "profile");
     options.finish();
@@ -131,7 +131,7 @@ fn expected_scheme(scheme: &str) -> String {
         "https" => "http:// instead of https://: a hop is asked without TLS".to_owned(),
         "socks4" | "socks4a" => format!("socks5:// instead of {scheme}://"),
         _ => match closest(scheme, ["section", "socks5", "http"]) {
-            Some(meant) => format!("{meant}:// instead of {scheme}://"),
+            Some(suggestion) => format!("{suggestion}:// instead of {scheme}://"),
             None => format!("section://, socks5:// or http:// instead of {scheme}://"),
         },
     }

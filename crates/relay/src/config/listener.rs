@@ -30,7 +30,7 @@ pub(super) struct ListenerSet {
     /// The listeners without mistakes.
     pub valid: Vec<Arc<Listener>>,
     /// The addresses of all, also of those with other mistakes, and the keys of their tables.
-    taken: Vec<(SocketAddr, String)>,
+    addresses: Vec<(SocketAddr, String)>,
     /// The tunnels of all, also of those with other mistakes.
     tunnels: Vec<TunConfig>,
 }
@@ -40,16 +40,16 @@ impl ListenerSet {
     pub fn read(readers: Vec<TableReader<'_>>, shared: &ReadContext) -> Self {
         let mut listeners = Self::default();
         let mut names: Vec<String> = Vec::new();
-        let mut given: Vec<Option<String>> = Vec::new();
+        let mut configured_names: Vec<Option<String>> = Vec::new();
         for reader in &readers {
             let name = reader.optional("name").map(|Name(name)| name);
             if name.as_ref().is_some_and(|name| names.contains(name)) {
                 reader.error("name", "a name that no other listener has");
             }
             names.extend(name.clone());
-            given.push(name);
+            configured_names.push(name);
         }
-        for (reader, given) in readers.into_iter().zip(given) {
+        for (reader, name) in readers.into_iter().zip(configured_names) {
             let kind = if reader.has("kind") { reader.optional("kind") } else { Some(ListenerKind::Auto) };
             let tun = tun::read(&reader, kind, &listeners.tunnels);
             listeners.tunnels.extend(tun.clone());
@@ -58,7 +58,7 @@ impl ListenerSet {
             capture::check_listener_count(&reader, listener.as_ref(), &listeners.valid);
             reader.finish();
             let Some(mut listener) = listener else { continue };
-            listener.name = given.unwrap_or_else(|| free_name(&listener, &mut names));
+            listener.name = name.unwrap_or_else(|| free_name(&listener, &mut names));
             listeners.valid.push(Arc::new(listener));
         }
         listeners
@@ -76,39 +76,39 @@ impl ListenerSet {
             return self.default_bind(reader, tun?);
         }
         let BindAddress(bind) = reader.required("bind")?;
-        if let Some((taken, owner)) = self.overlapping(bind) {
-            reader.error("bind", format!("an address that no other listener has: {owner} has {taken}"));
+        if let Some((conflict, owner)) = self.overlapping(bind) {
+            reader.error("bind", format!("an address that no other listener has: {owner} has {conflict}"));
         }
-        self.taken.push((bind, reader.location().key));
+        self.addresses.push((bind, reader.location().key));
         Some(bind)
     }
 
     /// The listener that the kernel would not let listen beside one at `bind`.
     pub fn overlapping(&self, bind: SocketAddr) -> Option<&(SocketAddr, String)> {
-        self.taken.iter().find(|(taken, _)| is_overlapping(*taken, bind))
+        self.addresses.iter().find(|(address, _)| is_overlapping(*address, bind))
     }
 
     /// The addresses of all, also of those with other mistakes.
     pub fn binds(&self) -> impl Iterator<Item = SocketAddr> {
-        self.taken.iter().map(|(bind, _)| *bind)
+        self.addresses.iter().map(|(bind, _)| *bind)
     }
 
     /// The address of a tunnel that says none.
     fn default_bind(&mut self, reader: &TableReader<'_>, tun: &TunConfig) -> Option<SocketAddr> {
-        let is_free = |bind: &SocketAddr| self.binds().all(|taken| taken.port() != bind.port());
+        let is_free = |bind: &SocketAddr| self.binds().all(|address| address.port() != bind.port());
         let bind = (0..u16::MAX - tun::FIRST_PORT).map(|place| tun.default_bind(place)).find(is_free)?;
-        self.taken.push((bind, reader.location().key));
+        self.addresses.push((bind, reader.location().key));
         Some(bind)
     }
 }
 
 /// Whether bind(2) refuses one address while a socket listens at the other: the addresses are equal, or one is a wildcard,
 /// `0.0.0.0` for IPv4 and `[::]` for both families (ip(7), ipv6(7)).
-fn is_overlapping(one: SocketAddr, other: SocketAddr) -> bool {
-    let (left, right) = (one.ip().to_canonical(), other.ip().to_canonical());
-    let covers = |every: IpAddr, ip: IpAddr| every.is_unspecified() && (every.is_ipv6() || ip.is_ipv4());
+fn is_overlapping(first: SocketAddr, second: SocketAddr) -> bool {
+    let (left, right) = (first.ip().to_canonical(), second.ip().to_canonical());
+    let covers = |wildcard: IpAddr, ip: IpAddr| wildcard.is_unspecified() && (wildcard.is_ipv6() || ip.is_ipv4());
     let same_host = left == right || covers(left, right) || covers(right, left);
-    same_host && one.port() == other.port() && one.port() != 0
+    same_host && first.port() == second.port() && first.port() != 0
 }
 
 /// `auto-1080`, or `auto-1080-2` where that is taken; a tunnel has the name of its device.
@@ -164,12 +164,12 @@ fn read_listener(
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
-    let lacking = match kind? {
+    let is_incomplete = match kind? {
         ListenerKind::Section => section.is_none(),
         ListenerKind::Tun => tun.is_none(),
         kind => kind.is_transparent() && capture.is_none(),
     };
-    if lacking {
+    if is_incomplete {
         return None;
     }
     Some(Listener {
@@ -215,7 +215,7 @@ fn read_allow(reader: &TableReader<'_>, kind: Option<ListenerKind>, tun: Option<
 
 /// Reads the users of a client listener.
 fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<Arc<Users>> {
-    let nobody = match kind {
+    let expected = match kind {
         Some(ListenerKind::Tcp) => "no users: a tcp listener cannot ask for a user name",
         Some(ListenerKind::Tproxy | ListenerKind::Redirect | ListenerKind::Tun) => {
             "no users: clients do not know of this listener, and cannot be asked"
@@ -224,7 +224,7 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
         Some(ListenerKind::Auto | ListenerKind::Socks | ListenerKind::Http) | None => return shared.read_users(reader),
     };
     if reader.has("users") {
-        reader.error("users", nobody);
+        reader.error("users", expected);
     }
     None
 }
@@ -281,12 +281,12 @@ fn read_pac(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
 /// Reads when clients are told "connected".
 fn read_connect_mode(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> ConnectMode {
     let transparent = kind.is_some_and(ListenerKind::is_transparent);
-    let usual = if transparent { ConnectMode::Hold } else { ConnectMode::Strict };
+    let default = if transparent { ConnectMode::Hold } else { ConnectMode::Strict };
     if kind == Some(ListenerKind::Section) && reader.has("connect") {
         reader.error("connect", "nothing: the relay that the client came to has decided");
-        return usual;
+        return default;
     }
-    let connect = reader.optional_or("connect", usual);
+    let connect = reader.optional_or("connect", default);
     if connect == ConnectMode::Hold && !transparent {
         reader.error("connect", r#""strict" or "early": only tproxy, redirect and tun see a client's first packet"#);
     }
@@ -341,13 +341,13 @@ fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
 
 /// Whether dialling `target` would come back to our own listener at `bind`.
 pub(super) fn is_loop(target: &Target, bind: SocketAddr) -> bool {
-    let own = bind.ip().to_canonical();
-    let local = own.is_loopback() || own.is_unspecified();
+    let bind_ip = bind.ip().to_canonical();
+    let local = bind_ip.is_loopback() || bind_ip.is_unspecified();
     let same_host = match &target.host {
         Host::Name(name) => local && (name == "localhost" || name.ends_with(".localhost")),
         // Linux connects 0.0.0.0 and :: to the host itself.
         Host::Ip(ip) if ip.is_unspecified() => local,
-        Host::Ip(ip) => *ip == own || own.is_unspecified() && ip.is_loopback(),
+        Host::Ip(ip) => *ip == bind_ip || bind_ip.is_unspecified() && ip.is_loopback(),
     };
     same_host && target.port == bind.port()
 }
@@ -368,8 +368,8 @@ pub(super) fn table_from_url(place: &KeyLocation<'_>, text: &str) -> Option<toml
         return None;
     };
     let target = Some(("target".to_owned(), url.path)).filter(|(_, path)| !path.is_empty());
-    let at = if url.scheme == ListenerKind::Tun.as_str() { "device" } else { "bind" };
-    let fixed = [("kind".to_owned(), url.scheme.to_owned()), (at.to_owned(), url.address.to_owned())];
+    let bind_key = if url.scheme == ListenerKind::Tun.as_str() { "device" } else { "bind" };
+    let fixed = [("kind".to_owned(), url.scheme.to_owned()), (bind_key.to_owned(), url.address.to_owned())];
     Some(table_from_pairs(
         fixed.into_iter().chain(target).chain(url.query.into_iter().flat_map(|(key, value)| split_nets(key, value))),
     ))

@@ -16,18 +16,18 @@ use super::value::{ConfigValue, Version};
 pub(super) fn merge_files<'a>(files: &'a [SourceFile], notes: &'a Diagnostics) -> DeTable<'a> {
     let mut merged = DeTable::new();
     for file in files {
-        let whole = KeyLocation::whole_text(SourceText::new(file, files, notes));
+        let location = KeyLocation::whole_text(SourceText::new(file, files, notes));
         let (table, errors) = DeTable::parse_recoverable(&file.text);
         for error in errors {
             // Its `Display` would quote the line, and with it perhaps a password.
             let span = error.span().map(|span| moved(&span, file.start));
-            whole.at_span(span.as_ref()).error(FoundValue::Syntax, error.message());
+            location.at_span(span.as_ref()).error(FoundValue::Syntax, error.message());
         }
         let table = table.into_inner();
         if files.len() > 1 && table.get("version").is_none() {
-            whole.child("version", None).error(FoundValue::Missing, Version::EXPECTED);
+            location.child("version", None).error(FoundValue::Missing, Version::EXPECTED);
         }
-        merge_tables(&mut merged, move_table(table, file.start), &whole);
+        merge_tables(&mut merged, move_table(table, file.start), &location);
     }
     if let Some(first) = files.first() {
         expand_table(&mut merged, &KeyLocation::whole_text(SourceText::new(first, files, notes)));
@@ -43,21 +43,24 @@ fn merge_tables<'a>(table: &mut DeTable<'a>, later: DeTable<'a>, place: &KeyLoca
             table.insert(key, value);
             continue;
         };
-        let (here, there) = (place.child(name, Some(&key.span())), place.child(name, Some(&first)));
+        let (location, first_location) = (place.child(name, Some(&key.span())), place.child(name, Some(&first)));
         let is_version = place.key.is_empty() && name == "version";
         let Some(earlier) = table.get_mut(name) else { continue };
         match (earlier.get_mut(), value.into_inner()) {
-            (DeValue::Table(earlier), DeValue::Table(later)) => merge_tables(earlier, later, &there),
+            (DeValue::Table(earlier), DeValue::Table(later)) => merge_tables(earlier, later, &first_location),
             (DeValue::Array(earlier), DeValue::Array(later)) if has_only_tables(earlier) && has_only_tables(&later) => {
                 later.into_iter().for_each(|item| earlier.push(item));
             }
             (earlier, later) if is_version => {
                 let [earlier, later] = [&*earlier, &later].map(display_value);
                 if earlier != later {
-                    here.error(FoundValue::Value(later), format!("the same version as at {}", there.describe()));
+                    location.error(
+                        FoundValue::Value(later),
+                        format!("the same version as at {}", first_location.describe()),
+                    );
                 }
             }
-            _ => here.error(FoundValue::Duplicate, format!("one place, here or {}", there.describe())),
+            _ => location.error(FoundValue::Duplicate, format!("one place, here or {}", first_location.describe())),
         }
     }
 }
@@ -103,8 +106,8 @@ fn expand_value(value: &mut DeValue<'_>, place: &KeyLocation<'_>) {
         },
         DeValue::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
-                let here = place.child_item(at, Some(&item.span()));
-                expand_value(item.get_mut(), &here);
+                let location = place.child_item(at, Some(&item.span()));
+                expand_value(item.get_mut(), &location);
             }
         }
         DeValue::Table(table) => expand_table(table, place),

@@ -167,8 +167,8 @@ impl Config {
     /// The public half of the temporary key, when this relay dials other relays with that key.
     #[must_use]
     pub fn temporary_key(&self) -> Option<PublicKey> {
-        let own = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own_key));
-        own.filter(|own| key::is_temporary_key(own)).map(|own| own.public_key()).next()
+        let keys = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own_key));
+        keys.filter(|key| key::is_temporary_key(key)).map(|key| key.public_key()).next()
     }
 
     /// Whether this relay or a relay that calls it uses estimates of sections.

@@ -36,57 +36,60 @@ impl Config {
     /// `free`, with the controls that ekiden carries according to `carried`.
     #[must_use]
     pub fn requirements(&self, free: &[String], carried: impl Fn(&str) -> bool) -> Vec<Requirement> {
-        let mut needs = Vec::new();
-        let mut need = |what, why: String| needs.push(Requirement { privilege: what, reason: why });
+        let mut requirements = Vec::new();
+        let mut require = |privilege, reason: String| requirements.push(Requirement { privilege, reason });
         for listener in &self.listeners {
             let (name, kind, port) = (&listener.name, listener.kind.as_str(), listener.bind.port());
             if (1..FIRST_UNPRIVILEGED_PORT).contains(&port) {
-                need(Privilege::LowPorts, format!("listener {name} has port {port}"));
+                require(Privilege::LowPorts, format!("listener {name} has port {port}"));
             }
             if listener.kind.is_transparent() {
-                need(Privilege::NetAdmin, format!("listener {name} is {kind}"));
+                require(Privilege::NetAdmin, format!("listener {name} is {kind}"));
             } else if listener.keep_client_address {
-                need(Privilege::NetAdmin, format!("listener {name} has keep_client_address"));
+                require(Privilege::NetAdmin, format!("listener {name} has keep_client_address"));
             }
             if listener.kind == ListenerKind::Tun {
-                need(Privilege::TunDevice, format!("listener {name} is {kind}"));
+                require(Privilege::TunDevice, format!("listener {name} is {kind}"));
             }
         }
         if let AdminBind::Tcp(address) = self.admin.bind
             && (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port())
         {
-            need(Privilege::LowPorts, format!("[admin] has port {}", address.port()));
+            require(Privilege::LowPorts, format!("[admin] has port {}", address.port()));
         }
         if self.profiles().any(|profile| profile.has_setting("fwmark")) {
-            need(Privilege::NetAdmin, "a profile has fwmark".to_owned());
+            require(Privilege::NetAdmin, "a profile has fwmark".to_owned());
         }
-        let named: BTreeSet<_> =
+        let congestion_names: BTreeSet<_> =
             self.profiles().filter_map(|profile| profile.congestion()).map(|name| &name.0).collect();
-        for name in named.into_iter().filter(|name| !free.contains(name)) {
+        for name in congestion_names.into_iter().filter(|name| !free.contains(name)) {
             if carried(name) {
-                need(Privilege::LoadedCongestion(name.clone()), format!("a profile has congestion = {name:?}"));
+                require(Privilege::LoadedCongestion(name.clone()), format!("a profile has congestion = {name:?}"));
             } else {
                 let key = "net.ipv4.tcp_allowed_congestion_control";
-                need(Privilege::NetAdmin, format!("a profile has congestion = {name:?}, which is not in sysctl {key}"));
+                require(
+                    Privilege::NetAdmin,
+                    format!("a profile has congestion = {name:?}, which is not in sysctl {key}"),
+                );
             }
         }
-        needs
+        requirements
     }
 }
 
-/// The drop-in that gives a service `needs`, and nothing else.
+/// The drop-in that gives a service the privileges of `requirements`, and nothing else.
 #[must_use]
-pub fn systemd_drop_in(needs: &[Requirement]) -> String {
+pub fn systemd_drop_in(requirements: &[Requirement]) -> String {
     let mut text = "[Service]\n".to_owned();
     let mut line = |line: String| writeln!(text, "{line}").expect("invariant: writing to a String does not fail");
-    if needs.is_empty() {
+    if requirements.is_empty() {
         line("# This configuration needs no capability.".to_owned());
     }
-    for Requirement { privilege: what, reason: why } in needs {
-        line(format!("# {}: {why}", what.label()));
+    for Requirement { privilege, reason } in requirements {
+        line(format!("# {}: {reason}", privilege.label()));
     }
-    let whats: BTreeSet<_> = needs.iter().map(|need| &need.privilege).collect();
-    let capabilities: Vec<_> = whats.iter().filter_map(|what| what.capability()).collect();
+    let privileges: BTreeSet<_> = requirements.iter().map(|requirement| &requirement.privilege).collect();
+    let capabilities: Vec<_> = privileges.iter().filter_map(|privilege| privilege.capability()).collect();
     for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
         // An empty assignment resets the list of the unit.
         line(format!("{key}="));
@@ -94,8 +97,8 @@ pub fn systemd_drop_in(needs: &[Requirement]) -> String {
             line(format!("{key}={}", capabilities.join(" ")));
         }
     }
-    for what in whats {
-        match what {
+    for privilege in privileges {
+        match privilege {
             Privilege::TunDevice => line("DeviceAllow=/dev/net/tun rw".to_owned()),
             Privilege::LoadedCongestion(name) => line(format!("ExecStartPre=+/usr/bin/ekiden cc load {name}")),
             Privilege::LowPorts | Privilege::NetAdmin => {}

@@ -213,9 +213,9 @@ impl Hop {
 impl PartialEq for Peering {
     fn eq(&self, other: &Self) -> bool {
         // Public halves have to be computed, and nearly always both are the same key anyway.
-        let same_own =
+        let is_same_own_key =
             || Arc::ptr_eq(&self.own_key, &other.own_key) || self.own_key.public_key() == other.own_key.public_key();
-        (self.key, self.encrypt) == (other.key, other.encrypt) && same_own()
+        (self.key, self.encrypt) == (other.key, other.encrypt) && is_same_own_key()
     }
 }
 
@@ -244,36 +244,36 @@ pub(super) fn read(
     forward: Vec<Arc<Hop>>,
     profiles: &Profiles,
 ) -> Vec<Route> {
-    let usual = profiles.read_profile(file, "target_profile");
+    let default_profile = profiles.read_profile(file, "target_profile");
     let paths = read_paths(file.tables("path"), relays);
-    let through =
+    let paths_and_relays =
         paths.with_others("a path or a relay", relays, |relay| Arc::new(Path::from_hops(vec![Arc::clone(relay)])));
-    let known =
-        RouteContext { paths: &paths, paths_and_relays: through, relays, forward: &forward, fleet: file.has("fleet") };
+    let context = RouteContext { paths: &paths, paths_and_relays, relays, forward: &forward, fleet: file.has("fleet") };
     let mut routes = Vec::new();
-    let mut takes_all = None;
+    let mut catch_all = None;
     for (number, reader) in (1..).zip(file.tables("route")) {
-        if let Some(earlier) = takes_all {
+        if let Some(earlier) = catch_all {
             reader.table_error(format!("a route that a target can get to: route[{earlier}] takes all of them"));
         }
         let (to, lists) = (read_targets(&reader), target_list::read(&reader, "to_files"));
         if !reader.has("to") && !reader.has("to_files") || to.iter().any(matches_everything) {
-            takes_all.get_or_insert(number);
+            catch_all.get_or_insert(number);
         }
         let auto = reader.has_text("path", AUTO);
-        let paths = if auto { known.read_racing(&reader) } else { known.read_listed(&reader) };
-        let own = reader.has("profile");
-        if own && !paths.is_empty() && !paths.iter().any(|path| path.is_direct()) {
+        let paths = if auto { context.read_racing(&reader) } else { context.read_listed(&reader) };
+        let has_profile = reader.has("profile");
+        if has_profile && !paths.is_empty() && !paths.iter().any(|path| path.is_direct()) {
             reader.error("profile", "no profile: no path of this route is direct, and relays have their own");
         }
-        let profile = if own { profiles.read_profile(&reader, "profile") } else { Arc::clone(&usual) };
+        let profile =
+            if has_profile { profiles.read_profile(&reader, "profile") } else { Arc::clone(&default_profile) };
         let send_proxy = proxy_protocol::read_send_proxy(&reader, &paths, auto);
         let resolve = reader.optional_or("resolve", Resolve::AsRequested);
         routes.push(Route { to, lists, resolve, paths, auto, profile, send_proxy });
         reader.finish();
     }
     let paths = vec![Arc::new(Path::from_hops(forward))];
-    routes.push(Route::to_all(paths, usual));
+    routes.push(Route::to_all(paths, default_profile));
     routes
 }
 

@@ -23,22 +23,22 @@ use super::{AccessRules, Peer, Peers, TargetPattern};
 const LINE_FORMAT: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...] [from=NETWORK,...]";
 
 impl Peers {
-    /// Reads a file of peers. `own` are the keys of this relay, `relays` the names of its next hops. A file without
-    /// peers is valid and accepts no peer.
+    /// Reads a file of peers. `own_keys` are the keys of this relay, `relays` the names of its next hops. A file
+    /// without peers is valid and accepts no peer.
     ///
     /// # Errors
     /// Every mistake with its line, from 1, and the expected text; line 0 stands for the whole file.
-    pub fn load(path: &Path, own: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
+    pub fn load(path: &Path, own_keys: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
         let text =
             fs::read_to_string(path).map_err(|error| vec![(0, format!("a readable file of peers ({error})"))])?;
-        Self::from_text(&text, own, relays)
+        Self::from_text(&text, own_keys, relays)
     }
 
     /// Reads the text of a file of peers.
     ///
     /// # Errors
     /// Line numbers, and the expected text. The line itself is not shown: it may hold a private key.
-    pub fn from_text(text: &str, own: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
+    pub fn from_text(text: &str, own_keys: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
         let mut peers = BTreeMap::new();
         let mut mistakes = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -46,19 +46,19 @@ impl Peers {
             if words.is_empty() {
                 continue;
             }
-            let mut wrong = |expected| mistakes.push((number, expected));
-            let Some((key, peer)) = parse_line(&words, relays, &mut wrong) else { continue };
-            if own.contains(&key) {
-                wrong("the key of another relay: this is our own".to_owned());
+            let mut report = |expected| mistakes.push((number, expected));
+            let Some((key, peer)) = parse_line(&words, relays, &mut report) else { continue };
+            if own_keys.contains(&key) {
+                report("the key of another relay: this is our own".to_owned());
             }
             if peers.values().any(|other: &Arc<Peer>| other.name == peer.name) {
-                wrong(format!("each name once; {:?} stands above", peer.name));
+                report(format!("each name once; {:?} stands above", peer.name));
             }
             match peers.entry(key) {
                 Entry::Vacant(free) => {
                     free.insert(Arc::new(peer));
                 }
-                Entry::Occupied(_) => wrong("each key once; this one stands above".to_owned()),
+                Entry::Occupied(_) => report("each key once; this one stands above".to_owned()),
             }
         }
         if mistakes.is_empty() { Ok(Self(peers)) } else { Err(mistakes) }
@@ -66,9 +66,9 @@ impl Peers {
 }
 
 /// Reads the words of a line; `None` after a mistake was reported.
-fn parse_line(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
+fn parse_line(words: &[&str], relays: &[String], report: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
     let [key, name, options @ ..] = words else {
-        wrong(LINE_FORMAT.to_owned());
+        report(LINE_FORMAT.to_owned());
         return None;
     };
     let mut peer = Peer { name: (*name).into(), access: AccessRules::default(), next_hops: None, from: None };
@@ -76,47 +76,47 @@ fn parse_line(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String))
     peer.access.allow_private = true;
     for option in options {
         match option.split_once('=') {
-            Some(("to", list)) if peer.access.allow.is_empty() => peer.access.allow = parse_patterns(list, wrong),
+            Some(("to", list)) if peer.access.allow.is_empty() => peer.access.allow = parse_patterns(list, report),
             Some(("through", list)) if peer.next_hops.is_none() => {
-                peer.next_hops = Some(parse_names(list, relays, wrong))
+                peer.next_hops = Some(parse_names(list, relays, report))
             }
-            Some(("from", list)) if peer.from.is_none() => peer.from = Some(parse_networks(list, wrong)),
-            _ => wrong(LINE_FORMAT.to_owned()),
+            Some(("from", list)) if peer.from.is_none() => peer.from = Some(parse_networks(list, report)),
+            _ => report(LINE_FORMAT.to_owned()),
         }
     }
-    let name = Name::read(name).map_err(|expected| wrong(expected.to_owned()));
-    let key = key.parse().map_err(|_| wrong(format!("{} at the beginning", PublicKey::EXPECTED)));
+    let name = Name::read(name).map_err(|expected| report(expected.to_owned()));
+    let key = key.parse().map_err(|_| report(format!("{} at the beginning", PublicKey::EXPECTED)));
     name.ok().and(key.ok()).map(|key| (key, peer))
 }
 
-fn parse_patterns(list: &str, wrong: &mut impl FnMut(String)) -> Vec<TargetPattern> {
-    let read = |text: &str| TargetPattern::read(text).map_err(|expected| wrong(format!("after to= {expected}"))).ok();
+fn parse_patterns(list: &str, report: &mut impl FnMut(String)) -> Vec<TargetPattern> {
+    let read = |text: &str| TargetPattern::read(text).map_err(|expected| report(format!("after to= {expected}"))).ok();
     list.split(',').filter_map(read).collect()
 }
 
 /// The networks of the packets that a peer may send.
-fn parse_networks(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Network> {
+fn parse_networks(list: &str, report: &mut impl FnMut(String)) -> Vec<Network> {
     let mut nets: Vec<Network> = Vec::new();
     for text in list.split(',') {
         let Ok(net) = access::parse_network(text) else {
-            wrong("after from= networks like 192.168.2.0/24 or 2001:db8::/32, or addresses".to_owned());
+            report("after from= networks like 192.168.2.0/24 or 2001:db8::/32, or addresses".to_owned());
             continue;
         };
         if nets.iter().any(|other| other.overlaps(&net)) {
-            wrong(format!("after from= each network once, and none within another one: {net}"));
+            report(format!("after from= each network once, and none within another one: {net}"));
         }
         nets.push(net);
     }
     nets
 }
 
-fn parse_names(list: &str, relays: &[String], wrong: &mut impl FnMut(String)) -> Vec<Box<str>> {
-    let known = |name: &&str| {
-        let known = relays.iter().any(|relay| relay == name);
-        if !known {
-            wrong(expected_one_of("after through= the name of a [[relay]]", name, relays.iter().map(String::as_str)));
+fn parse_names(list: &str, relays: &[String], report: &mut impl FnMut(String)) -> Vec<Box<str>> {
+    let is_known = |name: &&str| {
+        let is_known = relays.iter().any(|relay| relay == name);
+        if !is_known {
+            report(expected_one_of("after through= the name of a [[relay]]", name, relays.iter().map(String::as_str)));
         }
-        known
+        is_known
     };
-    list.split(',').filter(known).map(Into::into).collect()
+    list.split(',').filter(is_known).map(Into::into).collect()
 }

@@ -16,7 +16,7 @@ pub(super) struct SourceText<'a> {
     /// The text, to count lines in; `None` for the command line, where moreover every value is a string.
     pub text: Option<&'a str>,
     /// Whether it is a file that every user of this host can read.
-    pub open: bool,
+    pub is_world_readable: bool,
     /// All files of the configuration, which the spans of values refer to; none for the command line.
     pub files: &'a [SourceFile],
     /// Where mistakes are collected.
@@ -26,20 +26,20 @@ pub(super) struct SourceText<'a> {
 impl<'a> SourceText<'a> {
     /// The text of `file`, which is one of `files`.
     pub fn new(file: &'a SourceFile, files: &'a [SourceFile], diagnostics: &'a Diagnostics) -> Self {
-        Self { name: &file.name, text: Some(&file.text), open: file.open, files, diagnostics }
+        Self { name: &file.name, text: Some(&file.text), is_world_readable: file.is_world_readable, files, diagnostics }
     }
 
     /// The command line, where values have no line.
     pub fn command_line(name: &'a str, diagnostics: &'a Diagnostics) -> Self {
-        Self { name, text: None, open: false, files: &[], diagnostics }
+        Self { name, text: None, is_world_readable: false, files: &[], diagnostics }
     }
 
     /// The file and the line of `span`; `None` where values have no lines.
     fn locate(&self, span: &Range<usize>) -> Option<(Self, usize)> {
         self.text?;
         let file = self.files.iter().rfind(|file| file.start <= span.start)?;
-        let before = file.text.as_bytes().get(..span.start - file.start)?;
-        let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+        let text_before = file.text.as_bytes().get(..span.start - file.start)?;
+        let line = 1 + text_before.iter().filter(|b| **b == b'\n').count();
         Some((Self::new(file, self.files, self.diagnostics), line))
     }
 }
@@ -117,15 +117,15 @@ impl<'a> KeyLocation<'a> {
             DeValue::Boolean(_) => T::TOML_TYPE == TomlType::Flag,
             _ => false,
         };
-        let any = T::TOML_TYPE == TomlType::Any && !matches!(value, DeValue::Float(_));
+        let accepts_any = T::TOML_TYPE == TomlType::Any && !matches!(value, DeValue::Float(_));
         let text = scalar_text(value);
-        let read = text.as_deref().filter(|_| fits || any).map_or(Err(T::EXPECTED), T::read);
-        let meant = || text.as_deref().and_then(T::suggestion).filter(|meant| T::read(meant).is_ok());
-        let told = |expected: &str| match meant() {
-            Some(meant) => format!("{expected}: write {meant:?}"),
+        let read = text.as_deref().filter(|_| fits || accepts_any).map_or(Err(T::EXPECTED), T::read);
+        let suggestion = || text.as_deref().and_then(T::suggestion).filter(|suggestion| T::read(suggestion).is_ok());
+        let with_suggestion = |expected: &str| match suggestion() {
+            Some(suggestion) => format!("{expected}: write {suggestion:?}"),
             None => expected.to_owned(),
         };
-        read.map_err(|expected| self.error(T::DISCLOSURE.disclose(value), told(expected))).ok()
+        read.map_err(|expected| self.error(T::DISCLOSURE.disclose(value), with_suggestion(expected))).ok()
     }
 }
 

@@ -97,10 +97,10 @@ impl<'a> TableReader<'a> {
         let found = match value {
             None => FoundValue::Missing,
             Some(value) => {
-                let hidden = self.disclosures.borrow();
-                let shows =
-                    hidden.iter().find(|(hidden, _)| *hidden == key).map_or(Disclosure::All, |(_, shows)| *shows);
-                shows.disclose(value)
+                let disclosures = self.disclosures.borrow();
+                let disclosure =
+                    disclosures.iter().find(|(name, _)| *name == key).map_or(Disclosure::All, |(_, shown)| *shown);
+                disclosure.disclose(value)
             }
         };
         (place, found)
@@ -112,8 +112,8 @@ impl<'a> TableReader<'a> {
     }
 
     /// Makes sure that mistakes show no more of the value of `key` than this.
-    pub fn set_disclosure(&self, key: &'static str, shows: Disclosure) {
-        self.disclosures.borrow_mut().push((key, shows));
+    pub fn set_disclosure(&self, key: &'static str, disclosure: Disclosure) {
+        self.disclosures.borrow_mut().push((key, disclosure));
     }
 
     /// Returns the content of the file that `key` names, or notes the mistakes in it by their lines; those of line 0
@@ -159,8 +159,8 @@ impl<'a> TableReader<'a> {
 
     /// A list, empty when left out. On the command line a single value is a list of one.
     pub fn list<T: ConfigValue>(&self, key: &'static str) -> Vec<T> {
-        let single = self.location.source.text.is_none();
-        self.items(key, single).into_iter().map(|(_, item)| item).collect()
+        let accept_single = self.location.source.text.is_none();
+        self.items(key, accept_single).into_iter().map(|(_, item)| item).collect()
     }
 
     /// A list that has something in it, each item with its place. A single value is a list of one.
@@ -172,16 +172,16 @@ impl<'a> TableReader<'a> {
         self.items(key, true)
     }
 
-    fn items<T: ConfigValue>(&self, key: &'static str, single: bool) -> Vec<(KeyLocation<'a>, T)> {
+    fn items<T: ConfigValue>(&self, key: &'static str, accept_single: bool) -> Vec<(KeyLocation<'a>, T)> {
         let (place, value) = self.find(key);
         match value {
             None => Vec::new(),
             Some(DeValue::Array(items)) => {
                 let places =
                     items.iter().enumerate().map(|(at, item)| (place.child_item(at, Some(&item.span())), item));
-                places.filter_map(|(here, item)| Some((here.clone(), here.read(item.get_ref())?))).collect()
+                places.filter_map(|(location, item)| Some((location.clone(), location.read(item.get_ref())?))).collect()
             }
-            Some(value) if single => place.read(value).map(|item| (place, item)).into_iter().collect(),
+            Some(value) if accept_single => place.read(value).map(|item| (place, item)).into_iter().collect(),
             Some(other) => {
                 place.error(FoundValue::Value(display_value(other)), format!("a list in [ ], each {}", T::EXPECTED));
                 Vec::new()
@@ -215,10 +215,10 @@ impl<'a> TableReader<'a> {
         };
         let mut texts = Vec::new();
         for (at, item) in items.iter().enumerate() {
-            let here = place.child_item(at, Some(&item.span()));
+            let location = place.child_item(at, Some(&item.span()));
             match item.get_ref() {
-                DeValue::String(text) => texts.push((here, &**text)),
-                _ => here.error(FoundValue::Hidden, expected),
+                DeValue::String(text) => texts.push((location, &**text)),
+                _ => location.error(FoundValue::Hidden, expected),
             }
         }
         texts
@@ -241,9 +241,9 @@ impl<'a> TableReader<'a> {
                 .iter()
                 .enumerate()
                 .filter_map(|(at, item)| {
-                    let here = place.child_item(at, Some(&item.span()));
-                    let table = as_table(&here, item.get_ref(), &expected)?;
-                    Some(TableReader::new(here, Some(table)))
+                    let location = place.child_item(at, Some(&item.span()));
+                    let table = as_table(&location, item.get_ref(), &expected)?;
+                    Some(TableReader::new(location, Some(table)))
                 })
                 .collect(),
             Some(other) => {
@@ -256,14 +256,14 @@ impl<'a> TableReader<'a> {
     /// The tables `[key.NAME]` by name.
     pub fn named_tables(&self, key: &'static str) -> Vec<(&'a str, TableReader<'a>)> {
         let tables = self.table(key);
-        let mut named = Vec::new();
+        let mut readers = Vec::new();
         for (name, value) in tables.table.into_iter().flatten() {
-            let here = tables.location.child(name.get_ref(), Some(&name.span()));
-            if let Some(table) = as_table(&here, value.get_ref(), &format!("a table [{key}.NAME]")) {
-                named.push((&**name.get_ref(), TableReader::new(here, Some(table))));
+            let location = tables.location.child(name.get_ref(), Some(&name.span()));
+            if let Some(table) = as_table(&location, value.get_ref(), &format!("a table [{key}.NAME]")) {
+                readers.push((&**name.get_ref(), TableReader::new(location, Some(table))));
             }
         }
-        named
+        readers
     }
 
     /// Every key of a table whose keys are names that the file chooses, its place, and its value where that can be read.
@@ -279,17 +279,17 @@ impl<'a> TableReader<'a> {
 
     /// Notes every key that was not asked for. Its value is not shown: it may be a misplaced password.
     pub fn finish(self) {
-        let mut known = self.known_keys.into_inner();
-        known.sort_unstable();
-        known.dedup();
+        let mut known_keys = self.known_keys.into_inner();
+        known_keys.sort_unstable();
+        known_keys.dedup();
         for (name, _) in self.table.into_iter().flatten() {
             let word: &str = name.get_ref();
-            if known.contains(&word) {
+            if known_keys.contains(&word) {
                 continue;
             }
-            let list = known.join(", ");
-            let expected = match closest(word, known.iter().copied()) {
-                Some(meant) => format!("{meant:?}, perhaps; known are {list}"),
+            let list = known_keys.join(", ");
+            let expected = match closest(word, known_keys.iter().copied()) {
+                Some(suggestion) => format!("{suggestion:?}, perhaps; known are {list}"),
                 None => format!("one of {list}"),
             };
             self.location.child(word, Some(&name.span())).error(FoundValue::Unknown, expected);

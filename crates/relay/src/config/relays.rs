@@ -27,13 +27,13 @@ pub(super) fn read(
     let mut relays: NamedTables<Arc<Hop>> = NamedTables::new("a relay");
     for (reader, name) in readers.into_iter().zip(names) {
         let hop = read_relay(&reader, name.as_deref().unwrap_or_default(), shared);
-        let in_url = reader.has("url");
+        let has_url = reader.has("url");
         if let Some(hop) = &hop {
             if let Some((key, expected)) = loop_error(hop, shared, listeners) {
-                reader.error(if in_url { "url" } else { key }, expected);
+                reader.error(if has_url { "url" } else { key }, expected);
             }
             if relays.valid().any(|other| is_same_relay(other, hop)) {
-                reader.error(if in_url { "url" } else { "key" }, "a key that no other relay has");
+                reader.error(if has_url { "url" } else { "key" }, "a key that no other relay has");
             }
         }
         reader.finish();
@@ -94,12 +94,12 @@ fn read_addresses(reader: &TableReader<'_>) -> Vec<Target> {
 /// Why going on to `hop` would come back here, and the key that says so.
 fn loop_error(hop: &Arc<Hop>, shared: &ReadContext, listeners: &ListenerSet) -> Option<(&'static str, String)> {
     let is_own = |member: &&Arc<Hop>| listeners.binds().any(|bind| is_loop(&member.address, bind));
-    if let Some(own) = hop.members().iter().find(is_own) {
-        let expected = format!("another relay: {} is our own listener, this is a loop", own.address);
+    if let Some(member) = hop.members().iter().find(is_own) {
+        let expected = format!("another relay: {} is our own listener, this is a loop", member.address);
         return Some(("address", expected));
     }
-    let own = hop.peering().is_some_and(|peering| shared.is_own_key(&peering.key));
-    own.then(|| ("key", "the key of another relay: this is our own key".to_owned()))
+    let is_own_key = hop.peering().is_some_and(|peering| shared.is_own_key(&peering.key));
+    is_own_key.then(|| ("key", "the key of another relay: this is our own key".to_owned()))
 }
 
 /// Whether both are the same ekiden.
@@ -125,11 +125,11 @@ pub(super) fn read_forward(
     listeners: &ListenerSet,
     relays: &NamedTables<Arc<Hop>>,
 ) -> Vec<Arc<Hop>> {
-    let written = file.urls("forward", hop::EXPECTED);
+    let from_file = file.urls("forward", hop::EXPECTED);
     let place = command.child("-F", None);
     let flags = flags.forward.iter().enumerate();
     let flags: Vec<_> = flags.map(|(at, text)| (place.child_item(at, None), text.as_str())).collect();
-    let (used, replaced) = if flags.is_empty() { (written, flags) } else { (flags, written) };
+    let (used, replaced) = if flags.is_empty() { (from_file, flags) } else { (flags, from_file) };
     // Replaced, but still to be right in itself.
     for (place, text) in replaced {
         read_hop(&place, text, shared, relays);

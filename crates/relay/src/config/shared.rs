@@ -46,14 +46,14 @@ impl ReadContext {
         has_fleet: bool,
         nat64: Arc<[Nat64Prefix]>,
     ) -> Self {
-        let own = private_key.iter().map(|key| key.public_key()).collect();
+        let keys = private_key.iter().map(|key| key.public_key()).collect();
         Self {
             profiles,
             private_key,
             relay_names,
             has_fleet,
             nat64,
-            own_keys: RefCell::new(own),
+            own_keys: RefCell::new(keys),
             users: RefCell::default(),
             has_certified_users: Cell::new(false),
         }
@@ -79,8 +79,8 @@ impl ReadContext {
     /// Reads the file of peers that a listener names.
     pub fn read_peers(&self, reader: &TableReader<'_>) -> Option<Arc<Peers>> {
         let path: PathBuf = reader.optional("peers")?;
-        let own = self.own_keys.borrow();
-        reader.accept_file("peers", &path, Peers::load(&path, &own, &self.relay_names)).map(Arc::new)
+        let own_keys = self.own_keys.borrow();
+        reader.accept_file("peers", &path, Peers::load(&path, &own_keys, &self.relay_names)).map(Arc::new)
     }
 
     /// Accepts every name of a user from now on: the names are in certificates of clients.
@@ -134,10 +134,10 @@ impl<T: Clone> NamedTables<T> {
     }
 
     /// These values, and a value made from each of `others` whose name no value has.
-    pub fn with_others<U>(&self, what: &'static str, others: &NamedTables<U>, make: impl Fn(&U) -> T) -> Self {
-        let free = others.entries.iter().filter(|(name, _)| self.get(name).is_none());
-        let made = free.map(|(name, value)| (name.clone(), value.as_ref().map(&make)));
-        Self { noun: what, entries: self.entries.iter().cloned().chain(made).collect(), placeholder: self.placeholder }
+    pub fn with_others<U>(&self, noun: &'static str, others: &NamedTables<U>, make: impl Fn(&U) -> T) -> Self {
+        let missing = others.entries.iter().filter(|(name, _)| self.get(name).is_none());
+        let converted = missing.map(|(name, value)| (name.clone(), value.as_ref().map(&make)));
+        Self { noun, entries: self.entries.iter().cloned().chain(converted).collect(), placeholder: self.placeholder }
     }
 
     /// Those without mistakes, in their order.
@@ -158,21 +158,21 @@ impl<T: Clone> NamedTables<T> {
     /// Reads a list of names: at least one, and each once.
     pub fn read_list(&self, reader: &TableReader<'_>, key: &'static str) -> Vec<T> {
         let mut seen = Vec::new();
-        let mut chosen = Vec::new();
+        let mut values = Vec::new();
         for (place, Name(name)) in reader.non_empty_list(key) {
-            let made = self.placeholder.map(|make| Some(make(&name)));
-            let value = self.get(&name).or(made.as_ref());
+            let placeholder = self.placeholder.map(|make| Some(make(&name)));
+            let value = self.get(&name).or(placeholder.as_ref());
             if value.is_none() {
                 name_error(&place, &name, self.expected(&name));
             }
             if seen.contains(&name) {
-                let what = self.noun.split(" or ").next().unwrap_or_default();
-                name_error(&place, &name, format!("each {} once", what.trim_start_matches("a ")));
+                let noun = self.noun.split(" or ").next().unwrap_or_default();
+                name_error(&place, &name, format!("each {} once", noun.trim_start_matches("a ")));
             }
-            chosen.extend(value.cloned().flatten());
+            values.extend(value.cloned().flatten());
             seen.push(name);
         }
-        chosen
+        values
     }
 }
 

@@ -55,12 +55,12 @@ impl TargetList {
     pub fn refresh(&self) -> Option<Result<(), String>> {
         let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         // Before the file: a change in between is seen the next time.
-        let now = FileStamp::of(&self.path);
-        let before = std::mem::replace(&mut stamps.seen, now);
-        if now == stamps.read || now != before {
+        let stamp = FileStamp::of(&self.path);
+        let previous = std::mem::replace(&mut stamps.seen, stamp);
+        if stamp == stamps.read || stamp != previous {
             return None;
         }
-        stamps.read = now;
+        stamps.read = stamp;
         Some(match read_file(&self.path) {
             Ok(targets) => {
                 *self.targets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(targets);
@@ -81,7 +81,7 @@ impl TargetList {
     /// Whether a network in the list contains all of `net`, at all ports.
     pub fn covers(&self, net: &Network) -> bool {
         let targets = self.current();
-        targets.all.all || targets.networks_around(net.address(), net.prefix_len()).any(|ports| ports.all)
+        targets.any_host.all || targets.networks_around(net.address(), net.prefix_len()).any(|ports| ports.all)
     }
 
     /// Whether a network in the list contains addresses of `net`.
@@ -89,7 +89,7 @@ impl TargetList {
         let targets = self.current();
         let is_within = || targets.networks.keys().any(|listed| net.covers(listed));
         let is_around = targets.networks_around(net.address(), net.prefix_len()).next().is_some();
-        is_around || !targets.all.is_empty() || targets.prefixes.last() > Some(&net.prefix_len()) && is_within()
+        is_around || !targets.any_host.is_empty() || targets.prefixes.last() > Some(&net.prefix_len()) && is_within()
     }
 
     fn current(&self) -> Arc<TargetSet> {
@@ -110,7 +110,7 @@ pub(super) fn read(reader: &TableReader<'_>, key: &'static str) -> Vec<Arc<Targe
 #[derive(Debug, Default)]
 struct TargetSet {
     /// The ports of `*`.
-    all: Ports,
+    any_host: Ports,
     names: HashMap<Box<str>, Ports>,
     /// By the domain, without the dot before it.
     subdomains: HashMap<Box<str>, Ports>,
@@ -123,30 +123,30 @@ struct TargetSet {
 #[derive(Debug, Default)]
 struct Ports {
     all: bool,
-    some: Vec<u16>,
+    listed: Vec<u16>,
 }
 
 impl Ports {
     fn add(&mut self, port: Option<u16>) {
         match port {
-            Some(port) => self.some.push(port),
+            Some(port) => self.listed.push(port),
             None => self.all = true,
         }
     }
 
     fn is_empty(&self) -> bool {
-        !self.all && self.some.is_empty()
+        !self.all && self.listed.is_empty()
     }
 
     fn has(&self, port: u16) -> bool {
-        self.all || self.some.contains(&port)
+        self.all || self.listed.contains(&port)
     }
 }
 
 impl TargetSet {
     fn add(&mut self, pattern: TargetPattern) {
         let ports = match pattern.hosts {
-            HostPattern::Any => &mut self.all,
+            HostPattern::Any => &mut self.any_host,
             HostPattern::Name(name) => self.names.entry(name.into()).or_default(),
             HostPattern::Subdomains(domain) => self.subdomains.entry(domain[1..].into()).or_default(),
             HostPattern::Network(network) => {
@@ -167,7 +167,7 @@ impl TargetSet {
             }
         };
         let has_network = |address| self.networks_around(address, u8::MAX).any(|ports| ports.has(port));
-        self.all.has(port) || is_named || address.is_some_and(has_network)
+        self.any_host.has(port) || is_named || address.is_some_and(has_network)
     }
 
     /// The ports of the networks in which `address` lies, of prefixes up to `longest` bits.
@@ -178,13 +178,13 @@ impl TargetSet {
 }
 
 fn read_file(path: &Path) -> Result<TargetSet, Mistakes> {
-    let whole_file = |expected: String| vec![(0, expected)];
-    let unreadable = |error: std::io::Error| whole_file(format!("a readable file with patterns ({error})"));
+    let file_mistake = |expected: String| vec![(0, expected)];
+    let unreadable = |error: std::io::Error| file_mistake(format!("a readable file with patterns ({error})"));
     match fs::metadata(path).map_err(unreadable)?.len() {
         // More likely the result of a failed download than a list that is meant to be empty.
-        0 => return Err(whole_file("a file with patterns or comments, and not an empty one".to_owned())),
+        0 => return Err(file_mistake("a file with patterns or comments, and not an empty one".to_owned())),
         1..=MAX_FILE_SIZE => {}
-        _ => return Err(whole_file(format!("a file of at most {} MiB", MAX_FILE_SIZE >> 20))),
+        _ => return Err(file_mistake(format!("a file of at most {} MiB", MAX_FILE_SIZE >> 20))),
     }
     parse(&fs::read_to_string(path).map_err(unreadable)?)
 }

@@ -128,8 +128,8 @@ fn direct_route_error(config: &Config, net: &Network) -> Option<String> {
 /// Why sections to `net` would go into the tunnel that they are to carry.
 fn inner_hop_error(config: &Config, net: &Network) -> Option<String> {
     let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first()).flat_map(|hop| hop.members());
-    let inside = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
-    let hop = first_hops.into_iter().find(|hop| inside(&hop.address.host))?;
+    let is_in_net = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
+    let hop = first_hops.into_iter().find(|hop| is_in_net(&hop.address.host))?;
     Some(format!("networks without the next relay: {} is at {}, which would be in its own tunnel", hop, hop.address))
 }
 
@@ -143,7 +143,7 @@ impl Config {
     pub fn routes_into(&self, net: Network) -> impl Iterator<Item = &Route> {
         let mut decided = false;
         self.routes.iter().filter(move |route| {
-            let before = decided;
+            let was_decided = decided;
             let takes_all = route.takes_all();
             decided |= takes_all
                 || route.to.iter().any(|pattern| matches_all_of(pattern, &net))
@@ -152,7 +152,7 @@ impl Config {
                 route.to.iter().any(|pattern| can_match(pattern, &net))
                     || route.lists.iter().any(|list| list.overlaps(&net))
             };
-            !before && (takes_all || can_match())
+            !was_decided && (takes_all || can_match())
         })
     }
 }

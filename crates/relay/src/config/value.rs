@@ -198,9 +198,9 @@ impl ConfigValue for TargetPattern {
     }
 }
 
-/// A rate from `least` bits per second to 400 Gbit/s.
-pub(super) fn rate_from(text: &str, least: u64) -> Option<Rate> {
-    text.parse().ok().filter(|rate: &Rate| (least..=400_000_000_000).contains(&rate.bits_per_second()))
+/// A rate from `min` bits per second to 400 Gbit/s.
+pub(super) fn rate_from(text: &str, min: u64) -> Option<Rate> {
+    text.parse().ok().filter(|rate: &Rate| (min..=400_000_000_000).contains(&rate.bits_per_second()))
 }
 
 impl ConfigValue for PathBuf {
@@ -242,9 +242,9 @@ pub(super) struct Name(pub String);
 impl ConfigValue for Name {
     const EXPECTED: &'static str = "a name of 1 to 64 letters, digits, '.', '_' or '-'";
     fn read(text: &str) -> Result<Self, &'static str> {
-        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        let good = (1..=64).contains(&text.len()) && text.bytes().all(known);
-        good.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let is_valid = (1..=64).contains(&text.len()) && text.bytes().all(is_allowed);
+        is_valid.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
     }
 }
 

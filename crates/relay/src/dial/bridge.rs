@@ -46,8 +46,8 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     let (stream, answer) = match opened {
         None => (Rc::clone(&section), None),
         Some(opened) if !opened.section.framing().is_raw() => {
-            let (near, answer) = bridge(Rc::clone(&section), opened).await.map_err(|_| Cause::Exhausted)?;
-            (Rc::new(near), Some(answer))
+            let (session_end, answer) = bridge(Rc::clone(&section), opened).await.map_err(|_| Cause::Exhausted)?;
+            (Rc::new(session_end), Some(answer))
         }
         Some(opened) => {
             let stream = Rc::clone(&section);
@@ -74,27 +74,27 @@ pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAdd
 }
 
 async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(TcpStream, AnswerFuture)> {
-    let (near, far) = loopback_pair().await?;
-    let (told, answer) = oneshot::channel();
+    let (session_end, pump_end) = loopback_pair().await?;
+    let (answer_sender, answer) = oneshot::channel();
     tokio::task::spawn_local(async move {
         let OpenedSession { opening, section, reuse } = opened;
-        let answering: PendingAnswer<'_, DialError> = Box::pin(async {
+        let pending_answer: PendingAnswer<'_, DialError> = Box::pin(async {
             let answer = opening.wait_answer(&stream, &section.cipher).await;
-            let stands = answer.clone().map(drop);
+            let result = answer.clone().map(drop);
             // A dropped receiver has closed the other end, which the pump detects.
-            let _ = told.send(answer);
-            stands
+            let _ = answer_sender.send(answer);
+            result
         });
         let stats = FlowStats::new(Rc::new(()));
         let params = PumpParams {
-            client: Endpoint::plain(&far),
+            client: Endpoint::plain(&pump_end),
             server: Endpoint { stream: &stream, framing: section.framing() },
             early: Vec::new(),
             stats: &stats,
             pipes: &PipePool::new(0),
             patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };
-        let end = pump::run(params, Some(answering)).await;
+        let end = pump::run(params, Some(pending_answer)).await;
         // While the session is there, the section belongs to it.
         if let (Ok(EndReason::Finished), Some(reuse)) = (end, reuse)
             && let (Some(stream), Some(section)) = (Rc::into_inner(stream), Rc::into_inner(section))
@@ -103,5 +103,5 @@ async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tcp
         }
     });
     let answer = async move { answer.await.unwrap_or_else(|_| Err(Cause::Reset.into())) };
-    Ok((near, Box::pin(answer)))
+    Ok((session_end, Box::pin(answer)))
 }

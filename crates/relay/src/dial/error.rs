@@ -166,8 +166,8 @@ impl DialError {
 
 impl From<AccountRefusal> for DialError {
     fn from(refusal: AccountRefusal) -> Self {
-        let AccountRefusal { cause, why, retry_after } = refusal;
-        Self { remark: Some(why), retry_after, ..cause.into() }
+        let AccountRefusal { cause, reason, retry_after } = refusal;
+        Self { remark: Some(reason), retry_after, ..cause.into() }
     }
 }
 

@@ -45,36 +45,36 @@ impl<'a> HopChain<'a> {
         beyond: &[PublicKey],
         end: &Purpose,
     ) -> Result<Dialled, DialError> {
-        let mut reached = None;
+        let mut connection = None;
         let mut rest = hops;
-        while let Some((hop, others)) = rest.split_first() {
-            let relays_behind = others.iter().take_while(|next| next.is_section() && hop.is_section()).count();
-            let (behind, others) = others.split_at(relays_behind);
-            let next = others.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
+        while let Some((hop, remaining)) = rest.split_first() {
+            let following_count = remaining.iter().take_while(|next| next.is_section() && hop.is_section()).count();
+            let (following, remaining) = remaining.split_at(following_count);
+            let next = remaining.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
-                    let is_last = others.is_empty();
-                    let relays = RelayRun { hop, peering, behind, beyond: if is_last { beyond } else { &[] } };
-                    let framing = self.choose_framing(&relays, &next, is_last && reached.is_none());
-                    let member = match reached {
+                    let is_last = remaining.is_empty();
+                    let relays = RelayRun { hop, peering, following, beyond: if is_last { beyond } else { &[] } };
+                    let framing = self.choose_framing(&relays, &next, is_last && connection.is_none());
+                    let member = match connection {
                         None => self.reach_member(&relays, framing.encrypt).await?,
-                        Some(reached) => self.reach_behind_proxy(reached, &relays).await?,
+                        Some(connection) => self.reach_behind_proxy(connection, &relays).await?,
                     };
                     self.open(member, relays, next, framing).await?
                 }
                 HopKind::Absent => return Err(DialError::hop_absent(hop)),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
                     let next = next.target().ok_or_else(|| DialError::no_lanes(hop))?;
-                    let asked = self.connect_next(reached, hop, next).await;
-                    asked.map_err(|error| match others.first() {
+                    let result = self.connect_next(connection, hop, next).await;
+                    result.map_err(|error| match remaining.first() {
                         Some(next) => error.blame_next_hop(next),
                         None => error,
                     })?
                 }
             };
-            (reached, rest) = (Some(dialled), others);
+            (connection, rest) = (Some(dialled), remaining);
         }
-        Ok(reached.expect("invariant: there is a hop"))
+        Ok(connection.expect("invariant: there is a hop"))
     }
 
     pub(super) async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
@@ -87,14 +87,14 @@ impl<'a> HopChain<'a> {
         Ok(Dialled { stream, server, opened: None })
     }
 
-    async fn connect_next(&self, reached: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
-        let reached = match reached {
+    async fn connect_next(&self, connection: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
+        let connection = match connection {
             None => self.open_hop(hop).await?,
-            Some(reached) => reached,
+            Some(connection) => connection,
         };
-        let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
-        let answer = timeout_at(self.deadline, proxy::request_connect(&mut stream, hop, next)).await;
-        answer.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|refusal| DialError {
+        let (mut stream, server) = into_owned_stream(connection).await.map_err(|error| error.blame_next_hop(hop))?;
+        let result = timeout_at(self.deadline, proxy::request_connect(&mut stream, hop, next)).await;
+        result.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|refusal| DialError {
             hop: hop_at_fault(hop, refusal.cause),
             remark: refusal.remark,
             ..refusal.cause.into()
@@ -102,10 +102,10 @@ impl<'a> HopChain<'a> {
         Ok(Dialled { stream, server, opened: None })
     }
 
-    /// The relay behind a proxy, to which `reached` leads.
-    async fn reach_behind_proxy(&self, reached: Dialled, relays: &RelayRun<'_>) -> Result<ReachedMember, DialError> {
+    /// The relay behind a proxy, to which `connection` leads.
+    async fn reach_behind_proxy(&self, connection: Dialled, relays: &RelayRun<'_>) -> Result<ReachedMember, DialError> {
         let RelayRun { hop, peering, .. } = *relays;
-        let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
+        let (mut stream, server) = into_owned_stream(connection).await.map_err(|error| error.blame_next_hop(hop))?;
         let keys = section::handshake(&mut stream, hop, peering, self.deadline).await?;
         Ok(ReachedMember { hop: Arc::clone(hop), ready: ReadyConnection::new(stream, server, keys), load: None })
     }
@@ -117,12 +117,12 @@ impl<'a> HopChain<'a> {
         let mut failure = None;
         for (at, hop) in members.iter().enumerate() {
             let (now, rest) = (Instant::now(), &members[at..]);
-            let left = self.deadline.saturating_duration_since(now);
-            if left.is_zero() && failure.is_some() {
+            let remaining = self.deadline.saturating_duration_since(now);
+            if remaining.is_zero() && failure.is_some() {
                 break;
             }
-            let up = rest.iter().filter(|member| !pools.is_down(member)).count();
-            let time = attempt_time(left, if up > 0 { up } else { rest.len() });
+            let up_count = rest.iter().filter(|member| !pools.is_down(member)).count();
+            let time = attempt_time(remaining, if up_count > 0 { up_count } else { rest.len() });
             let load = pools.start_session(hop);
             match self.ready_connection(hop, relays.peering, encrypt, now + time).await {
                 Ok(ready) => {
@@ -132,7 +132,7 @@ impl<'a> HopChain<'a> {
                     return Ok(ReachedMember { hop: Arc::clone(hop), ready, load });
                 }
                 Err(error) => {
-                    let had_all_time = at == 0 && time == left;
+                    let had_all_time = at == 0 && time == remaining;
                     if had_all_time || !error.is_timeout() {
                         pools.record_attempt(hop, Some(&error));
                     }
@@ -174,28 +174,28 @@ impl<'a> HopChain<'a> {
         member: ReachedMember,
         relays: RelayRun<'_>,
         purpose: Purpose,
-        wanted: WantedFraming,
+        framing: WantedFraming,
     ) -> Result<Dialled, DialError> {
         if self.open_params.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
         let ReachedMember { hop, ready: ReadyConnection { mut stream, server, link, waited, .. }, load } = member;
-        let reusable = wanted.reusable && link.is_reusable();
+        let reusable = framing.reusable && link.is_reusable();
         let SectionLink { cipher, usage, version } = link;
         if purpose == Purpose::Association && version < ASSOCIATIONS_SINCE {
             return Err(DialError::no_associations(&*hop, version));
         }
-        let section = FramedSection { cipher, encrypt: wanted.encrypt, reusable };
-        let destination = OpenTarget { path: relays.keys(), purpose, encrypt: wanted.encrypt, reusable };
-        let sent = section::open(&mut stream, &section.cipher, self.open_params, destination).await;
-        let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, &*hop))?;
+        let section = FramedSection { cipher, encrypt: framing.encrypt, reusable };
+        let destination = OpenTarget { path: relays.keys(), purpose, encrypt: framing.encrypt, reusable };
+        let result = section::open(&mut stream, &section.cipher, self.open_params, destination).await;
+        let trace = result.map_err(|_| DialError::at_hop(Cause::Reset, &*hop))?;
         section.on_opened();
         let can_redial = waited || relays.hop.group.is_some();
         let pool = can_redial.then(|| Arc::clone(self.dialler.pools));
-        let (beyond, deadline, sent_at) = (relays.names(), self.deadline, Instant::now());
+        let (following, deadline, sent_at) = (relays.names(), self.deadline, Instant::now());
         let pools = Arc::clone(self.dialler.pools);
         let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, version, usage, pools });
-        let opening = SentOpen { trace, hop, beyond, deadline, pool, load, sent_at, answered: OnceCell::new() };
+        let opening = SentOpen { trace, hop, following, deadline, pool, load, sent_at, setup_times: OnceCell::new() };
         Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, section: Rc::new(section), reuse }) })
     }
 }
@@ -220,15 +220,15 @@ struct WantedFraming {
 struct RelayRun<'a> {
     hop: &'a Arc<Hop>,
     peering: &'a Peering,
-    /// The relays behind `hop`.
-    behind: &'a [Arc<Hop>],
-    /// The relays behind those, of which only the keys are known.
+    /// The relays after `hop`.
+    following: &'a [Arc<Hop>],
+    /// The relays after `following`, of which only the keys are known.
     beyond: &'a [PublicKey],
 }
 
 impl RelayRun<'_> {
     fn peerings(&self) -> impl Iterator<Item = &Peering> {
-        self.behind.iter().filter_map(|hop| hop.peering())
+        self.following.iter().filter_map(|hop| hop.peering())
     }
 
     fn keys(&self) -> Vec<PublicKey> {
@@ -236,7 +236,7 @@ impl RelayRun<'_> {
     }
 
     fn names(&self) -> Vec<Box<str>> {
-        self.behind.iter().map(|hop| hop.name.clone()).collect()
+        self.following.iter().map(|hop| hop.name.clone()).collect()
     }
 
     /// Whether any relay of the run requires encryption, which then holds for all sections up to it.
@@ -245,15 +245,15 @@ impl RelayRun<'_> {
     }
 }
 
-/// The time for an attempt if `members` share `left`.
-fn attempt_time(left: Duration, members: usize) -> Duration {
-    (left / u32::try_from(members).unwrap_or(u32::MAX)).max(MIN_ATTEMPT_TIME).min(left)
+/// The time for an attempt if `members` share `remaining`.
+fn attempt_time(remaining: Duration, members: usize) -> Duration {
+    (remaining / u32::try_from(members).unwrap_or(u32::MAX)).max(MIN_ATTEMPT_TIME).min(remaining)
 }
 
 /// Whether a reported cause concerns the hop itself and not its target.
 fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
-    let own = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
-    own.then(|| hop.to_string())
+    let is_hop_cause = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
+    is_hop_cause.then(|| hop.to_string())
 }
 
 #[cfg(test)]

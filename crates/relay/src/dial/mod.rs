@@ -102,43 +102,44 @@ pub struct Dialler<'a> {
 }
 
 impl Dialler<'_> {
-    /// Connects to `target` through every hop of a way.
+    /// Connects to `target` through every hop of a path.
     ///
     /// # Errors
     /// The true cause, and the hop that failed.
     pub async fn connect(
         &self,
-        way: &PathChoice,
+        path_choice: &PathChoice,
         target: &Target,
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
-        let target = &*self.permitted_target(way, target).await?;
-        if way.path.is_direct() {
-            let mut dialled = self.open_target(target, &way.profile).await?;
-            if let Some(version) = way.send_proxy {
+        let target = &*self.permitted_target(path_choice, target).await?;
+        if path_choice.path.is_direct() {
+            let mut dialled = self.open_target(target, &path_choice.profile).await?;
+            if let Some(version) = path_choice.send_proxy {
                 self.write_proxy_header(version, &mut dialled, open_params).await?;
             }
             return Ok(dialled);
         }
         let purpose = Purpose::Stream(target.clone());
         // Boxed, because it is five times as large as a direct dial: the memory of many dials at once is not given back.
-        Box::pin(HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &purpose)).await
+        Box::pin(HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.beyond, &purpose)).await
     }
 
-    /// Opens a lane or an association by a way that ends at a relay.
+    /// Opens a lane or an association over a path that ends at a relay.
     ///
     /// # Errors
-    /// The true cause, and the hop that failed; `Unreachable` when only this relay is on the way.
+    /// The true cause, and the hop that failed; `Unreachable` when the path has no other relay.
     pub async fn open_lane(
         &self,
-        way: &PathChoice,
+        path_choice: &PathChoice,
         purpose: &Purpose,
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
-        if way.path.is_direct() {
+        if path_choice.path.is_direct() {
             return Err(Cause::Unreachable.into());
         }
-        let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, purpose).await?;
+        let dialled =
+            HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.beyond, purpose).await?;
         // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
         // queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);
@@ -151,17 +152,18 @@ impl Dialler<'_> {
     /// The true cause, and the hop that failed.
     pub async fn connect_to_last_hop(
         &self,
-        way: &PathChoice,
+        path_choice: &PathChoice,
         target: &Target,
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
         self.check_target(target)?;
-        let (last, before) = way.path.hops.split_last().expect("invariant: asked only where there is a hop");
-        let line = HopChain::new(self, open_params);
-        if before.is_empty() {
-            line.open_hop(last).await
+        let (last, previous_hops) =
+            path_choice.path.hops.split_last().expect("invariant: asked only where there is a hop");
+        let chain = HopChain::new(self, open_params);
+        if previous_hops.is_empty() {
+            chain.open_hop(last).await
         } else {
-            let dialled = Box::pin(line.extend(before, &[], &Purpose::Stream(last.address.clone()))).await;
+            let dialled = Box::pin(chain.extend(previous_hops, &[], &Purpose::Stream(last.address.clone()))).await;
             dialled.map_err(|error| error.blame_next_hop(last))
         }
     }
@@ -178,15 +180,19 @@ impl Dialler<'_> {
         let unique_id = open_params.trace.map(|trace| trace.to_string());
         let extensions = Extensions { unique_id: unique_id.as_deref(), tls: self.tls };
         let header = proxy_protocol::write(version, &connection, extensions);
-        let written = timeout_at(self.deadline(), dialled.stream.write_all(&header)).await;
-        written.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
+        let result = timeout_at(self.deadline(), dialled.stream.write_all(&header)).await;
+        result.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
     }
 
-    /// The target to ask the last relay of `way` for: a name, or an address of the name. Without a hop, the rules are still to be
-    /// applied to its addresses.
-    async fn permitted_target<'t>(&self, way: &PathChoice, target: &'t Target) -> Result<Cow<'t, Target>, DialError> {
-        match (way.resolve, &target.host, self.server_name) {
-            (Resolve::Here, Host::Name(name), _) if !way.path.is_direct() => {
+    /// The target to ask the last relay of `path_choice` for: a name, or an address of the name. Without a hop, the rules are
+    /// still to be applied to its addresses.
+    async fn permitted_target<'t>(
+        &self,
+        path_choice: &PathChoice,
+        target: &'t Target,
+    ) -> Result<Cow<'t, Target>, DialError> {
+        match (path_choice.resolve, &target.host, self.server_name) {
+            (Resolve::Here, Host::Name(name), _) if !path_choice.path.is_direct() => {
                 let lookup = self.names.lookup(name, self.patience / 2);
                 let address = self.judged(target, async |judge| lookup.first_address(judge).await).await?;
                 Ok(Cow::Owned(Target { host: Host::Ip(address), port: target.port }))
@@ -197,7 +203,7 @@ impl Dialler<'_> {
                 self.check_target(target)?;
                 Ok(Cow::Owned(Target { host: Host::Name(host.clone()), port: target.port }))
             }
-            _ if way.path.is_direct() => Ok(Cow::Borrowed(target)),
+            _ if path_choice.path.is_direct() => Ok(Cow::Borrowed(target)),
             _ => self.check_target(target).map(|()| Cow::Borrowed(target)),
         }
     }
@@ -210,8 +216,8 @@ impl Dialler<'_> {
     /// Whether the client may use a connection to `server` that was dialled for `target` before, perhaps by another
     /// listener's rules.
     #[must_use]
-    pub fn permits(&self, way: &PathChoice, target: &Target, server: ServerAddr) -> bool {
-        let address = way.path.is_direct().then(|| server.0.ip());
+    pub fn permits(&self, path_choice: &PathChoice, target: &Target, server: ServerAddr) -> bool {
+        let address = path_choice.path.is_direct().then(|| server.0.ip());
         self.rules.permits(&target.host, address, target.port)
     }
 

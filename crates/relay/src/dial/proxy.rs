@@ -78,17 +78,17 @@ async fn connect_socks5(stream: &mut TcpStream, credentials: Option<&Credentials
         _ => return Err(Cause::DeniedByHop),
     }
     write(stream, &socks5::request(next)).await?;
-    let mut answer = Vec::with_capacity(22);
+    let mut reply_bytes = Vec::with_capacity(22);
     loop {
-        let missing = socks5::reply_bytes_missing(&answer);
+        let missing = socks5::reply_bytes_missing(&reply_bytes);
         if missing == 0 {
             break;
         }
-        let have = answer.len();
-        answer.resize(have + missing, 0);
-        read(stream, &mut answer[have..]).await?;
+        let length = reply_bytes.len();
+        reply_bytes.resize(length + missing, 0);
+        read(stream, &mut reply_bytes[length..]).await?;
     }
-    let (reply, _) = socks5::parse_reply(&answer).map_err(|_| Cause::HopProtocol)?;
+    let (reply, _) = socks5::parse_reply(&reply_bytes).map_err(|_| Cause::HopProtocol)?;
     reply.cause().map_or(Ok(()), Err)
 }
 
@@ -123,9 +123,9 @@ async fn connect_http(
     loop {
         read_head(stream, &mut head).await?;
         match ResponseHead::parse(&head, MAX_HEAD, "CONNECT") {
-            Ok((answer, _)) if (200..300).contains(&answer.status) => return Ok(()),
-            Ok((answer, _)) if (100..200).contains(&answer.status) => head.clear(),
-            Ok((answer, _)) => return Err(http_refusal(&answer)),
+            Ok((response, _)) if (200..300).contains(&response.status) => return Ok(()),
+            Ok((response, _)) if (100..200).contains(&response.status) => head.clear(),
+            Ok((response, _)) => return Err(http_refusal(&response)),
             Err(WireError::Incomplete) => {}
             Err(_) => return Err(Cause::HopProtocol.into()),
         }
@@ -133,20 +133,20 @@ async fn connect_http(
 }
 
 /// Why an HTTP proxy did not connect. The words of its answer matter where the status is not specific.
-fn http_refusal(answer: &ResponseHead) -> HopRefusal {
-    let cause = connect::cause_of(answer.status, &answer.headers);
-    let details = connect::refusal_details(&answer.headers).filter(|_| cause == Cause::HopFailed);
+fn http_refusal(response: &ResponseHead) -> HopRefusal {
+    let cause = connect::cause_of(response.status, &response.headers);
+    let details = connect::refusal_details(&response.headers).filter(|_| cause == Cause::HopFailed);
     HopRefusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
 }
 
 /// Appends to `head` the bytes up to and including the next blank line. Bytes behind it stay in the socket, for a
 /// server that speaks first.
 async fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> Result<(), Cause> {
-    let mut seen = [0; 2048];
-    let peeked = stream.peek(&mut seen).await.map_err(|error| io_cause(&error))?;
+    let mut buffer = [0; 2048];
+    let peeked = stream.peek(&mut buffer).await.map_err(|error| io_cause(&error))?;
     if peeked == 0 {
         return Err(if head.is_empty() { Cause::Reset } else { Cause::HopProtocol });
     }
-    let taken = connect::append_head(head, &seen[..peeked]);
-    read(stream, &mut seen[..taken]).await
+    let length = connect::append_head(head, &buffer[..peeked]);
+    read(stream, &mut buffer[..length]).await
 }

@@ -30,42 +30,42 @@ pub async fn race<T>(
     lookup: Lookup<'_>,
     port: u16,
     judge: &dyn Fn(IpAddr) -> Result<(), Cause>,
-    open: impl AsyncFn(SocketAddr) -> io::Result<T>,
+    connect: impl AsyncFn(SocketAddr) -> io::Result<T>,
 ) -> Result<(T, SocketAddr), Cause> {
-    let mut field = AddressQueue::default();
+    let mut queue = AddressQueue::default();
     let (mut v6, mut v4) = (Some(lookup.v6), Some(lookup.v4));
     let mut attempts: Vec<ConnectAttempt<'_, T>> = Vec::new();
     let mut next_start = Instant::now();
     loop {
-        let looking = v6.is_some() || v4.is_some();
-        if !looking && attempts.is_empty() && field.is_empty() {
-            return Err(field.final_cause());
+        let is_resolving = v6.is_some() || v4.is_some();
+        if !is_resolving && attempts.is_empty() && queue.is_empty() {
+            return Err(queue.final_cause());
         }
         tokio::select! {
             biased;
             (address, result) = first_ready(&mut attempts) => match result {
                 Ok(connection) => return Ok((connection, address)),
                 Err(error) => {
-                    field.record_failure(cause_of(&error));
+                    queue.record_failure(cause_of(&error));
                     next_start = Instant::now();
                 }
             },
             answer = next_answer(&mut v6) => {
-                field.add(answer, judge);
+                queue.add(answer, judge);
                 if attempts.is_empty() {
                     next_start = Instant::now();
                 }
             }
             answer = next_answer(&mut v4) => {
-                field.add(answer, judge);
+                queue.add(answer, judge);
                 if v6.is_some() {
                     next_start = next_start.max(Instant::now() + RESOLUTION_DELAY);
                 }
             }
-            () = wait_until(next_start), if !field.is_empty() => {
-                let address = SocketAddr::new(field.next().expect("invariant: not empty"), port);
-                let open = &open;
-                attempts.push(Box::pin(async move { (address, open(address).await) }));
+            () = wait_until(next_start), if !queue.is_empty() => {
+                let address = SocketAddr::new(queue.next().expect("invariant: not empty"), port);
+                let connect = &connect;
+                attempts.push(Box::pin(async move { (address, connect(address).await) }));
                 next_start = Instant::now() + ATTEMPT_DELAY;
             }
         }
@@ -113,7 +113,7 @@ struct AddressQueue {
     v6: VecDeque<IpAddr>,
     v4: VecDeque<IpAddr>,
     last_was_v6: bool,
-    worst: Option<Cause>,
+    failure: Option<Cause>,
 }
 
 impl AddressQueue {
@@ -152,14 +152,14 @@ impl AddressQueue {
     }
 
     fn record_failure(&mut self, cause: Cause) {
-        let tells_more = self.worst.is_none_or(|known| cause_rank(cause) > cause_rank(known));
-        if tells_more {
-            self.worst = Some(cause);
+        let is_more_specific = self.failure.is_none_or(|known| cause_rank(cause) > cause_rank(known));
+        if is_more_specific {
+            self.failure = Some(cause);
         }
     }
 
     fn final_cause(&self) -> Cause {
-        self.worst.unwrap_or(Cause::NameNotFound)
+        self.failure.unwrap_or(Cause::NameNotFound)
     }
 }
 

@@ -72,13 +72,13 @@ impl Resolver {
     /// Starts both lookups; name servers that have said nothing after `patience` have failed.
     #[must_use]
     pub fn lookup(&self, name: &str, patience: Duration) -> Lookup<'_> {
-        let ask = |family| -> FamilyLookup<'_> {
+        let start_query = |family| -> FamilyLookup<'_> {
             let name = name.to_owned();
             Box::pin(async move {
                 timeout(patience, self.query(&name, family)).await.unwrap_or(Err(Cause::NameServerFailed))
             })
         };
-        Lookup { v6: ask(RecordType::AAAA), v4: ask(RecordType::A) }
+        Lookup { v6: start_query(RecordType::AAAA), v4: start_query(RecordType::A) }
     }
 
     async fn query(&self, name: &str, family: RecordType) -> Result<Vec<IpAddr>, Cause> {

@@ -84,14 +84,14 @@ pub struct OutgoingContext<'a> {
     pub marks: Option<Marks>,
 }
 
-/// Connects to a relay and performs the handshake, the short one if `known` has a ticket.
+/// Connects to a relay and performs the handshake, the short one if there is a `ticket`.
 ///
 /// # Errors
 /// The cause and the hop, which is the first one that failed.
 pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
-    known: Option<&ResumptionTicket>,
+    ticket: Option<&ResumptionTicket>,
     context: OutgoingContext<'_>,
     deadline: Instant,
 ) -> Result<ReadyConnection, DialError> {
@@ -103,8 +103,8 @@ pub async fn prepare(
         opened.map_err(|cause| down(DialError::at_hop(cause, hop)))
     };
     let (mut stream, mut server) = connect().await?;
-    if let Some(known) = known {
-        let (initiator, hello) = NoiseInitiator::resume(known, Versions::SUPPORTED);
+    if let Some(ticket) = ticket {
+        let (initiator, hello) = NoiseInitiator::resume(ticket, Versions::SUPPORTED);
         if let Ok(transport) = exchange_hello(&mut stream, hop, initiator, &hello, deadline).await {
             return Ok(ReadyConnection::new(stream, server, transport));
         }
@@ -141,8 +141,8 @@ async fn exchange_hello(
         let answer = read_hello(stream).await?;
         initiator.finish(&answer).map_err(PeerHandshakeError::Handshake)
     };
-    let done = timeout_at(deadline, handshake).await;
-    done.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|trouble| trouble.dial_error(hop))
+    let result = timeout_at(deadline, handshake).await;
+    result.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|error| error.dial_error(hop))
 }
 
 /// Why there was no handshake.
@@ -200,7 +200,7 @@ pub struct SentOpen {
     /// The relay that was asked.
     pub hop: Arc<Hop>,
     /// The names of the relays behind the next one, as far as known.
-    pub beyond: Vec<Box<str>>,
+    pub following: Vec<Box<str>>,
     /// The deadline of the answer.
     pub deadline: Instant,
     /// The pools, if the connection may be dead by no fault of this session: ready ones of the same relay may be dead too.
@@ -210,7 +210,7 @@ pub struct SentOpen {
     /// When OPEN was sent.
     pub sent_at: Instant,
     /// The setup times in the answer, after it was read.
-    pub answered: OnceCell<Vec<Duration>>,
+    pub setup_times: OnceCell<Vec<Duration>>,
 }
 
 /// The destination of a session in OPEN.
@@ -256,19 +256,19 @@ impl SentOpen {
     /// # Errors
     /// The true cause and the relay that reported it.
     pub async fn wait_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {
-        if let Some(times) = self.answered.get() {
+        if let Some(times) = self.setup_times.get() {
             return Ok(times.clone());
         }
         let answer = self.read_answer(stream, cipher).await;
         self.record_load(&answer);
         if let Ok(times) = &answer {
             // There is one reader, so the cell is empty.
-            let _ = self.answered.set(times.clone());
+            let _ = self.setup_times.set(times.clone());
         }
         // A relay that has acknowledged OPEN is alive and waits for another one.
-        let heard = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
+        let is_acknowledged = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
         if let (Some(pool), Err(error)) = (&self.pool, &answer)
-            && (error.is_disconnect() || error.is_timeout() && !heard())
+            && (error.is_disconnect() || error.is_timeout() && !is_acknowledged())
         {
             pool.discard(&self.hop);
         }
@@ -281,8 +281,8 @@ impl SentOpen {
         let Some(load) = &self.load else { return };
         match answer {
             Ok(times) => {
-                let own = times.first().copied().unwrap_or_default();
-                load.on_answer(Some(self.sent_at.elapsed().saturating_sub(own)));
+                let setup_time = times.first().copied().unwrap_or_default();
+                load.on_answer(Some(self.sent_at.elapsed().saturating_sub(setup_time)));
             }
             Err(error) => {
                 if error.teller.is_some() {
@@ -315,10 +315,10 @@ impl SentOpen {
     }
 
     fn relay_name(&self, place: u8) -> String {
-        let behind = || self.beyond.get(usize::from(place) - 1).map(ToString::to_string);
+        let known_name = || self.following.get(usize::from(place) - 1).map(ToString::to_string);
         match place {
             0 => self.hop.to_string(),
-            _ => behind().unwrap_or_else(|| format!("relay {place} behind {}", self.hop)),
+            _ => known_name().unwrap_or_else(|| format!("relay {place} behind {}", self.hop)),
         }
     }
 }

@@ -41,12 +41,12 @@ fn open_files(reading: &SystemState, purpose: &Workload) -> Finding {
 fn pipe_size(reading: &SystemState) -> Finding {
     const SETTING: &str = "fs.pipe-max-size";
     let subject = "pipe size ceiling";
-    let Some(most) = reading.number(SETTING, 0) else {
+    let Some(limit) = reading.number(SETTING, 0) else {
         return Finding::unknown("pipe_size", subject, SETTING);
     };
-    let effect = format!("each splice moves {most} bytes at most instead of {PIPE_SIZE}: more CPU for each GiB");
+    let effect = format!("each splice moves {limit} bytes at most instead of {PIPE_SIZE}: more CPU for each GiB");
     let fix = format!("sysctl -w {SETTING}={PIPE_SIZE}");
-    Finding::new("pipe_size", subject, format!("{most} bytes")).with_hint_if(most < PIPE_SIZE, effect, fix)
+    Finding::new("pipe_size", subject, format!("{limit} bytes")).with_hint_if(limit < PIPE_SIZE, effect, fix)
 }
 
 /// Beyond the quota a new pipe has two pages (pipe(7)); 0 is no quota.
@@ -57,45 +57,45 @@ fn pipe_quota(reading: &SystemState) -> Finding {
         return Finding::unknown("pipe_quota", subject, SETTING);
     };
     let pipes = pages * reading.page_size.max(1) / PIPE_SIZE;
-    let bound = pages != 0 && !reading.has_no_pipe_quota();
-    let found = match bound {
+    let is_limited = pages != 0 && !reading.has_no_pipe_quota();
+    let found = match is_limited {
         true => format!("{pages} pages, {pipes} pipes of 1 MiB"),
         false => format!("{pages} pages, which do not bind us"),
     };
     let effect = format!("beyond {pipes} transfers at once bytes are copied instead of spliced");
     let fix = format!("sysctl -w {SETTING}=262144");
-    Finding::new("pipe_quota", subject, found).with_hint_if(bound && pipes < 256, effect, fix)
+    Finding::new("pipe_quota", subject, found).with_hint_if(is_limited && pipes < 256, effect, fix)
 }
 
 fn accept_queue(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.core.somaxconn";
     let subject = "accept queue";
-    let Some(most) = reading.number(SETTING, 0) else {
+    let Some(limit) = reading.number(SETTING, 0) else {
         return Finding::unknown("accept_queue", subject, SETTING);
     };
     let effect =
-        format!("of a burst of more than {most} new connections the rest waits a second or more for its second SYN");
+        format!("of a burst of more than {limit} new connections the rest waits a second or more for its second SYN");
     let fix = format!("sysctl -w {SETTING}=4096");
-    Finding::new("accept_queue", subject, format!("{most} connections")).with_hint_if(most < 4096, effect, fix)
+    Finding::new("accept_queue", subject, format!("{limit} connections")).with_hint_if(limit < 4096, effect, fix)
 }
 
 /// Handshakes that are under way; with SYN cookies (tcp(7)) more are answered, and lose their window scale.
 fn syn_queue(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_max_syn_backlog";
     let subject = "handshakes under way";
-    let Some(most) = reading.number(SETTING, 0) else {
+    let Some(size) = reading.number(SETTING, 0) else {
         return Finding::unknown("syn_queue", subject, SETTING);
     };
     let cookies = reading.number("net.ipv4.tcp_syncookies", 0).unwrap_or(0) != 0;
-    let found = format!("{most}, {}", if cookies { "then by SYN cookies" } else { "no SYN cookies" });
-    let (effect, least) = match cookies {
+    let found = format!("{size}, {}", if cookies { "then by SYN cookies" } else { "no SYN cookies" });
+    let (effect, required) = match cookies {
         true => {
-            (format!("of more than {most} clients at once the rest may be without window scaling: 64 KiB windows"), 256)
+            (format!("of more than {size} clients at once the rest may be without window scaling: 64 KiB windows"), 256)
         }
-        false => (format!("of more than {most} clients at once the rest is not answered"), 4096),
+        false => (format!("of more than {size} clients at once the rest is not answered"), 4096),
     };
     let fix = format!("sysctl -w {SETTING}=4096");
-    Finding::new("syn_queue", subject, found).with_hint_if(most < least, effect, fix)
+    Finding::new("syn_queue", subject, found).with_hint_if(size < required, effect, fix)
 }
 
 /// How many ports there are for connections of our own to one target.
@@ -138,19 +138,20 @@ fn time_wait(reading: &SystemState, purpose: &Workload) -> Finding {
 fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.netfilter.nf_conntrack_max";
     let subject = "connection tracking";
-    let (Some(most), Some(count)) = (reading.number(SETTING, 0), reading.number("net.netfilter.nf_conntrack_count", 0))
+    let (Some(limit), Some(count)) =
+        (reading.number(SETTING, 0), reading.number("net.netfilter.nf_conntrack_count", 0))
     else {
         return Finding::new("conntrack", subject, "none here: no table that could be full");
     };
     let hours = reading.number("net.netfilter.nf_conntrack_tcp_timeout_established", 0).unwrap_or(0) / 3600;
-    let found = format!("{count} of {most} entries; an idle connection keeps its for {hours} hours");
+    let found = format!("{count} of {limit} entries; an idle connection keeps its for {hours} hours");
     let finding = Finding::new("conntrack", subject, found);
     if count == 0 {
         return finding;
     }
-    let room = most.saturating_sub(count) / 2;
+    let room = limit.saturating_sub(count) / 2;
     let fix = format!("sysctl -w {SETTING}={}", (count + 2 * purpose.sessions).next_power_of_two());
-    if count * 10 >= most * 9 {
+    if count * 10 >= limit * 9 {
         return finding
             .with_error(format!("nearly full: from {room} sessions more on, new connections are dropped"), fix);
     }

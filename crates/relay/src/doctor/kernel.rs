@@ -40,10 +40,10 @@ fn version(reading: &SystemState) -> Finding {
     let Some(version) = reading.kernel_version() else {
         return Finding::unknown("kernel", "kernel", "kernel.osrelease");
     };
-    let lacks: Vec<&str> =
+    let missing: Vec<&str> =
         KERNEL_FEATURES.iter().filter(|(since, _)| version < *since).map(|(_, what)| *what).collect();
     let finding = Finding::new("kernel", "kernel", reading.text("kernel.osrelease").unwrap_or_default());
-    finding.with_hint_if(!lacks.is_empty(), format!("lacks {}", lacks.join("; ")), "")
+    finding.with_hint_if(!missing.is_empty(), format!("lacks {}", missing.join("; ")), "")
 }
 
 /// The congestion controls that profiles ask for, and that a socket of ours may not have.
@@ -56,16 +56,17 @@ fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     };
     let default = reading.text("net.ipv4.tcp_congestion_control").unwrap_or("?");
     let finding = Finding::new("congestion", subject, format!("{available}; the default is {default}"));
-    let has = |setting: &str, name: &str| reading.words(setting).any(|word| word == name);
+    let contains = |setting: &str, name: &str| reading.words(setting).any(|word| word == name);
     let profiles = purpose.profiles();
-    let wanted: BTreeSet<&str> = profiles.iter().filter_map(|profile| Some(profile.congestion()?.0.as_str())).collect();
+    let requested: BTreeSet<&str> =
+        profiles.iter().filter_map(|profile| Some(profile.congestion()?.0.as_str())).collect();
     let (mut effects, mut fixes) = (Vec::new(), Vec::new());
-    for name in wanted {
+    for name in requested {
         let ours = !Algorithm(name.to_owned()).fallbacks().is_empty();
-        if !has(AVAILABLE, name) {
+        if !contains(AVAILABLE, name) {
             effects.push(format!("profiles that ask for {name} have another one"));
             fixes.push(if ours { format!("ekiden cc load {name}") } else { format!("modprobe tcp_{name}") });
-        } else if reading.text(ALLOWED).is_some() && !has(ALLOWED, name) && !reading.has_net_admin() {
+        } else if reading.text(ALLOWED).is_some() && !contains(ALLOWED, name) && !reading.has_net_admin() {
             let allowed = reading.text(ALLOWED).unwrap_or_default();
             effects.push(format!("{name} may be chosen with CAP_NET_ADMIN only, and we have not"));
             fixes.push(format!("sysctl -w {ALLOWED}=\"{allowed} {name}\""));
@@ -102,14 +103,14 @@ fn pacing(reading: &SystemState, purpose: &Workload) -> Finding {
     let is_bbr = |setting: &Setting| matches!(setting, Setting::Congestion(name) if name.0 == "bbr");
     let paced = purpose.has_setting(|setting| is_bbr(setting) || matches!(setting, Setting::PacingRate(_)));
     let delays = purpose.has_setting(|setting| matches!(setting, Setting::TxDelay(_)));
-    let by_fq = matches!(qdisc, "fq" | "cake");
+    let is_fq = matches!(qdisc, "fq" | "cake");
     let finding = Finding::new("pacing", subject, format!("new interfaces have {qdisc}"));
     let effect = match delays {
         true => "tx_delay takes fq: without it nothing is delayed",
         false => "bbr and pacing_rate are paced by a timer for each socket: the same rate, more CPU for each Gbit/s",
     };
     let fix = format!("modprobe sch_fq && sysctl -w {SETTING}=fq");
-    finding.with_hint_if((paced || delays) && !by_fq, effect, fix)
+    finding.with_hint_if((paced || delays) && !is_fq, effect, fix)
 }
 
 /// BIG TCP: superpackets above 64 KiB (Linux 5.19 for IPv6, 6.3 for IPv4).
@@ -135,20 +136,20 @@ fn fast_open(reading: &SystemState, purpose: &Workload) -> Finding {
         return Finding::unknown("fast_open", subject, SETTING);
     };
     let found = ["off", "dialled only", "accepted only", "dialled and accepted"][bits as usize & 3];
-    let wanted = purpose.has_setting(|setting| matches!(setting, Setting::FastOpen(true)));
+    let is_requested = purpose.has_setting(|setting| matches!(setting, Setting::FastOpen(true)));
     let effect = "a profile says fast_open, and half of it is off: those sections take one round trip longer to set up";
     let finding = Finding::new("fast_open", subject, found);
-    finding.with_hint_if(wanted && bits & 3 != 3, effect, format!("sysctl -w {SETTING}={}", bits | 3))
+    finding.with_hint_if(is_requested && bits & 3 != 3, effect, format!("sysctl -w {SETTING}={}", bits | 3))
 }
 
 fn privileges(reading: &SystemState, purpose: &Workload) -> Finding {
     let has = reading.has_net_admin();
     let finding = Finding::new("privileges", "privileges", if has { "CAP_NET_ADMIN" } else { "no CAP_NET_ADMIN" });
-    let wanted = purpose.is_transparent() || purpose.has_setting(|setting| matches!(setting, Setting::Fwmark(_)));
+    let is_required = purpose.is_transparent() || purpose.has_setting(|setting| matches!(setting, Setting::Fwmark(_)));
     let effect = "tproxy, redirect, keep_client_address, fwmark and restricted congestion controls need it; a systemd unit \
         says AmbientCapabilities=CAP_NET_ADMIN";
     let fix = "setcap cap_net_admin,cap_net_bind_service+ep \"$(command -v ekiden)\"";
-    match (has, wanted) {
+    match (has, is_required) {
         (false, true) => finding.with_error(format!("this configuration cannot run: {effect}"), fix),
         _ => finding.with_hint_if(!has && purpose.config.is_none(), effect, fix),
     }
@@ -164,8 +165,8 @@ fn clock(reading: &SystemState) -> Finding {
             let effect = "five minutes off, a fleet no longer believes this relay; times in the log are wrong";
             Finding::new("clock", "clock", found).with_hint_if(!clock.synchronised, effect, "timedatectl set-ntp true")
         }
-        other => {
-            let why = other.as_ref().and_then(|clock| clock.as_ref().err()).map_or("not asked", String::as_str);
+        unavailable => {
+            let why = unavailable.as_ref().and_then(|clock| clock.as_ref().err()).map_or("not asked", String::as_str);
             let effect = "not judged: a container forbids to ask; look on the host itself".to_owned();
             Finding { verdict: Verdict::Unknown, effect, ..Finding::new("clock", "clock", why) }
         }

@@ -97,17 +97,17 @@ fn check_profile(profile: &Profile) -> Finding {
         }
     };
     let report = sockopt::apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
-    let lacking: Vec<String> =
+    let unsupported: Vec<String> =
         report.iter().filter(|applied| applied.outcome != Outcome::Applied).map(ToString::to_string).collect();
-    if lacking.is_empty() {
+    if unsupported.is_empty() {
         return Finding::new("profile", subject, format!("all {} settings applied", report.len()));
     }
     let effect = format!(
         "{} of {} settings are not in force; sections work without, a newer kernel or CAP_NET_ADMIN brings the rest",
-        lacking.len(),
+        unsupported.len(),
         report.len()
     );
-    Finding::new("profile", subject, lacking.join(", ")).with_hint(effect, "")
+    Finding::new("profile", subject, unsupported.join(", ")).with_hint(effect, "")
 }
 
 /// How bad a finding is.
@@ -165,8 +165,8 @@ impl Finding {
 
     /// Like `with_hint`, under a condition.
     #[must_use]
-    pub fn with_hint_if(self, when: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
-        if when { self.with_hint(effect, fix) } else { self }
+    pub fn with_hint_if(self, condition: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
+        if condition { self.with_hint(effect, fix) } else { self }
     }
 
     /// That something does not work.

@@ -14,11 +14,11 @@ use crate::rules::{self, Counter, Holder, Queue, RulesError};
 /// Checks the requirements of transparent listeners.
 pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![check_rules()];
-    let live: Vec<_> = (1..=15).flat_map(check_instance).collect();
-    if purpose.is_transparent() || !live.is_empty() {
+    let instances: Vec<_> = (1..=15).flat_map(check_instance).collect();
+    if purpose.is_transparent() || !instances.is_empty() {
         findings.push(forwarding(reading));
     }
-    findings.extend(live);
+    findings.extend(instances);
     findings
 }
 
@@ -93,11 +93,11 @@ fn check_holder(instance: u8, holder: Option<&Holder>, counters: &[&Counter]) ->
 
 /// The QUIC packets that the rules of one daemon have counted. Those that pass bypass the relay.
 fn check_quic(instance: u8, counters: &[&Counter]) -> Option<Finding> {
-    let shown = |counter: &&Counter| {
+    let describe = |counter: &&Counter| {
         let what = counter.what.trim_start_matches("quic-");
         format!("{} {what} by {}", counter.packets, counter.listener.as_deref().unwrap_or_default())
     };
-    let found: Vec<_> = counters.iter().map(shown).collect();
+    let found: Vec<_> = counters.iter().map(describe).collect();
     let passing = counters.iter().any(|counter| counter.what == "quic-passed" && counter.packets > 0);
     let finding =
         Finding::new("quic", format!("QUIC of instance {instance}"), format!("UDP 443 packets: {}", found.join(", ")));
@@ -110,11 +110,11 @@ fn counter_summary(counters: &[&Counter]) -> String {
     if counters.is_empty() {
         return "catching nothing".to_owned();
     }
-    let shown = |counter: &&Counter| match &counter.listener {
+    let describe = |counter: &&Counter| match &counter.listener {
         Some(listener) => format!("{} {} by {listener}", counter.packets, counter.what),
         None => format!("{} {}", counter.packets, counter.what),
     };
-    counters.iter().map(shown).collect::<Vec<_>>().join(", ")
+    counters.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks /dev/net/tun, and the devices that were left behind.
@@ -140,11 +140,11 @@ fn check_device() -> Finding {
 /// Makes one in a network namespace that is thrown away; `None` where we may not have that.
 fn try_create_device() -> Option<io::Result<()>> {
     let namespace = netns::new_network_namespace().ok()?;
-    let inside = || {
+    let create = || {
         netns::enter_network_namespace(namespace.as_fd()).ok()?;
         Some(tun::create_plain("ekiden0").map(drop))
     };
-    std::thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    std::thread::scope(|scope| scope.spawn(create).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
 /// A relay's devices end with it, so this one was made by hand.

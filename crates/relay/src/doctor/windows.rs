@@ -23,9 +23,9 @@ fn round_up(bytes: u64) -> u64 {
 }
 
 /// The command that gives `setting` another last number.
-fn raise_command(reading: &SystemState, setting: &str, most: u64) -> String {
+fn raise_command(reading: &SystemState, setting: &str, limit: u64) -> String {
     let first: Vec<&str> = reading.words(setting).take(2).collect();
-    format!("sysctl -w {setting}=\"{} {most}\"", first.join(" "))
+    format!("sysctl -w {setting}=\"{} {limit}\"", first.join(" "))
 }
 
 /// Sent data stays in this buffer until it is acknowledged, so the buffer bounds the data in flight. Linux admits up to
@@ -33,13 +33,13 @@ fn raise_command(reading: &SystemState, setting: &str, most: u64) -> String {
 fn send_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_wmem";
     let subject = "send buffer ceiling";
-    let Some(most) = reading.number(SETTING, 2) else {
+    let Some(limit) = reading.number(SETTING, 2) else {
         return Finding::unknown("send_buffer", subject, SETTING);
     };
-    let finding = Finding::new("send_buffer", subject, format!("tcp_wmem up to {most} bytes"));
+    let finding = Finding::new("send_buffer", subject, format!("tcp_wmem up to {limit} bytes"));
     // Twice: unsent bytes and the kernel's books wait there, too.
     let fix = raise_command(reading, SETTING, round_up(2 * purpose.bandwidth_delay_product()));
-    finding.with_hint_if(most < purpose.bandwidth_delay_product(), purpose.limit_message(most), fix)
+    finding.with_hint_if(limit < purpose.bandwidth_delay_product(), purpose.limit_message(limit), fix)
 }
 
 /// The part of a receive buffer that is offered as window; the rest is overhead of the kernel: about two thirds as
@@ -54,11 +54,11 @@ const fn offered_window(reading: Option<(u32, u32)>, buffer: u64) -> u64 {
 fn receive_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_rmem";
     let subject = "receive buffer ceiling";
-    let Some(most) = reading.number(SETTING, 2) else {
+    let Some(limit) = reading.number(SETTING, 2) else {
         return Finding::unknown("receive_buffer", subject, SETTING);
     };
-    let window = offered_window(reading.kernel_version(), most);
-    let finding = Finding::new("receive_buffer", subject, format!("tcp_rmem up to {most} bytes"));
+    let window = offered_window(reading.kernel_version(), limit);
+    let finding = Finding::new("receive_buffer", subject, format!("tcp_rmem up to {limit} bytes"));
     let fix = raise_command(reading, SETTING, round_up(2 * purpose.bandwidth_delay_product()));
     finding.with_hint_if(window < purpose.bandwidth_delay_product(), purpose.limit_message(window), fix)
 }
@@ -115,7 +115,8 @@ fn mtu_probing(reading: &SystemState) -> Finding {
     };
     let found = ["not looked for", "looked for after timeouts", "always looked for"];
     let found = found.get(mode as usize).copied().unwrap_or("set in a way that we do not know");
-    let effect = "where a router drops long packets and says nothing, a connection stands but carries 0 Mbit/s";
+    let effect =
+        "where a router drops long packets and says nothing, a connection stands but carries 0 Mbit/s";
     Finding::new("mtu_probing", subject, found).with_hint_if(mode == 0, effect, format!("sysctl -w {SETTING}=1"))
 }
 
@@ -141,9 +142,9 @@ fn check_buffer(
 ) -> Finding {
     let ceiling = if matches!(setting, Setting::Sndbuf(_)) { "net.core.wmem_max" } else { "net.core.rmem_max" };
     match reading.number(ceiling, 0) {
-        Some(most) if most < size && !reading.has_net_admin() => {
-            let finding = check_window(purpose, profile, setting, most);
-            let effect = format!("cut to {most} bytes: {}", purpose.limit_message(most));
+        Some(limit) if limit < size && !reading.has_net_admin() => {
+            let finding = check_window(purpose, profile, setting, limit);
+            let effect = format!("cut to {limit} bytes: {}", purpose.limit_message(limit));
             finding.with_hint(effect, format!("sysctl -w {ceiling}={size}"))
         }
         _ => check_window(purpose, profile, setting, size),
@@ -154,18 +155,18 @@ fn check_buffer(
 /// 378979e94e95 of Linux, which 6.10 has, and 6.1 and 6.9 since June 2024.
 fn check_initial_rwnd(reading: &SystemState, profile: &Profile, size: u64) -> Finding {
     const CEILING: &str = "net.core.rmem_max";
-    let most = reading.number(CEILING, 0).filter(|most| *most < size && !reading.has_net_admin());
+    let limit = reading.number(CEILING, 0).filter(|limit| *limit < size && !reading.has_net_admin());
     let has_bound = |version| version < (6, 10) && !matches!(version, (6, 1 | 9));
     let is_capped = reading.kernel_version().is_some_and(has_bound);
-    let (window, fix) = match (is_capped, most) {
+    let (window, fix) = match (is_capped, limit) {
         (true, _) => (65_535, String::new()),
-        (false, Some(most)) => (most, format!("sysctl -w {CEILING}={size}")),
+        (false, Some(limit)) => (limit, format!("sysctl -w {CEILING}={size}")),
         (false, None) => (size, String::new()),
     };
     let finding =
         Finding::new("initial_rwnd", format!("profile {}", profile.name), format!("first window {window} bytes"));
-    let why = if is_capped { "this kernel bounds it; Linux 6.10 does not" } else { "bounded by net.core.rmem_max" };
-    let effect = format!("a transfer of {size} bytes takes round trips until the window has grown: {why}");
+    let reason = if is_capped { "this kernel bounds it; Linux 6.10 does not" } else { "bounded by net.core.rmem_max" };
+    let effect = format!("a transfer of {size} bytes takes round trips until the window has grown: {reason}");
     finding.with_hint_if(window < size, effect, fix)
 }
 

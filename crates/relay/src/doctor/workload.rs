@@ -56,8 +56,8 @@ impl Workload {
     }
 
     /// Whether some profile has a setting like this.
-    pub(super) fn has_setting(&self, is_it: impl Fn(&Setting) -> bool) -> bool {
-        self.profiles().iter().flat_map(Profile::settings).any(is_it)
+    pub(super) fn has_setting(&self, matches: impl Fn(&Setting) -> bool) -> bool {
+        self.profiles().iter().flat_map(Profile::settings).any(matches)
     }
 
     /// Whether connections are to be caught that are not meant for us, or clients' addresses kept.

@@ -62,27 +62,27 @@ impl RecentEvents {
 
     fn record_profile(&self, place: &str, profile: &str, settings: &[AppliedSetting]) {
         let granted = ProfileView { place: place.to_owned(), profile: profile.to_owned(), settings: settings.to_vec() };
-        let mut known = self.lock();
-        if known.profiles.len() == MAX_PROFILES && !known.profiles.contains_key(place) {
-            known.profiles.pop_first();
+        let mut recent = self.lock();
+        if recent.profiles.len() == MAX_PROFILES && !recent.profiles.contains_key(place) {
+            recent.profiles.pop_first();
         }
-        known.profiles.insert(place.to_owned(), granted);
+        recent.profiles.insert(place.to_owned(), granted);
     }
 
     fn record_event(&self, event: &Event) {
         let mut line = String::new();
         log::text_line(&mut line, event);
-        let mut known = self.lock();
-        known.count += 1;
-        let number = known.count;
-        known.events.truncate(MAX_EVENTS - 1);
-        known.events.push_front(EventView { number, line, trouble: is_trouble(event) });
+        let mut recent = self.lock();
+        recent.count += 1;
+        let number = recent.count;
+        recent.events.truncate(MAX_EVENTS - 1);
+        recent.events.push_front(EventView { number, line, trouble: is_trouble(event) });
     }
 
     /// The newest events, the newest first: at most so many.
     #[must_use]
-    pub fn events(&self, most: usize) -> Vec<EventView> {
-        self.lock().events.iter().take(most).cloned().collect()
+    pub fn events(&self, limit: usize) -> Vec<EventView> {
+        self.lock().events.iter().take(limit).cloned().collect()
     }
 
     /// The outcome of each profile, by listener and hop.

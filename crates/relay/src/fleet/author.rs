@@ -71,10 +71,14 @@ impl EntryWriter {
         if self.published_at.is_some_and(|at| at.elapsed() < every) {
             return false;
         }
-        let now = inner.neighbours();
-        let known = |neighbour: &Neighbour| self.published.iter().find(|told| told.key == neighbour.key);
-        let news = |neighbour| known(neighbour).is_none_or(|told| neighbour.differs_from(told, MIN_CHANGE));
-        now.len().min(MAX_NEIGHBOURS) != self.published.len() || now.iter().take(MAX_NEIGHBOURS).any(news)
+        let current = inner.neighbours();
+        let published_entry =
+            |neighbour: &Neighbour| self.published.iter().find(|published| published.key == neighbour.key);
+        let has_changed = |neighbour| {
+            published_entry(neighbour).is_none_or(|published| neighbour.differs_from(published, MIN_CHANGE))
+        };
+        current.len().min(MAX_NEIGHBOURS) != self.published.len()
+            || current.iter().take(MAX_NEIGHBOURS).any(has_changed)
     }
 }
 
@@ -91,13 +95,13 @@ impl FleetShared {
 
     /// Records the measurements of a member, unless it reports them on a connection.
     pub fn record_measurements(&self, member: &FleetMember) {
-        let teller = member.entry.signed_certificate.certificate.key;
+        let reporter = member.entry.signed_certificate.certificate.key;
         let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();
-        let mut learnt = self.learned_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = learnt.get(&teller).copied().unwrap_or_default();
-        if !entries.is_empty() && !self.estimates.has_report_since(&teller, before) {
-            learnt.insert(teller, self.estimates.now());
-            self.estimates.record_report(teller, &entries);
+        let mut learned_at = self.learned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_learned = learned_at.get(&reporter).copied().unwrap_or_default();
+        if !entries.is_empty() && !self.estimates.has_report_since(&reporter, last_learned) {
+            learned_at.insert(reporter, self.estimates.now());
+            self.estimates.record_report(reporter, &entries);
         }
     }
 }

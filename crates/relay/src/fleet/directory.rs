@@ -177,12 +177,12 @@ impl FleetDirectory {
 
     /// Ends the thread, which saves the members. The entry stays for another process of this relay.
     pub async fn stop(&self) {
-        let runs = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let is_running = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         self.shared.target.send_replace(Membership::Stop);
-        let mut done = self.shared.confirmed.subscribe();
-        if runs {
+        let mut confirmed = self.shared.confirmed.subscribe();
+        if is_running {
             // A disk that hangs delays no other task either.
-            let _ = timeout(LEAVE_TIMEOUT, done.wait_for(|done| *done == Membership::Stop)).await;
+            let _ = timeout(LEAVE_TIMEOUT, confirmed.wait_for(|confirmed| *confirmed == Membership::Stop)).await;
         }
     }
 
@@ -192,8 +192,8 @@ impl FleetDirectory {
             return false;
         }
         self.shared.target.send_replace(request);
-        let mut done = self.shared.confirmed.subscribe();
-        timeout(patience, done.wait_for(|done| *done >= request)).await.is_ok()
+        let mut confirmed = self.shared.confirmed.subscribe();
+        timeout(patience, confirmed.wait_for(|confirmed| *confirmed >= request)).await.is_ok()
     }
 
     /// The view for `ekiden status` and `ekiden fleet list`; `None` without a fleet.
@@ -233,9 +233,9 @@ impl FleetShared {
     /// Waits, with a timeout, until the members are admitted, so that none is rejected after it learns of this relay.
     pub async fn wait_applied(&self) {
         let mut changes = self.change_numbers.subscribe();
-        let (wanted, _) = *changes.borrow();
+        let (number, _) = *changes.borrow();
         // A change that cannot be applied is reported elsewhere.
-        let _ = timeout(APPLY_TIMEOUT, changes.wait_for(|(_, served)| *served >= wanted)).await;
+        let _ = timeout(APPLY_TIMEOUT, changes.wait_for(|(_, served)| *served >= number)).await;
     }
 
     /// The clock of the roster.
@@ -269,17 +269,17 @@ impl FleetShared {
     /// Loads the file, unless this fleet is already known.
     fn load_state(&self, fleet: &FleetConfig) {
         let mut roster = self.roster();
-        let same = self.settings.borrow().as_ref().is_some_and(|before| before.key == fleet.key);
-        if same && roster.is_some() {
+        let is_same_fleet = self.settings.borrow().as_ref().is_some_and(|previous| previous.key == fleet.key);
+        if is_same_fleet && roster.is_some() {
             return;
         }
-        let mut read = MemberList::new(fleet.key, fleet.member_timeout);
+        let mut members = MemberList::new(fleet.key, fleet.member_timeout);
         if let Some(path) = &fleet.state_file
-            && let Err(why) = super::state::read(path, &mut read, self.now(), unix_seconds())
+            && let Err(error) = super::state::read(path, &mut members, self.now(), unix_seconds())
         {
-            self.warn(format!("fleet: the last known state is not in {}: {why}", path.display()));
+            self.warn(format!("fleet: the last known state is not in {}: {error}", path.display()));
         }
-        *roster = Some(read);
+        *roster = Some(members);
     }
 }
 

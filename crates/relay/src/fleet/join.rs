@@ -15,10 +15,10 @@ impl Config {
     #[must_use]
     pub fn with_fleet(&self, members: &[FleetMember]) -> Self {
         let Some(fleet) = &self.fleet else { return self.clone() };
-        let (own, others) = (fleet.own_key.public_key(), self.joining_members(members));
+        let (own_key, joining) = (fleet.own_key.public_key(), self.joining_members(members));
         let peers: Vec<_> =
-            members.iter().filter(|member| member.entry.signed_certificate.certificate.key != own).collect();
-        let hops: Vec<_> = others.iter().map(|member| (member_hop(fleet, member), member.entry.state)).collect();
+            members.iter().filter(|member| member.entry.signed_certificate.certificate.key != own_key).collect();
+        let hops: Vec<_> = joining.iter().map(|member| (member_hop(fleet, member), member.entry.state)).collect();
         let draining = |(hop, state): &(Arc<Hop>, RelayState)| {
             hop.peering().filter(|_| *state == RelayState::Draining).map(|peering| peering.key)
         };
@@ -34,34 +34,39 @@ impl Config {
     /// Members that are neither this relay nor in the file. Of two members with one name the most recently certified
     /// counts.
     fn joining_members<'m>(&self, members: &'m [FleetMember]) -> Vec<&'m FleetMember> {
-        let own = self.fleet.as_ref().map(|fleet| fleet.own_key.public_key());
-        let ours = |key: &PublicKey, name: &str| {
-            let is = |hop: &Arc<Hop>| *hop.name == *name || hop.peering().is_some_and(|peering| peering.key == *key);
-            own == Some(*key) || self.relays.iter().any(is)
+        let own_key = self.fleet.as_ref().map(|fleet| fleet.own_key.public_key());
+        let is_known = |key: &PublicKey, name: &str| {
+            let matches =
+                |hop: &Arc<Hop>| *hop.name == *name || hop.peering().is_some_and(|peering| peering.key == *key);
+            own_key == Some(*key) || self.relays.iter().any(matches)
         };
         let mut by_name: BTreeMap<&str, &FleetMember> = BTreeMap::new();
         for member in members {
             let certificate = &member.entry.signed_certificate.certificate;
-            let later =
-                |known: &&FleetMember| known.entry.signed_certificate.certificate.not_before >= certificate.not_before;
-            if !ours(&certificate.key, &certificate.name) && !by_name.get(&*certificate.name).is_some_and(later) {
+            let is_preferred =
+                |other: &&FleetMember| other.entry.signed_certificate.certificate.not_before >= certificate.not_before;
+            if !is_known(&certificate.key, &certificate.name)
+                && !by_name.get(&*certificate.name).is_some_and(is_preferred)
+            {
                 by_name.insert(&certificate.name, member);
             }
         }
         by_name.into_values().collect()
     }
 
-    /// The change since `before`, for the operator; `None` if there is none.
+    /// The change since `previous`, for the operator; `None` if there is none.
     #[must_use]
-    pub fn fleet_change(&self, before: &Self) -> Option<Event> {
-        let same = (&self.relays, &self.draining) == (&before.relays, &before.draining);
-        if same && self.peers().eq(before.peers()) {
+    pub fn fleet_change(&self, previous: &Self) -> Option<Event> {
+        let is_same = (&self.relays, &self.draining) == (&previous.relays, &previous.draining);
+        if is_same && self.peers().eq(previous.peers()) {
             return None;
         }
-        let (serving, draining, rested) = (self.relay_names(false), self.relay_names(true), before.relay_names(true));
-        let joined = difference(&serving, &before.relay_names(false));
-        let left = difference(&difference(&[before.relay_names(false), rested.clone()].concat(), &serving), &draining);
-        let draining = difference(&draining, &rested);
+        let (serving, draining, was_draining) =
+            (self.relay_names(false), self.relay_names(true), previous.relay_names(true));
+        let joined = difference(&serving, &previous.relay_names(false));
+        let left =
+            difference(&difference(&[previous.relay_names(false), was_draining.clone()].concat(), &serving), &draining);
+        let draining = difference(&draining, &was_draining);
         Some(Event::FleetChanged { relays: serving.len(), joined, draining, left })
     }
 
@@ -71,13 +76,13 @@ impl Config {
 
     /// Names of the relays that drain, or of those that do not.
     fn relay_names(&self, draining: bool) -> Vec<String> {
-        let rests = |hop: &Hop| hop.peering().is_some_and(|peering| self.draining.contains(&peering.key));
-        self.relays.iter().filter(|hop| rests(hop) == draining).map(ToString::to_string).collect()
+        let is_draining = |hop: &Hop| hop.peering().is_some_and(|peering| self.draining.contains(&peering.key));
+        self.relays.iter().filter(|hop| is_draining(hop) == draining).map(ToString::to_string).collect()
     }
 }
 
-fn difference(all: &[String], those: &[String]) -> Vec<String> {
-    all.iter().filter(|name| !those.contains(name)).cloned().collect()
+fn difference(names: &[String], excluded: &[String]) -> Vec<String> {
+    names.iter().filter(|name| !excluded.contains(name)).cloned().collect()
 }
 
 fn member_hop(fleet: &FleetConfig, member: &FleetMember) -> Arc<Hop> {
@@ -136,7 +141,7 @@ fn resolve_path(path: &Arc<Path>, fleet: &[(Arc<Hop>, RelayState)]) -> (Arc<Path
         return (Arc::clone(path), PathAvailability::Available);
     }
     let found: Vec<_> = path.hops.iter().map(find).collect();
-    let standing = found.iter().map(|(_, standing)| *standing).max().unwrap_or(PathAvailability::Available);
+    let availability = found.iter().map(|(_, availability)| *availability).max().unwrap_or(PathAvailability::Available);
     let hops = found.into_iter().map(|(hop, _)| hop).collect();
-    (Arc::new(Path { name: path.name.clone(), hops }), standing)
+    (Arc::new(Path { name: path.name.clone(), hops }), availability)
 }

@@ -24,8 +24,8 @@ pub fn entry_key(prefix: &str, relay: &PublicKey) -> String {
 /// The relay of an entry's key.
 pub fn parse_entry_key(prefix: &str, key: &[u8]) -> Option<PublicKey> {
     let digits = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
-    let good = digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    let byte = |at| good.then(|| u8::from_str_radix(&digits[at..at + 2], 16).ok()).flatten();
+    let is_valid = digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let byte = |at| is_valid.then(|| u8::from_str_radix(&digits[at..at + 2], 16).ok()).flatten();
     let bytes: Option<Vec<u8>> = (0..64).step_by(2).map(byte).collect();
     bytes?.try_into().ok().map(PublicKey)
 }
@@ -34,19 +34,19 @@ pub fn parse_entry_key(prefix: &str, key: &[u8]) -> Option<PublicKey> {
 pub async fn read_all(client: &mut EtcdClient<'_>, inner: &FleetShared, fleet: &FleetConfig) -> Result<i64, EtcdError> {
     let (mut begin, mut revision) = (fleet.prefix.clone().into_bytes(), 0);
     let end = range_end(&fleet.prefix);
-    let (mut listed, mut looked_at) = (BTreeSet::new(), 0);
+    let (mut listed, mut read_count) = (BTreeSet::new(), 0);
     let mut changed = false;
     loop {
-        let (at, page, more) = read_page(client, &begin, &end, revision).await?;
-        revision = at;
+        let (page_revision, page, has_more) = read_page(client, &begin, &end, revision).await?;
+        revision = page_revision;
         for (key, value) in &page {
             let relay = parse_entry_key(&fleet.prefix, key);
-            let (heard, known) = relay.map_or((false, false), |relay| inner.on_entry(&relay, value));
-            changed |= heard;
-            listed.extend(relay.filter(|_| known));
+            let (is_change, is_listed) = relay.map_or((false, false), |relay| inner.on_entry(&relay, value));
+            changed |= is_change;
+            listed.extend(relay.filter(|_| is_listed));
         }
-        looked_at += page.len();
-        let Some((last, _)) = page.last().filter(|_| more && looked_at < MAX_KEYS) else { break };
+        read_count += page.len();
+        let Some((last, _)) = page.last().filter(|_| has_more && read_count < MAX_KEYS) else { break };
         begin = [last.as_slice(), b"\0"].concat();
     }
     changed |= inner.roster().as_mut().is_some_and(|roster| roster.reconcile_listed(&listed, inner.now()));
@@ -77,10 +77,10 @@ async fn read_page(
 ) -> Result<EntryPage, EtcdError> {
     for limit in PAGE_SIZES {
         match client.read_range(begin, end, limit, revision).await {
-            Ok(answer) => {
-                let at = if revision == 0 { answer.header.revision } else { revision };
-                let pairs = answer.kvs.into_iter().map(|kv| (kv.key, kv.value)).collect();
-                return Ok((at, pairs, answer.more));
+            Ok(response) => {
+                let page_revision = if revision == 0 { response.header.revision } else { revision };
+                let pairs = response.kvs.into_iter().map(|kv| (kv.key, kv.value)).collect();
+                return Ok((page_revision, pairs, response.more));
             }
             Err(EtcdError::TooLarge) => {}
             Err(failure) => return Err(failure),
@@ -106,11 +106,11 @@ impl FleetShared {
                 member.into_iter().for_each(|member| self.record_measurements(member));
                 (change == MembershipChange::Members, true)
             }
-            Err(why) => {
+            Err(error) => {
                 self.etcd().refused += 1;
-                self.reject(relay, why);
+                self.reject(relay, error);
                 // An old entry, after etcd was restored from a copy: its relay will write a new one.
-                (false, matches!(why, EntryError::Replayed { .. }))
+                (false, matches!(error, EntryError::Replayed { .. }))
             }
         }
     }

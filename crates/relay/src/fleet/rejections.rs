@@ -22,12 +22,12 @@ pub struct Rejections {
 
 impl FleetShared {
     /// Records that the entry of `relay` is rejected, and reports each reason once.
-    pub fn reject(&self, relay: &PublicKey, why: EntryError) {
-        if matches!(why, EntryError::NotYetValid(_) | EntryError::Expired(_)) {
+    pub fn reject(&self, relay: &PublicKey, error: EntryError) {
+        if matches!(error, EntryError::NotYetValid(_) | EntryError::Expired(_)) {
             self.schedule_recheck(*relay);
         }
-        let word = format!("{:?}", std::mem::discriminant(&why));
-        self.warn_once(relay, word, || format!("fleet: the entry of {relay} is not believed: {why}"));
+        let reason = format!("{:?}", std::mem::discriminant(&error));
+        self.warn_once(relay, reason, || format!("fleet: the entry of {relay} is not believed: {error}"));
     }
 
     /// Schedules a recheck of `relay`, which depends on a clock.
@@ -67,12 +67,14 @@ impl FleetShared {
         }
     }
 
-    fn warn_once(&self, relay: &PublicKey, word: String, message: impl FnOnce() -> String) {
-        let mut told = self.rejections.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MAX_RELAYS && !told.contains_key(relay) || !told.entry(*relay).or_default().insert(word) {
+    fn warn_once(&self, relay: &PublicKey, reason: String, message: impl FnOnce() -> String) {
+        let mut reported = self.rejections.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() >= MAX_RELAYS && !reported.contains_key(relay)
+            || !reported.entry(*relay).or_default().insert(reason)
+        {
             return;
         }
-        drop(told);
+        drop(reported);
         self.warn(message());
     }
 }

@@ -69,18 +69,18 @@ impl<'a> EtcdSession<'a> {
         })
     }
 
-    /// Goes on until etcd does not; returns why.
-    pub async fn run(mut self, author: &mut EntryWriter) -> EtcdErrorMessage {
+    /// Runs until the first failure of etcd, and returns its message.
+    pub async fn run(mut self, writer: &mut EntryWriter) -> EtcdErrorMessage {
         loop {
-            if let Err(failure) = self.step(author).await {
+            if let Err(failure) = self.step(writer).await {
                 return failure.into_message();
             }
         }
     }
 
-    async fn step(&mut self, author: &mut EntryWriter) -> Result<(), EtcdError> {
-        let mut wishes = self.shared.target.subscribe();
-        let request = *wishes.borrow_and_update();
+    async fn step(&mut self, writer: &mut EntryWriter) -> Result<(), EtcdError> {
+        let mut target = self.shared.target.subscribe();
+        let request = *target.borrow_and_update();
         if request == Membership::Stop {
             // A relay that has left announced it before. Otherwise another process of this relay may own the entry by
             // now.
@@ -91,7 +91,7 @@ impl<'a> EtcdSession<'a> {
         }
         let now = Instant::now();
         if self.write_at.is_some_and(|due| due <= now) {
-            return self.write(author, request).await;
+            return self.write(writer, request).await;
         }
         if self.keep_alive_at <= now {
             return self.keep_alive().await;
@@ -105,15 +105,15 @@ impl<'a> EtcdSession<'a> {
         }
         if self.write_at.is_none()
             && self.lease.is_some()
-            && author.has_changes(self.shared, self.fleet.publish_interval)
+            && writer.has_changes(self.shared, self.fleet.publish_interval)
         {
-            return self.write(author, request).await;
+            return self.write(writer, request).await;
         }
         let next = self.keep_alive_at.min(self.check_alive_at).min(now + CHECK_INTERVAL);
         let next = self.write_at.map_or(next, |due| due.min(next));
         tokio::select! {
             message = self.watch.message() => self.on_watch(&message?)?,
-            _ = wishes.changed() => {}
+            _ = target.changed() => {}
             () = sleep_until(next.into()) => {}
         }
         Ok(())
@@ -126,18 +126,21 @@ impl<'a> EtcdSession<'a> {
         for event in &message.events {
             let Some(kv) = &event.kv else { continue };
             let Some(relay) = parse_entry_key(&self.fleet.prefix, &kv.key) else { continue };
-            let known = match event.kind {
+            let is_current = match event.kind {
                 EventKind::Put => {
-                    let (heard, known) = self.shared.on_entry(&relay, &kv.value);
-                    changed |= heard;
-                    known && self.shared.is_newest(&relay, &kv.value)
+                    let (is_change, is_listed) = self.shared.on_entry(&relay, &kv.value);
+                    changed |= is_change;
+                    is_listed && self.shared.is_newest(&relay, &kv.value)
                 }
                 EventKind::Delete => {
                     changed |= self.shared.on_entry_removed(&relay);
                     false
                 }
             };
-            if !known && self.is_own_key(&relay) && (Membership::Serve..Membership::Leave).contains(&self.published) {
+            if !is_current
+                && self.is_own_key(&relay)
+                && (Membership::Serve..Membership::Leave).contains(&self.published)
+            {
                 // The entry was removed or replaced by another writer.
                 self.write_at.get_or_insert(Instant::now() + self.fleet.publish_interval.min(RETRY_DELAYS.1));
             }
@@ -163,8 +166,8 @@ impl<'a> EtcdSession<'a> {
     }
 
     /// Writes or removes the entry.
-    async fn write(&mut self, author: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
-        let written = if request >= Membership::Leave { self.revoke().await } else { self.put(author, request).await };
+    async fn write(&mut self, writer: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
+        let written = if request >= Membership::Leave { self.revoke().await } else { self.put(writer, request).await };
         match written {
             Ok(()) => {
                 (self.write_at, self.write_retry_delay, self.last_rejection, self.published) =
@@ -172,25 +175,25 @@ impl<'a> EtcdSession<'a> {
                 self.shared.confirmed.send_replace(request);
                 Ok(())
             }
-            Err(EtcdError::Rejected(trouble)) => {
+            Err(EtcdError::Rejected(message)) => {
                 self.write_at = Some(Instant::now() + self.write_retry_delay);
                 self.write_retry_delay = (self.write_retry_delay * 2).min(RETRY_DELAYS.1);
-                if self.last_rejection.as_ref() != Some(&trouble) {
-                    self.shared.warn(format!("fleet: etcd does not take our entry: {trouble}"));
+                if self.last_rejection.as_ref() != Some(&message) {
+                    self.shared.warn(format!("fleet: etcd does not take our entry: {message}"));
                 }
-                self.last_rejection = Some(trouble);
+                self.last_rejection = Some(message);
                 Ok(())
             }
             Err(failure) => Err(failure),
         }
     }
 
-    async fn put(&mut self, author: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
+    async fn put(&mut self, writer: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
         let lease = match self.lease {
             Some(lease) => lease,
             None => self.grant().await?,
         };
-        let Some(entry) = author.next_entry(self.fleet, self.shared, request) else { return Ok(()) };
+        let Some(entry) = writer.next_entry(self.fleet, self.shared, request) else { return Ok(()) };
         let key = entry_key(&self.fleet.prefix, &self.fleet.own_key.public_key());
         let revision = self.client.put(&key, &entry, lease).await?;
         self.shared.etcd().written += 1;

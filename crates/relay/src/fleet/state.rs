@@ -32,12 +32,12 @@ pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u6
 /// # Errors
 /// The directory is missing or the disk is full. The old file stays.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let written = write_synced(beside.as_ref(), text).and_then(|()| fs::rename(&beside, path));
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let written = write_synced(temporary.as_ref(), text).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // Half a file is useless, and on a full disk its space is needed.
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&temporary);
     }
     written
 }
@@ -63,9 +63,9 @@ pub fn read(path: &Path, roster: &mut MemberList, now: Duration, unix: u64) -> R
     let mut refused = None;
     for member in list("members") {
         if let Some((key, entry)) = parse_key(&member["key"]).zip(member["entry"].as_str())
-            && let Err(why) = roster.apply_entry(&key, entry.as_bytes(), now, unix)
+            && let Err(error) = roster.apply_entry(&key, entry.as_bytes(), now, unix)
         {
-            refused = Some(format!("{key} is not believed: {why}"));
+            refused = Some(format!("{key} is not believed: {error}"));
         }
     }
     for number in list("numbers") {

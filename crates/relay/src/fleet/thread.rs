@@ -61,21 +61,21 @@ async fn run_fleet(inner: &FleetShared, fleet: Option<Arc<FleetConfig>>) {
 
 /// Follows etcd and reconnects after each failure.
 async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
-    let mut author = EntryWriter::new(fleet);
+    let mut writer = EntryWriter::new(fleet);
     let mut failures = 0;
     for url in fleet.etcd.iter().cycle() {
-        let mut stood = None;
-        let trouble = match EtcdSession::open(inner, fleet, url).await {
+        let mut connected_at = None;
+        let message = match EtcdSession::open(inner, fleet, url).await {
             Ok(session) => {
                 inner.on_etcd_reachable(url);
-                stood = Some(Instant::now());
-                session.run(&mut author).await
+                connected_at = Some(Instant::now());
+                session.run(&mut writer).await
             }
-            Err(trouble) => trouble,
+            Err(message) => message,
         };
         // A connection that lasted for some time was no failure to connect.
-        failures = if stood.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
-        inner.on_etcd_unreachable(url, trouble.0);
+        failures = if connected_at.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
+        inner.on_etcd_unreachable(url, message.0);
         sleep(retry_delay(failures, fleet.etcd.len())).await;
     }
 }
@@ -91,19 +91,19 @@ fn retry_delay(failures: u32, servers: usize) -> Duration {
 
 /// Removes members that were missing for too long, and saves the others.
 async fn maintain(inner: &FleetShared, fleet: &FleetConfig) {
-    let (mut kept, mut trouble, mut ended) = (None, None, false);
+    let (mut saved_version, mut last_failure, mut has_warned) = (None, None, false);
     loop {
         forget_missing(inner);
-        ended = warn_of_invalid_certificate(inner, fleet, ended);
+        has_warned = warn_of_invalid_certificate(inner, fleet, has_warned);
         let version = inner.etcd().version;
-        if let Some(path) = fleet.state_file.as_ref().filter(|_| kept != Some(version)) {
-            let failed = save(inner, fleet, path).err().map(|error| error.to_string());
-            kept = if failed.is_none() { Some(version) } else { kept };
-            if let Some(why) = failed.as_ref().filter(|_| failed != trouble) {
+        if let Some(path) = fleet.state_file.as_ref().filter(|_| saved_version != Some(version)) {
+            let failure = save(inner, fleet, path).err().map(|error| error.to_string());
+            saved_version = if failure.is_none() { Some(version) } else { saved_version };
+            if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
                 let path = path.display();
-                inner.warn(format!("fleet: cannot keep the last known state in {path}: {why}; it goes on without"));
+                inner.warn(format!("fleet: cannot keep the last known state in {path}: {error}; it goes on without"));
             }
-            trouble = failed;
+            last_failure = failure;
         }
         sleep(CHECK_INTERVAL).await;
     }
@@ -115,31 +115,32 @@ fn save(inner: &FleetShared, fleet: &FleetConfig, path: &Path) -> io::Result<()>
 }
 
 fn forget_missing(inner: &FleetShared) {
-    let gone =
+    let removed =
         inner.roster().as_mut().map(|roster| roster.remove_expired(inner.now(), unix_seconds())).unwrap_or_default();
-    for (member, why) in &gone {
+    for (member, reason) in &removed {
         let Certificate { name, key, .. } = &member.entry.signed_certificate.certificate;
-        if why.is_some() {
+        if reason.is_some() {
             inner.schedule_recheck(*key);
         }
-        let why = why.map_or_else(|| "it has not been listed for too long".to_owned(), |why| why.to_string());
-        inner.warn(format!("fleet: {name} is no longer known: {why}"));
+        let reason =
+            reason.map_or_else(|| "it has not been listed for too long".to_owned(), |reason| reason.to_string());
+        inner.warn(format!("fleet: {name} is no longer known: {reason}"));
     }
-    if !gone.is_empty() {
+    if !removed.is_empty() {
         inner.notify_changed();
     }
 }
 
 /// Warns once if this relay's own certificate is not valid at this time: its peers will reject it.
-fn warn_of_invalid_certificate(inner: &FleetShared, fleet: &FleetConfig, told: bool) -> bool {
+fn warn_of_invalid_certificate(inner: &FleetShared, fleet: &FleetConfig, has_warned: bool) -> bool {
     let valid = fleet.certificate.as_ref().map(|issued| issued.certificate.check_validity(unix_seconds()));
-    let Some(Err(why)) = valid else { return false };
-    if !told {
-        let hint = match why {
+    let Some(Err(error)) = valid else { return false };
+    if !has_warned {
+        let hint = match error {
             EntryError::NotYetValid(_) => "set the clock",
             _ => "have it signed again and reload (SIGHUP)",
         };
-        inner.warn(format!("fleet: certificate rejected by peers: {why}: {hint}"));
+        inner.warn(format!("fleet: certificate rejected by peers: {error}: {hint}"));
     }
     true
 }

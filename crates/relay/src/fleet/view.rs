@@ -38,14 +38,14 @@ impl EtcdStatus {
         down
     }
 
-    /// Notes that no server answers; true when that is news.
-    pub fn mark_down(&mut self, trouble: &str) -> bool {
-        let news = self.up || self.since.is_none();
-        if news {
+    /// Notes that no server answers. Returns whether this is a change.
+    pub fn mark_down(&mut self, error: &str) -> bool {
+        let is_change = self.up || self.since.is_none();
+        if is_change {
             self.since = Some(Instant::now());
         }
-        (self.up, self.last_error) = (false, Some(trouble.to_owned()));
-        news
+        (self.up, self.last_error) = (false, Some(error.to_owned()));
+        is_change
     }
 }
 

@@ -69,35 +69,35 @@ impl Admission {
         self.sessions() + self.carriers.load(Ordering::Relaxed) + pending.proven + pending.count
     }
 
-    /// Takes a place among the sessions of a client; `None` where `most` are taken.
-    pub fn enter_client(self: &Arc<Self>, client: Client, most: Option<usize>) -> Option<ClientPermit> {
+    /// Takes a place among the sessions of a client; `None` where `limit` are taken.
+    pub fn enter_client(self: &Arc<Self>, client: Client, limit: Option<usize>) -> Option<ClientPermit> {
         let mut clients = self.clients();
-        let taken = clients.get(&client).copied().unwrap_or(0);
-        if most.is_some_and(|most| taken >= most) {
+        let count = clients.get(&client).copied().unwrap_or(0);
+        if limit.is_some_and(|limit| count >= limit) {
             return None;
         }
-        clients.insert(client, taken + 1);
+        clients.insert(client, count + 1);
         Some(ClientPermit { admission: Arc::clone(self), client })
     }
 
-    /// Completes when fewer than `most` sessions are open.
-    pub async fn wait_below(&self, most: usize) {
+    /// Completes when fewer than `limit` sessions are open.
+    pub async fn wait_below(&self, limit: usize) {
         loop {
             let mut freed = pin!(self.freed.notified());
             // From here on no end of a session is missed.
             freed.as_mut().enable();
-            if self.sessions() < most {
+            if self.sessions() < limit {
                 return;
             }
             freed.await;
         }
     }
 
-    /// Takes a place for a connection of a relay or a load balancer. Where `most` are taken, the oldest unproven connection of the source
-    /// address that has most of them is evicted; `None` when all are proven.
-    pub fn enter_pending(self: &Arc<Self>, source: IpAddr, most: usize) -> Option<UnprovenPermit> {
+    /// Takes a place for a connection of a relay or a load balancer. Where `limit` are taken, the oldest unproven connection of the
+    /// source address that has most of them is evicted; `None` when all are proven.
+    pub fn enter_pending(self: &Arc<Self>, source: IpAddr, limit: usize) -> Option<UnprovenPermit> {
         let (source, mut pending) = (addr::source_prefix(source), self.pending());
-        if pending.proven + pending.count >= most {
+        if pending.proven + pending.count >= limit {
             let (largest, oldest) = pending.oldest_of_largest()?;
             pending.evict(largest, oldest);
         }
@@ -120,7 +120,10 @@ impl Admission {
 impl Pending {
     /// The oldest unproven connection of the source address that has most; of several such addresses, the oldest of all.
     fn oldest_of_largest(&self) -> Option<(IpAddr, u64)> {
-        let oldest = self.unproven.iter().filter_map(|(source, of)| Some((of.len(), Reverse(of.oldest()?), *source)));
+        let oldest = self
+            .unproven
+            .iter()
+            .filter_map(|(source, connections)| Some((connections.len(), Reverse(connections.oldest()?), *source)));
         oldest.max().map(|(_, Reverse(oldest), source)| (source, oldest))
     }
 
@@ -132,9 +135,9 @@ impl Pending {
 
     /// `None` where the connection has been removed before.
     fn remove(&mut self, source: IpAddr, number: u64) -> Option<Arc<Notify>> {
-        let of = self.unproven.get_mut(&source)?;
-        let removed = of.fresh.remove(&number).or_else(|| of.idle.remove(&number))?;
-        if of.len() == 0 {
+        let connections = self.unproven.get_mut(&source)?;
+        let removed = connections.fresh.remove(&number).or_else(|| connections.idle.remove(&number))?;
+        if connections.len() == 0 {
             self.unproven.remove(&source);
         }
         self.count -= 1;
@@ -148,7 +151,7 @@ impl Unproven {
     }
 
     fn oldest(&self) -> Option<u64> {
-        [&self.fresh, &self.idle].into_iter().filter_map(|of| Some(*of.first_key_value()?.0)).min()
+        [&self.fresh, &self.idle].into_iter().filter_map(|queue| Some(*queue.first_key_value()?.0)).min()
     }
 }
 
@@ -166,26 +169,26 @@ impl ClientPermit {
         SessionPermit { client: self }
     }
 
-    /// Takes a place among all sessions, unless `most` are taken.
+    /// Takes a place among all sessions, unless `limit` are taken.
     ///
     /// # Errors
     /// All places are taken; the client keeps its own place.
-    pub fn try_enter(self, most: usize) -> Result<SessionPermit, Self> {
-        let more = |sessions| (sessions < most).then_some(sessions + 1);
-        match self.admission.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+    pub fn try_enter(self, limit: usize) -> Result<SessionPermit, Self> {
+        let increment = |sessions| (sessions < limit).then_some(sessions + 1);
+        match self.admission.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment) {
             Ok(_) => Ok(SessionPermit { client: self }),
             Err(_) => Err(self),
         }
     }
 
     /// As `try_enter`, but waits for a place.
-    pub async fn enter_below(mut self, most: usize) -> SessionPermit {
+    pub async fn enter_below(mut self, limit: usize) -> SessionPermit {
         loop {
-            match self.try_enter(most) {
+            match self.try_enter(limit) {
                 Ok(permit) => return permit,
                 Err(client) => self = client,
             }
-            self.admission.wait_below(most).await;
+            self.admission.wait_below(limit).await;
         }
     }
 }
@@ -193,9 +196,9 @@ impl ClientPermit {
 impl Drop for ClientPermit {
     fn drop(&mut self) {
         let mut clients = self.admission.clients();
-        let taken = clients.get_mut(&self.client).expect("invariant: a permit is counted");
-        *taken -= 1;
-        if *taken == 0 {
+        let count = clients.get_mut(&self.client).expect("invariant: a permit is counted");
+        *count -= 1;
+        if *count == 0 {
             clients.remove(&self.client);
         }
     }
@@ -231,16 +234,16 @@ impl UnprovenPermit {
         self.evicted.notified().await;
     }
 
-    /// Marks a connection that is not about to open a session. If its source address has more than `most` of them, the
+    /// Marks a connection that is not about to open a session. If its source address has more than `limit` of them, the
     /// oldest is evicted.
-    pub fn idle(&self, most: Option<usize>) {
+    pub fn idle(&self, limit: Option<usize>) {
         let mut pending = self.admission.pending();
         // An evicted connection is no longer listed.
-        let Some(of) = pending.unproven.get_mut(&self.source) else { return };
-        let Some(evicted) = of.fresh.remove(&self.number) else { return };
-        of.idle.insert(self.number, evicted);
-        let oldest = of.idle.first_key_value().map(|(number, _)| *number);
-        if let Some(oldest) = oldest.filter(|_| most.is_some_and(|most| of.idle.len() > most)) {
+        let Some(connections) = pending.unproven.get_mut(&self.source) else { return };
+        let Some(evicted) = connections.fresh.remove(&self.number) else { return };
+        connections.idle.insert(self.number, evicted);
+        let oldest = connections.idle.first_key_value().map(|(number, _)| *number);
+        if let Some(oldest) = oldest.filter(|_| limit.is_some_and(|limit| connections.idle.len() > limit)) {
             pending.evict(self.source, oldest);
         }
     }

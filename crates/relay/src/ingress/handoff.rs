@@ -99,11 +99,11 @@ impl OwnSlot {
     }
 }
 
-/// The worker with the least demand, if worker `own` should hand its connections over.
-fn less_loaded(own: usize, demands: impl Iterator<Item = u32> + Clone) -> Option<usize> {
-    let own_demand = demands.clone().nth(own).filter(|demand| *demand >= MIN_DEMAND)?;
-    let (number, least) = demands.enumerate().min_by_key(|(_, demand)| *demand)?;
-    (least + MIN_DIFFERENCE <= own_demand).then_some(number)
+/// The worker with the least demand, if worker `own_number` should hand its connections over.
+fn less_loaded(own_number: usize, demands: impl Iterator<Item = u32> + Clone) -> Option<usize> {
+    let own_demand = demands.clone().nth(own_number).filter(|demand| *demand >= MIN_DEMAND)?;
+    let (number, least_demand) = demands.enumerate().min_by_key(|(_, demand)| *demand)?;
+    (least_demand + MIN_DIFFERENCE <= own_demand).then_some(number)
 }
 
 impl ListenerContext {
@@ -115,8 +115,8 @@ impl ListenerContext {
         };
         // Fails only if the kernel does not know the socket.
         let Ok(stream) = client.into_std() else { return };
-        if let Err(back) = slot.hand_over(self.handed_connection(stream, address), receiver) {
-            self.admit_handed(back);
+        if let Err(connection) = slot.hand_over(self.handed_connection(stream, address), receiver) {
+            self.admit_handed(connection);
         }
     }
 
@@ -131,10 +131,14 @@ impl ListenerContext {
 /// Admits the connections that other workers hand to `worker`.
 pub async fn receive(worker: Rc<ThreadContext>, mut connections: mpsc::Receiver<HandedConnection>) {
     while let Some(connection) = connections.recv().await {
-        let here =
-            worker.listeners.borrow().iter().find(|here| Arc::ptr_eq(&here.listener, &connection.listener)).cloned();
+        let current = worker
+            .listeners
+            .borrow()
+            .iter()
+            .find(|context| Arc::ptr_eq(&context.listener, &connection.listener))
+            .cloned();
         // The configuration has changed since the connection was accepted.
-        let context = here.unwrap_or_else(|| {
+        let context = current.unwrap_or_else(|| {
             let names = Rc::new(Resolver::new(&connection.config.dns_servers));
             let HandedConnection { config, listener, budget, gated, .. } = &connection;
             Rc::new(ListenerContext::new(&worker, config, Arc::clone(listener), &names, *budget, *gated))

@@ -121,10 +121,10 @@ impl ListenerContext {
 
     /// Waits until the relay is below its session limit.
     pub async fn wait_for_place(&self) {
-        let (admission, most) = (&self.services().admission, self.budget.sessions);
-        if !self.gated && admission.sessions() >= most {
+        let (admission, limit) = (&self.services().admission, self.budget.sessions);
+        if !self.gated && admission.sessions() >= limit {
             let _paused = self.paused("session_limit");
-            admission.wait_below(most).await;
+            admission.wait_below(limit).await;
         }
     }
 
@@ -185,8 +185,8 @@ impl ListenerContext {
 
     /// Admits the connection of a client, unless the client has used up its places.
     fn admit_client(self: &Rc<Self>, client: IncomingConnection) {
-        let most = self.config.limits.sessions_per_client;
-        match self.services().admission.enter_client(Client::Address(client.address.0.ip()), most) {
+        let limit = self.config.limits.sessions_per_client;
+        match self.services().admission.enter_client(Client::Address(client.address.0.ip()), limit) {
             Some(permit) => self.start_session(client, permit.enter()),
             None => {
                 abort(&client.stream);
@@ -228,8 +228,8 @@ impl ListenerContext {
     /// # Errors
     /// The client has used up its places, or no place became free within `timeouts.connect` or before the relay drains.
     pub async fn admit_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
-        let most = self.config.limits.sessions_per_client;
-        let permit = self.services().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
+        let limit = self.config.limits.sessions_per_client;
+        let permit = self.services().admission.enter_client(client, limit).ok_or(EndReason::ClientLimit)?;
         let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
         match self.thread.drain_state.work_first(entering).await {
             Some(Ok(permit)) => Ok(permit),

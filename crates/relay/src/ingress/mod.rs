@@ -144,11 +144,11 @@ pub enum ReadError {
 }
 
 impl From<ReadError> for EndReason {
-    fn from(trouble: ReadError) -> Self {
-        match trouble {
+    fn from(error: ReadError) -> Self {
+        match error {
             ReadError::Gone(_) => Self::LeftEarly,
             ReadError::Late => Self::HandshakeTimeout,
-            ReadError::Wire(WireError::Invalid(why)) => Self::BadHandshake(why),
+            ReadError::Wire(WireError::Invalid(reason)) => Self::BadHandshake(reason),
             ReadError::Wire(WireError::TooLarge) => Self::BadHandshake("too large"),
             ReadError::Wire(WireError::Incomplete) => Self::BadHandshake("incomplete"),
         }
@@ -243,9 +243,9 @@ impl<'a> HandshakeReader<'a> {
         deadline.as_mut().poll(cx).map(|()| Err(ReadError::Late))
     }
 
-    /// Takes up to `most` buffered bytes.
-    pub fn take(&mut self, most: u64) -> Vec<u8> {
-        let count = usize::try_from(most).map_or(self.bytes.len(), |most| most.min(self.bytes.len()));
+    /// Takes up to `limit` buffered bytes.
+    pub fn take(&mut self, limit: u64) -> Vec<u8> {
+        let count = usize::try_from(limit).map_or(self.bytes.len(), |limit| limit.min(self.bytes.len()));
         let rest = self.bytes.split_off(count);
         std::mem::replace(&mut self.bytes, rest)
     }

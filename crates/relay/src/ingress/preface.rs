@@ -127,21 +127,21 @@ async fn read_preface(
 
 /// Reads a header and no byte after it: bytes are peeked at, and consumed when it is known that they belong to the header.
 async fn read_header(stream: &mut TcpStream) -> Result<Option<ProxiedConnection>, ReadError> {
-    let gone = |error: io::Error| ReadError::Gone(error.kind());
+    let read_error = |error: io::Error| ReadError::Gone(error.kind());
     let (mut header, mut peeked) = (Vec::new(), vec![0; MAX_HEADER]);
     loop {
-        let count = stream.peek(&mut peeked).await.map_err(gone)?;
+        let count = stream.peek(&mut peeked).await.map_err(read_error)?;
         if count == 0 {
             return Err(ReadError::Gone(io::ErrorKind::UnexpectedEof));
         }
-        let before = header.len();
+        let previous_length = header.len();
         header.extend_from_slice(&peeked[..count]);
         let (parsed, consumed) = match parse(&header) {
-            Ok((connection, length)) => (Some(connection), length - before),
+            Ok((connection, length)) => (Some(connection), length - previous_length),
             Err(WireError::Incomplete) => (None, count),
             Err(error) => return Err(ReadError::Wire(error)),
         };
-        stream.read_exact(&mut peeked[..consumed]).await.map_err(gone)?;
+        stream.read_exact(&mut peeked[..consumed]).await.map_err(read_error)?;
         if let Some(connection) = parsed {
             return Ok(connection);
         }

@@ -61,8 +61,8 @@ impl Responder {
             Self::Silent | Self::Caught => Ok(()),
             Self::Socks4 => client.write_all(&socks4::reply(true)).await,
             Self::Socks5 => {
-                let bound = server.and_then(|server| server.local_addr().ok());
-                client.write_all(&socks5::reply(socks5::Reply::Succeeded, bound)).await
+                let address = server.and_then(|server| server.local_addr().ok());
+                client.write_all(&socks5::reply(socks5::Reply::Succeeded, address)).await
             }
             Self::Connect => client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await,
             Self::Section(incoming_open) => client.write_all(&incoming_open.success_answer(times)).await,
@@ -98,13 +98,13 @@ impl Responder {
 
 /// Writes the last answer and closes the connection.
 pub async fn send_and_close(client: Endpoint<'_>, bytes: &[u8]) {
-    let goodbye = async {
+    let close = async {
         if client.write_all(bytes).await.is_ok() {
             lingering_close(client).await;
         }
     };
     // A client that does not read in time loses the answer. Boxed, so that successful handshakes have no room for it.
-    let _ = Box::pin(timeout(CLOSE_TIMEOUT, goodbye)).await;
+    let _ = Box::pin(timeout(CLOSE_TIMEOUT, close)).await;
 }
 
 /// Closes such that written bytes arrive: close(2) with unread bytes in the receive buffer sends a reset, which may

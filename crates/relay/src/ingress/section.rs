@@ -66,12 +66,12 @@ pub async fn serve_connection(
     address: ClientAddr,
     permit: UnprovenPermit,
 ) {
-    let shaken = tokio::select! {
+    let result = tokio::select! {
         biased;
         () = permit.evicted() => return context.record_evicted(),
-        shaken = timeout(context.config.timeouts.handshake, shake_hands(&context, &mut stream)) => shaken,
+        result = timeout(context.config.timeouts.handshake, shake_hands(&context, &mut stream)) => result,
     };
-    match shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None))) {
+    match result.unwrap_or(Err((EndReason::HandshakeTimeout, None))) {
         Ok((cipher, key, version)) => {
             let idle = IdleSection { stream, address, cipher, key, version, encrypt: None, sessions: 0 };
             wait_session(context, idle, permit).await;
@@ -117,9 +117,9 @@ async fn wait_session(context: Rc<ListenerContext>, section: IdleSection, permit
         },
         // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
-        Some(Err(why)) => {
+        Some(Err(reason)) => {
             let relay = IncomingConnection::plain(section.stream, section.address, Origin::Itself);
-            context.reject(relay, EndReason::BadHandshake(why), None);
+            context.reject(relay, EndReason::BadHandshake(reason), None);
         }
         None => context.record_evicted(),
     }
@@ -132,21 +132,21 @@ async fn shake_hands(
     context: &ListenerContext,
     stream: &mut TcpStream,
 ) -> Result<(RecordCipher, PublicKey, u8), HandshakeEnd> {
-    let hello = read_hello(stream).await.map_err(|trouble| match trouble {
+    let hello = read_hello(stream).await.map_err(|error| match error {
         PeerHandshakeError::Io(_) => (EndReason::LeftEarly, None),
         _ => (EndReason::BadHandshake("not the section protocol"), None),
     })?;
     let now = context.services().started_at.elapsed();
-    let (responder, key, ours) = match identify(context, &hello, now) {
-        Ok(known) => known,
-        Err((why, detail)) => {
+    let (responder, key, own_key) = match identify(context, &hello, now) {
+        Ok(identity) => identity,
+        Err((refusal, detail)) => {
             // A relay that does not read the refusal loses it.
-            let _ = stream.write_all(&write_refusal(Versions::SUPPORTED, why)).await;
-            return Err((refusal_reason(why), detail));
+            let _ = stream.write_all(&write_refusal(Versions::SUPPORTED, refusal)).await;
+            return Err((refusal_reason(refusal), detail));
         }
     };
-    let gift = (!hello.is_resumption).then(|| context.services().tickets.issue(&ours, &key, now));
-    let (transport, answer) = responder.accept(gift.as_ref());
+    let ticket = (!hello.is_resumption).then(|| context.services().tickets.issue(&own_key, &key, now));
+    let (transport, answer) = responder.accept(ticket.as_ref());
     stream.write_all(&answer).await.map_err(|_| (EndReason::LeftEarly, None))?;
     let version = transport.version;
     Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key, version))
@@ -161,7 +161,7 @@ fn identify(
     // Use the rules in force now: the connection may have waited while a reload admitted the relay.
     let successor = context.thread.current_listener(context);
     let section = section_listener(successor.as_deref().unwrap_or(context));
-    let read = if hello.is_resumption {
+    let result = if hello.is_resumption {
         NoiseResponder::read_resumption(
             &context.services().tickets,
             &section.public_key,
@@ -172,9 +172,13 @@ fn identify(
     } else {
         NoiseResponder::read(&section.private_key, hello, Versions::SUPPORTED)
     };
-    let (responder, key) = read.map_err(|why| (why, None))?;
-    let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-    if known { Ok((responder, key, section.public_key)) } else { Err((Refusal::UnknownPeer, unknown_key_hint(&key))) }
+    let (responder, key) = result.map_err(|refusal| (refusal, None))?;
+    let is_known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
+    if is_known {
+        Ok((responder, key, section.public_key))
+    } else {
+        Err((Refusal::UnknownPeer, unknown_key_hint(&key)))
+    }
 }
 
 /// The configuration that would admit an unknown relay.
@@ -186,8 +190,8 @@ fn section_listener(context: &ListenerContext) -> &SectionListener {
     context.listener.section.as_ref().expect("invariant: a section listener has keys")
 }
 
-fn refusal_reason(why: Refusal) -> EndReason {
-    match why {
+fn refusal_reason(refusal: Refusal) -> EndReason {
+    match refusal {
         Refusal::UnknownPeer => EndReason::Unauthenticated,
         Refusal::WrongKey => EndReason::BadHandshake("not made for our key"),
         Refusal::Version(_) => EndReason::BadHandshake("no version in common"),
@@ -338,10 +342,10 @@ impl IncomingOpen {
         self.peer.as_ref().map_or_else(|| self.key.to_string(), |peer| peer.name.to_string())
     }
 
-    /// Whether the session may take `way`.
-    pub fn permits(&self, way: &PathChoice) -> bool {
+    /// Whether the session may take `path_choice`.
+    pub fn permits(&self, path_choice: &PathChoice) -> bool {
         let relays = self.peer.as_ref().and_then(|peer| peer.next_hops.as_ref());
-        match (relays, way.path.hops.first()) {
+        match (relays, path_choice.path.hops.first()) {
             (Some(relays), Some(hop)) => relays.contains(&hop.name),
             _ => true,
         }

@@ -74,9 +74,9 @@ impl DrainState {
         }
     }
 
-    async fn wait_stage(&self, wanted: DrainStage) {
+    async fn wait_stage(&self, target_stage: DrainStage) {
         // An error means that the worker is gone, which is an end as well.
-        let _ = self.0.subscribe().wait_for(|stage| *stage >= wanted).await;
+        let _ = self.0.subscribe().wait_for(|stage| *stage >= target_stage).await;
     }
 }
 

@@ -35,10 +35,10 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
         .next(|bytes| match Socks5Request::parse(bytes) {
             Ok((request, used)) => Ok((Ok(request), used)),
             Err(Socks5RequestError::Wire(error)) => Err(error),
-            Err(other) => Ok((Err(other), bytes.len())),
+            Err(error) => Ok((Err(error), bytes.len())),
         })
         .await?;
-    let (reply, why) = match request {
+    let (reply, reason) = match request {
         Ok(Socks5Request::Connect(target)) => {
             let tunnel = TunnelRequest { target, early: reader.take_all(), responder: Responder::Socks5 };
             return Ok(ClientRequest::Tunnel(tunnel));
@@ -57,19 +57,19 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
         Err(_) => (Reply::AddressTypeNotSupported, "address type not supported"),
     };
     send_and_close(session.client_end(), &socks5::reply(reply, None)).await;
-    Err(EndReason::BadHandshake(why))
+    Err(EndReason::BadHandshake(reason))
 }
 
 async fn choose_method(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<(), EndReason> {
     let client = session.client_end();
     let users = session.users_to_ask(&session.context);
-    let wanted = if users.is_some() { Method::UserPass } else { Method::NoAuth };
+    let method = if users.is_some() { Method::UserPass } else { Method::NoAuth };
     let greeting = reader.next(Greeting::parse).await?;
-    if !greeting.offers(wanted) {
+    if !greeting.offers(method) {
         send_and_close(client, &socks5::method_reply(None)).await;
         return Err(EndReason::Unauthenticated);
     }
-    client.write_all(&socks5::method_reply(Some(wanted))).await.map_err(|_| EndReason::LeftEarly)?;
+    client.write_all(&socks5::method_reply(Some(method))).await.map_err(|_| EndReason::LeftEarly)?;
     let Some(users) = users else { return Ok(()) };
     let Credentials { user, password } = reader.next(Credentials::parse).await?;
     if let Err(error) = session.authenticate(users, &user, &password).await {

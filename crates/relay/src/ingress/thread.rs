@@ -71,16 +71,19 @@ impl ThreadContext {
 
     /// The listener at the address and of the kind of `context` under the configuration in force, if there is one.
     pub fn current_listener(&self, context: &ListenerContext) -> Option<Rc<ListenerContext>> {
-        let before = &context.listener;
+        let listener = &context.listener;
         let listeners = self.listeners.borrow();
-        listeners.iter().find(|now| now.listener.has_same_address(before) && now.listener.kind == before.kind).cloned()
+        listeners
+            .iter()
+            .find(|current| current.listener.has_same_address(listener) && current.listener.kind == listener.kind)
+            .cloned()
     }
 }
 
 /// The load of one thread between the last two samples.
 #[derive(Debug, Default)]
 pub struct Load {
-    before: Cell<Option<(Instant, SchedStats)>>,
+    previous: Cell<Option<(Instant, SchedStats)>>,
     /// Shares of the time: running, and waiting for a processor.
     ran: Cell<f64>,
     queued: Cell<f64>,
@@ -91,11 +94,11 @@ impl Load {
     pub fn sample(&self) {
         let Ok(time) = sched_stats() else { return };
         let now = Instant::now();
-        let Some((at, before)) = self.before.replace(Some((now, time))) else { return };
+        let Some((at, previous)) = self.previous.replace(Some((now, time))) else { return };
         let span = now.saturating_duration_since(at).as_secs_f64().max(1e-9);
-        let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / span).min(1.0);
-        self.ran.set(share(time.run_time, before.run_time));
-        self.queued.set(share(time.runqueue_wait, before.runqueue_wait));
+        let share = |now: Duration, previous: Duration| (now.saturating_sub(previous).as_secs_f64() / span).min(1.0);
+        self.ran.set(share(time.run_time, previous.run_time));
+        self.queued.set(share(time.runqueue_wait, previous.runqueue_wait));
     }
 
     /// Processors that the thread would have used between the last two looks if it had not waited for one.

@@ -20,12 +20,12 @@ use crate::events::Events;
 use crate::path::selector::{PathSelection, Prediction};
 use crate::pool::Pools;
 
-/// A way to a target.
+/// A path to a target, with the settings for its use.
 #[derive(Debug, Clone)]
 pub struct PathChoice {
     /// The hops that this relay knows.
     pub path: Arc<Path>,
-    /// The relays behind the last of them, by their keys: the relay before us has chosen them.
+    /// The keys of the relays after the last hop, which the previous relay has chosen.
     pub beyond: Vec<PublicKey>,
     /// TCP settings of the section to the target itself, where there is no hop.
     pub profile: Arc<Profile>,
@@ -34,7 +34,7 @@ pub struct PathChoice {
     /// The relay that resolves the name of the target.
     pub resolve: Resolve,
     /// The prediction, if the selector has chosen the path.
-    pub expected: Option<Arc<Prediction>>,
+    pub prediction: Option<Arc<Prediction>>,
 }
 
 /// The paths to `target`, the best first. Paths whose first hop is down come last. `server_name` is that of an intercepted
@@ -52,14 +52,14 @@ pub fn select(
         (Some(name), Host::Ip(ip)) => route_at(config, &Host::Name(name.host.clone()), Some(*ip), target.port),
         _ => route(config, &target.host, target.port),
     };
-    let chosen = if route.auto { selector.select(route, target) } else { None };
-    let Some(PathSelection { choices: ways, change_event: changed }) = chosen else {
+    let selection = if route.auto { selector.select(route, target) } else { None };
+    let Some(PathSelection { choices: path_choices, change_event: changed }) = selection else {
         return configured_paths(route, pools);
     };
     if let Some(event) = changed {
         events.emit(&event);
     }
-    down_last(ways, pools)
+    down_last(path_choices, pools)
 }
 
 /// Paths for traffic without a session and possibly without a port: 0, which matches no pattern with a port. The
@@ -81,7 +81,7 @@ pub fn default_datagram_path(config: &Config, pools: &Pools) -> Option<PathChoic
     datagram_path_of(config.routes.iter().find(|route| route.takes_all())?, pools)
 }
 
-/// Whether a route can carry datagrams. No target takes a route behind one that takes all.
+/// Whether a route can carry datagrams. Routes after one that takes all targets are not used.
 #[must_use]
 pub fn has_datagram_route(config: &Config) -> bool {
     let last = config.routes.iter().position(Route::takes_all).unwrap_or(config.routes.len() - 1);
@@ -89,8 +89,8 @@ pub fn has_datagram_route(config: &Config) -> bool {
 }
 
 fn datagram_path_of(route: &Route, pools: &Pools) -> Option<PathChoice> {
-    let ways = if carries_datagrams(route) { configured_paths(route, pools) } else { Vec::new() };
-    ways.into_iter().find(|way| way.path.carries_datagrams())
+    let path_choices = if carries_datagrams(route) { configured_paths(route, pools) } else { Vec::new() };
+    path_choices.into_iter().find(|path_choice| path_choice.path.carries_datagrams())
 }
 
 /// Whether the first path of a route carries datagrams. A later one is a fallback for connections, while a proxy is unreachable:
@@ -109,34 +109,37 @@ fn route_at<'a>(config: &'a Config, host: &Host, address: Option<IpAddr>, port: 
 }
 
 fn configured_paths(route: &Route, pools: &Pools) -> Vec<PathChoice> {
-    let way = |path| PathChoice::of_route(route, Arc::clone(path));
-    down_last(route.paths.iter().map(way).collect(), pools)
+    let path_choice = |path| PathChoice::of_route(route, Arc::clone(path));
+    down_last(route.paths.iter().map(path_choice).collect(), pools)
 }
 
-fn down_last(ways: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
+fn down_last(path_choices: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
     // A single path needs no order; partitioning would move it into a larger allocation.
-    if ways.len() == 1 {
-        return ways;
+    if path_choices.len() == 1 {
+        return path_choices;
     }
-    let is_up = |way: &PathChoice| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
-    let (mut up, down): (Vec<_>, Vec<_>) = ways.into_iter().partition(is_up);
+    let is_up = |path_choice: &PathChoice| path_choice.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
+    let (mut up, down): (Vec<_>, Vec<_>) = path_choices.into_iter().partition(is_up);
     up.extend(down);
     up
 }
 
-/// Number of paths at the front of `ways` that are dialled in parallel, because too few measurements exist to choose
-/// one.
+/// Number of paths at the front of `path_choices` that are dialled in parallel, because too few measurements exist to
+/// choose one.
 #[must_use]
-pub fn racing_count(ways: &[PathChoice]) -> usize {
-    let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.context.racing_count);
-    racers.min(ways.len())
+pub fn racing_count(path_choices: &[PathChoice]) -> usize {
+    let racers = path_choices
+        .first()
+        .and_then(|path_choice| path_choice.prediction.as_ref())
+        .map_or(0, |prediction| prediction.context.racing_count);
+    racers.min(path_choices.len())
 }
 
 impl PathChoice {
     /// The path without more settings than those of the section to the target.
     #[must_use]
     pub const fn new(path: Arc<Path>, profile: Arc<Profile>) -> Self {
-        Self { path, beyond: Vec::new(), profile, send_proxy: None, resolve: Resolve::AsRequested, expected: None }
+        Self { path, beyond: Vec::new(), profile, send_proxy: None, resolve: Resolve::AsRequested, prediction: None }
     }
 
     /// A path of a route.
@@ -149,17 +152,17 @@ impl PathChoice {
     /// The selector's id of the path.
     #[must_use]
     pub fn candidate(&self) -> Option<&Candidate> {
-        self.expected.as_ref()?.candidate.as_ref()
+        self.prediction.as_ref()?.candidate.as_ref()
     }
 }
 
-/// The paths of `ways` that lead to another relay: `direct` would lead back into the tunnel.
+/// The paths of `path_choices` that lead to another relay: `direct` would lead back into the tunnel.
 ///
 /// # Errors
 /// [`Cause::Unreachable`] if no path is left.
-pub fn relayed(mut ways: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
-    ways.retain(|way| !way.path.is_direct());
-    if ways.is_empty() { Err(Cause::Unreachable) } else { Ok(ways) }
+pub fn relayed(mut path_choices: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
+    path_choices.retain(|path_choice| !path_choice.path.is_direct());
+    if path_choices.is_empty() { Err(Cause::Unreachable) } else { Ok(path_choices) }
 }
 
 /// The path that the previous relay has chosen: to the first of `keys`, which must be a configured relay, and on from

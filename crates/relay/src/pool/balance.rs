@@ -31,8 +31,8 @@ impl PoolGroup {
 
     /// The members in the order in which a session of `client` tries them.
     pub fn order(&self, client: IpAddr, now: Instant) -> Vec<Arc<Hop>> {
-        let places = order(self.balance, &self.states(now), client, RandomState::new().hash_one(()));
-        places.into_iter().map(|at| Arc::clone(&self.members[at].1.hop)).collect()
+        let indices = order(self.balance, &self.states(now), client, RandomState::new().hash_one(()));
+        indices.into_iter().map(|index| Arc::clone(&self.members[index].1.hop)).collect()
     }
 
     /// The pools of the members, and whether each member is slow.
@@ -41,9 +41,9 @@ impl PoolGroup {
     }
 
     fn states(&self, now: Instant) -> Vec<MemberState> {
-        let known: Vec<_> = self.members.iter().map(|(_, pool)| pool.load_state(now)).collect();
-        let latencies: Vec<_> = known.iter().map(|state| state.latency.filter(|_| state.is_up)).collect();
-        let members = self.members.iter().zip(known).zip(are_slow(&latencies));
+        let load_states: Vec<_> = self.members.iter().map(|(_, pool)| pool.load_state(now)).collect();
+        let latencies: Vec<_> = load_states.iter().map(|state| state.latency.filter(|_| state.is_up)).collect();
+        let members = self.members.iter().zip(load_states).zip(are_slow(&latencies));
         members
             .map(|(((id, _), state), is_slow)| MemberState {
                 id: *id,

@@ -28,7 +28,7 @@ impl RetrySchedule {
 /// The state of a hop.
 #[derive(Debug)]
 pub struct HopHealth {
-    pace: RetrySchedule,
+    schedule: RetrySchedule,
     down: Option<Downtime>,
 }
 
@@ -42,10 +42,10 @@ struct Downtime {
 }
 
 impl HopHealth {
-    /// Nothing bad is known yet.
+    /// A hop without failures.
     #[must_use]
-    pub fn new(pace: RetrySchedule) -> Self {
-        Self { pace, down: None }
+    pub fn new(schedule: RetrySchedule) -> Self {
+        Self { schedule, down: None }
     }
 
     /// Whether the last attempt failed.
@@ -66,7 +66,7 @@ impl HopHealth {
         let free = now >= down.retry;
         if free {
             down.claimed = true;
-            down.retry = now + self.pace.delay(down.failures);
+            down.retry = now + self.schedule.delay(down.failures);
         }
         free
     }
@@ -74,19 +74,19 @@ impl HopHealth {
     /// Records a failed attempt. Returns true if the hop was up before. Only a claimed attempt extends the delay:
     /// others began before the outage, or had no choice.
     pub fn on_failure(&mut self, now: Instant) -> bool {
-        let news = self.down.is_none();
+        let was_up = self.down.is_none();
         let down = self.down.get_or_insert(Downtime { since: now, failures: 0, retry: now, claimed: true });
         if std::mem::take(&mut down.claimed) {
             down.failures = down.failures.saturating_add(1);
-            down.retry = now + self.pace.delay(down.failures);
+            down.retry = now + self.schedule.delay(down.failures);
         }
-        news
+        was_up
     }
 
-    /// Records a success of an attempt that began at `begun`. Returns the length of the outage that it ended, if it
+    /// Records a success of an attempt that began at `started_at`. Returns the length of the outage that it ended, if it
     /// did. An attempt from before the outage proves nothing: a restarting relay may complete it.
-    pub fn on_success(&mut self, begun: Instant, now: Instant) -> Option<Duration> {
-        let down = self.down.take_if(|down| begun >= down.since)?;
+    pub fn on_success(&mut self, started_at: Instant, now: Instant) -> Option<Duration> {
+        let down = self.down.take_if(|down| started_at >= down.since)?;
         Some(now.saturating_duration_since(down.since))
     }
 }

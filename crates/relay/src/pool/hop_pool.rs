@@ -29,9 +29,9 @@ use crate::status::PoolView;
 pub struct HopPool {
     /// The hop, with the parameters for dialling.
     pub hop: Arc<Hop>,
-    tally: RelayPoolMetrics,
+    metrics: RelayPoolMetrics,
     state: Mutex<HopPoolState>,
-    news: Mutex<()>,
+    reporting: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -40,19 +40,19 @@ struct HopPoolState {
     ready: VecDeque<PooledConnection>,
     /// Connections that sessions have used, the last returned last. Their congestion windows have grown.
     used: Vec<PooledConnection>,
-    making: usize,
+    pending: usize,
     bounds: PoolBounds,
     demand: PoolDemand,
     health: HopHealth,
     load: MemberLoad,
     is_probed: bool,
-    known: Option<ResumptionTicket>,
+    ticket: Option<ResumptionTicket>,
 }
 
 #[derive(Debug)]
 struct PooledConnection {
-    waiting: IdleConnection,
-    until: Instant,
+    connection: IdleConnection,
+    expires_at: Instant,
 }
 
 /// How many may wait, and for how long.
@@ -73,23 +73,23 @@ impl HopPool {
     /// A pool without connections.
     #[must_use]
     pub fn new(hop: &Arc<Hop>, counts: &PoolMetrics) -> Self {
-        let pace = if hop.is_section() { RetrySchedule::KEEPER } else { RetrySchedule::SESSIONS };
+        let schedule = if hop.is_section() { RetrySchedule::KEEPER } else { RetrySchedule::SESSIONS };
         let state = HopPoolState {
             ready: VecDeque::new(),
             used: Vec::new(),
-            making: 0,
+            pending: 0,
             bounds: PoolBounds::default(),
             demand: PoolDemand::new(Instant::now()),
-            health: HopHealth::new(pace),
+            health: HopHealth::new(schedule),
             load: MemberLoad::default(),
             is_probed: false,
-            known: None,
+            ticket: None,
         };
         Self {
             hop: Arc::clone(hop),
-            tally: counts.for_relay(&hop.name),
+            metrics: counts.for_relay(&hop.name),
             state: Mutex::new(state),
-            news: Mutex::default(),
+            reporting: Mutex::default(),
         }
     }
 
@@ -111,57 +111,57 @@ impl HopPool {
     }
 
     fn count(&self, state: &HopPoolState) {
-        self.tally.ready.set(number(state.ready.len()));
-        self.tally.used.set(number(state.used.len()));
+        self.metrics.ready.set(number(state.ready.len()));
+        self.metrics.used.set(number(state.used.len()));
     }
 
     /// The last used connection that is alive and can carry a session with this encryption, or else the oldest unused one; and
     /// whether the keeper has something to do.
     pub fn take(&self, now: Instant, encrypt: bool) -> (Option<IdleConnection>, bool) {
-        let found = loop {
-            let Some(made) = self.pop(encrypt) else { break None };
-            if made.until > now && is_alive(&made.waiting.stream) {
-                break Some(made.waiting);
+        let connection = loop {
+            let Some(pooled) = self.pop(encrypt) else { break None };
+            if pooled.expires_at > now && is_alive(&pooled.connection.stream) {
+                break Some(pooled.connection);
             }
-            self.tally.stale.inc();
+            self.metrics.stale.inc();
         };
-        let counter = match &found {
-            Some(found) if found.link.usage.sessions() > 0 => &self.tally.reused,
-            Some(_) => &self.tally.hits,
-            None => &self.tally.misses,
+        let counter = match &connection {
+            Some(connection) if connection.link.usage.sessions() > 0 => &self.metrics.reused,
+            Some(_) => &self.metrics.hits,
+            None => &self.metrics.misses,
         };
         counter.inc();
         let mut state = self.lock();
         state.demand.on_taken(now);
-        (found, state.missing_connections(now) > 0)
+        (connection, state.missing_connections(now) > 0)
     }
 
     fn pop(&self, encrypt: bool) -> Option<PooledConnection> {
         let mut state = self.lock();
-        let last = state.used.iter().rposition(|used| used.waiting.link.usage.can_carry(encrypt));
-        let found = match last {
+        let index = state.used.iter().rposition(|used| used.connection.link.usage.can_carry(encrypt));
+        let connection = match index {
             Some(at) => Some(state.used.remove(at)),
             None => state.ready.pop_front(),
         };
         self.count(&state);
-        found
+        connection
     }
 
     /// Keeps a connection for the next session, after a session that both sides have ended. At the bound the oldest unused
     /// connection makes room. One that is slower than a new connection is closed.
-    pub fn put_back(&self, waiting: IdleConnection, now: Instant) {
+    pub fn put_back(&self, connection: IdleConnection, now: Instant) {
         let mut state = self.lock();
         if state.demand.setup_time() > MIN_PACED_SETUP_TIME
-            && !waiting.link.usage.has_grown()
-            && is_paced_by_samples(&waiting.stream)
+            && !connection.link.usage.has_grown()
+            && is_paced_by_samples(&connection.stream)
         {
             return;
         }
-        let until = now + with_jitter(state.bounds.idle);
+        let expires_at = now + with_jitter(state.bounds.idle);
         let is_full = state.ready.len() + state.used.len() >= state.bounds.most;
         let closed = if is_full { state.ready.pop_front() } else { None };
         if closed.is_some() || !is_full {
-            state.used.push(PooledConnection { waiting, until });
+            state.used.push(PooledConnection { connection, expires_at });
         }
         self.count(&state);
         drop(state);
@@ -190,23 +190,23 @@ impl HopPool {
     pub fn update_load(&self, change: impl FnOnce(&mut MemberLoad, Instant)) {
         let (mut state, now) = (self.lock(), Instant::now());
         change(&mut state.load, now);
-        self.tally.sessions.set(number(state.load.sessions()));
-        self.tally.latency.set(state.load.latency(now).unwrap_or_default().as_secs_f64());
+        self.metrics.sessions.set(number(state.load.sessions()));
+        self.metrics.latency.set(state.load.latency(now).unwrap_or_default().as_secs_f64());
     }
 
     /// The ticket for a short handshake, if an earlier handshake left one.
     pub fn ticket(&self) -> Option<ResumptionTicket> {
-        self.lock().known.clone()
+        self.lock().ticket.clone()
     }
 
     /// Stores the ticket of a handshake.
-    pub fn set_ticket(&self, gift: ResumptionTicket) {
-        self.lock().known = Some(gift);
+    pub fn set_ticket(&self, ticket: ResumptionTicket) {
+        self.lock().ticket = Some(ticket);
     }
 
     /// Lock to hold from a change until its event is emitted, so that the last event matches the state.
     pub fn lock_reporting(&self) -> MutexGuard<'_, ()> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a success would end an outage.
@@ -219,9 +219,9 @@ impl HopPool {
         self.lock().health.on_failure(now)
     }
 
-    /// Records that an attempt since `begun` succeeded. Returns the length of the outage that it ended, if it did.
-    pub fn on_success(&self, begun: Instant, now: Instant) -> Option<Duration> {
-        self.lock().health.on_success(begun, now)
+    /// Records that an attempt since `started_at` succeeded. Returns the length of the outage that it ended, if it did.
+    pub fn on_success(&self, started_at: Instant, now: Instant) -> Option<Duration> {
+        self.lock().health.on_success(started_at, now)
     }
 
     /// Closes all that are ready.
@@ -239,13 +239,13 @@ impl HopPool {
         let dead = find_dead(state.ready.iter().chain(&state.used));
         let (ready, used) = (std::mem::take(&mut state.ready), std::mem::take(&mut state.used));
         let mut closed = Vec::new();
-        for (made, is_dead) in ready.into_iter().chain(used).zip(dead) {
-            if is_dead || made.until <= now {
-                closed.push(made);
-            } else if made.waiting.link.usage.sessions() == 0 {
-                state.ready.push_back(made);
+        for (pooled, is_dead) in ready.into_iter().chain(used).zip(dead) {
+            if is_dead || pooled.expires_at <= now {
+                closed.push(pooled);
+            } else if pooled.connection.link.usage.sessions() == 0 {
+                state.ready.push_back(pooled);
             } else {
-                state.used.push(made);
+                state.used.push(pooled);
             }
         }
         self.count(&state);
@@ -258,11 +258,11 @@ impl HopPool {
         let mut state = self.lock();
         let count = if state.health.is_down() {
             // Even where enough are ready: there is no other way to find out.
-            usize::from(state.bounds.most > 0 && state.making == 0 && state.health.try_claim(now))
+            usize::from(state.bounds.most > 0 && state.pending == 0 && state.health.try_claim(now))
         } else {
             state.missing_connections(now)
         };
-        state.making += count;
+        state.pending += count;
         drop(state);
         (0..count).map(|_| PendingConnection { queue: Arc::clone(self), is_probe: false }).collect()
     }
@@ -270,21 +270,21 @@ impl HopPool {
     /// A place for a connection that measures the latency of a member, if it is time for a probe. A member that is down is tried by
     /// [`claim_places`](Self::claim_places).
     pub fn claim_probe(self: &Arc<Self>, now: Instant, is_slow: bool) -> Option<PendingConnection> {
-        self.tally.slow.set(is_slow.into());
+        self.metrics.slow.set(is_slow.into());
         let mut state = self.lock();
         let is_due = !state.health.is_down() && !state.is_probed && state.load.needs_probe(now, is_slow);
         if !is_due {
             return None;
         }
         state.is_probed = true;
-        state.making += 1;
+        state.pending += 1;
         Some(PendingConnection { queue: Arc::clone(self), is_probe: true })
     }
 
     /// Time of the next attempt, while the hop is down and no attempt is under way.
     pub fn retry_at(&self) -> Option<Instant> {
         let state = self.lock();
-        state.health.retry().filter(|_| state.bounds.most > 0 && state.making == 0)
+        state.health.retry().filter(|_| state.bounds.most > 0 && state.pending == 0)
     }
 
     /// The pool as `ekiden status` shows it. Whether the hop is slow is for its group to say.
@@ -299,10 +299,10 @@ impl HopPool {
             ready: state.ready.len(),
             used: state.used.len(),
             wanted: state.demand.target_size(now, state.bounds.most),
-            reused: self.tally.reused.get(),
-            hits: self.tally.hits.get(),
-            misses: self.tally.misses.get(),
-            stale: self.tally.stale.get(),
+            reused: self.metrics.reused.get(),
+            hits: self.metrics.hits.get(),
+            misses: self.metrics.misses.get(),
+            stale: self.metrics.stale.get(),
         }
     }
 }
@@ -310,9 +310,9 @@ impl HopPool {
 impl HopPoolState {
     /// How many to begin to make.
     fn missing_connections(&self, now: Instant) -> usize {
-        let wanted = self.demand.target_size(now, self.bounds.most);
-        let free = self.demand.max_parallel(now).saturating_sub(self.making);
-        wanted.saturating_sub(self.ready.len() + self.used.len() + self.making).min(free)
+        let target = self.demand.target_size(now, self.bounds.most);
+        let free = self.demand.max_parallel(now).saturating_sub(self.pending);
+        target.saturating_sub(self.ready.len() + self.used.len() + self.pending).min(free)
     }
 }
 
@@ -327,32 +327,32 @@ pub struct PendingConnection {
 
 impl PendingConnection {
     /// Adds the connection to the pool, one of a probe only if the pool wants more; `took` is its setup time.
-    pub fn complete(self, waiting: IdleConnection, took: Duration, now: Instant) {
-        let tally = &self.queue.tally;
-        tally.made.inc();
-        tally.seconds.observe(took.as_secs_f64());
+    pub fn complete(self, connection: IdleConnection, took: Duration, now: Instant) {
+        let metrics = &self.queue.metrics;
+        metrics.made.inc();
+        metrics.seconds.observe(took.as_secs_f64());
         let mut state = self.queue.lock();
         state.demand.on_made(took);
         state.load.on_connected(now, took, self.is_probe);
         let bounds = state.bounds;
         let most = if self.is_probe { state.demand.target_size(now, bounds.most) } else { bounds.most };
         if state.ready.len() + state.used.len() < most {
-            let until = now + with_jitter(bounds.age);
-            state.ready.push_back(PooledConnection { waiting, until });
+            let expires_at = now + with_jitter(bounds.age);
+            state.ready.push_back(PooledConnection { connection, expires_at });
             self.queue.count(&state);
         }
     }
 
     /// Gives up the connection.
     pub fn cancel(self) {
-        self.queue.tally.failed.inc();
+        self.queue.metrics.failed.inc();
     }
 }
 
 impl Drop for PendingConnection {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
-        state.making -= 1;
+        state.pending -= 1;
         state.is_probed &= !self.is_probe;
     }
 }
@@ -370,12 +370,12 @@ fn is_alive(stream: &TcpStream) -> bool {
 
 /// Finds connections that have ended, with one poll(2).
 fn find_dead<'a>(idle: impl Iterator<Item = &'a PooledConnection>) -> Vec<bool> {
-    let descriptors: Vec<_> = idle.map(|made| made.waiting.stream.as_fd()).collect();
+    let descriptors: Vec<_> = idle.map(|pooled| pooled.connection.stream.as_fd()).collect();
     let count = descriptors.len();
     let mut poll = Poll::new(descriptors);
     // After an error all count as alive: `take` checks again.
     let _ = poll.wait(Some(Duration::ZERO));
-    (0..count).map(|place| poll.is_ready(place)).collect()
+    (0..count).map(|index| poll.is_ready(index)).collect()
 }
 
 fn number(count: usize) -> i64 {

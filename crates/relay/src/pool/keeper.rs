@@ -35,14 +35,14 @@ struct Keeper {
     inner: Arc<PoolsShared>,
     /// The configuration in force with its resolver.
     served: Option<(Arc<Config>, Rc<Resolver>)>,
-    look: Instant,
+    next_check: Instant,
     /// When members of groups are probed, if it is time for that.
-    probe: Instant,
+    next_probe: Instant,
 }
 
 impl Keeper {
     fn new(inner: Arc<PoolsShared>) -> Self {
-        Self { inner, served: None, look: Instant::now(), probe: Instant::now() }
+        Self { inner, served: None, next_check: Instant::now(), next_probe: Instant::now() }
     }
 
     async fn run(mut self) {
@@ -58,44 +58,44 @@ impl Keeper {
     /// Does the pending work. Returns the time of the next.
     fn run_once(&mut self, now: Instant) -> Instant {
         let served = self.inner.served();
-        let looks = now >= self.look;
-        if looks {
-            self.look = now + CHECK_INTERVAL;
+        let is_check_due = now >= self.next_check;
+        if is_check_due {
+            self.next_check = now + CHECK_INTERVAL;
         }
-        let mut next = self.look;
+        let mut next = self.next_check;
         for queue in served.queues() {
-            if looks {
+            if is_check_due {
                 queue.remove_dead(now);
             }
-            for place in queue.claim_places(now) {
-                self.start_connection(place, served.config.as_ref());
+            for pending in queue.claim_places(now) {
+                self.start_connection(pending, served.config.as_ref());
             }
             next = queue.retry_at().map_or(next, |retry| next.min(retry.max(now)));
         }
         if served.groups.is_empty() {
             return next;
         }
-        if now >= self.probe {
-            self.probe = now + PROBE_INTERVAL;
+        if now >= self.next_probe {
+            self.next_probe = now + PROBE_INTERVAL;
             for (queue, is_slow) in served.groups.iter().flat_map(|group| group.slowness(now)) {
-                if let Some(place) = queue.claim_probe(now, is_slow) {
-                    self.start_connection(place, served.config.as_ref());
+                if let Some(pending) = queue.claim_probe(now, is_slow) {
+                    self.start_connection(pending, served.config.as_ref());
                 }
             }
         }
-        next.min(self.probe)
+        next.min(self.next_probe)
     }
 
-    fn start_connection(&mut self, place: PendingConnection, config: Option<&Arc<Config>>) {
+    fn start_connection(&mut self, pending: PendingConnection, config: Option<&Arc<Config>>) {
         if let Some((config, names)) = self.current_config(config) {
-            tokio::task::spawn_local(make_connection(place, config, names, Arc::clone(&self.inner)));
+            tokio::task::spawn_local(make_connection(pending, config, names, Arc::clone(&self.inner)));
         }
     }
 
     /// The configuration in force, with a resolver that lasts as long.
     fn current_config(&mut self, config: Option<&Arc<Config>>) -> Option<(Arc<Config>, Rc<Resolver>)> {
         let config = config?;
-        if !self.served.as_ref().is_some_and(|(before, _)| Arc::ptr_eq(before, config)) {
+        if !self.served.as_ref().is_some_and(|(previous, _)| Arc::ptr_eq(previous, config)) {
             self.served = Some((Arc::clone(config), Rc::new(Resolver::new(&config.dns_servers))));
         }
         self.served.clone()
@@ -103,22 +103,27 @@ impl Keeper {
 }
 
 /// Makes one connection for a pool.
-async fn make_connection(place: PendingConnection, config: Arc<Config>, names: Rc<Resolver>, inner: Arc<PoolsShared>) {
-    let queue = Arc::clone(&place.queue);
-    let begun = Instant::now();
-    let made = prepare(&queue, &config, &names).await;
+async fn make_connection(
+    pending: PendingConnection,
+    config: Arc<Config>,
+    names: Rc<Resolver>,
+    inner: Arc<PoolsShared>,
+) {
+    let queue = Arc::clone(&pending.queue);
+    let started_at = Instant::now();
+    let result = prepare(&queue, &config, &names).await;
     let now = Instant::now();
-    match made {
-        Ok(waiting) => {
-            place.complete(waiting, now.saturating_duration_since(begun), now);
-            inner.on_success(&queue, begun, now);
+    match result {
+        Ok(connection) => {
+            pending.complete(connection, now.saturating_duration_since(started_at), now);
+            inner.on_success(&queue, started_at, now);
         }
         Err(error) => {
-            place.cancel();
+            pending.cancel();
             inner.on_failure(&queue, &error, now);
         }
     }
-    // There is a place again, and perhaps more to do.
+    // A place is free again, and the keeper may have more to do.
     inner.wake();
 }
 
@@ -126,11 +131,11 @@ async fn prepare(queue: &HopPool, config: &Config, names: &Resolver) -> Result<I
     let hop = &queue.hop;
     let peering = hop.peering().expect("invariant: only relays have places");
     let deadline = tokio::time::Instant::now() + config.timeouts.connect;
-    let known = queue.ticket();
+    let ticket = queue.ticket();
     let context = OutgoingContext { names, congestion: &config.congestion, marks: config.needed_marks() };
-    let mut ready = section::prepare(hop, peering, known.as_ref(), context, deadline).await?;
-    if let Some(gift) = ready.resumption.take() {
-        queue.set_ticket(gift);
+    let mut ready = section::prepare(hop, peering, ticket.as_ref(), context, deadline).await?;
+    if let Some(new_ticket) = ready.resumption.take() {
+        queue.set_ticket(new_ticket);
     }
     let stream = ready.stream.into_std().map_err(|_| DialError::at_hop(Cause::Exhausted, hop))?;
     Ok(IdleConnection { stream, server: ready.server, link: ready.link })

@@ -58,7 +58,7 @@ struct PoolsShared {
     wake: Notify,
     ended: AtomicBool,
     counts: PoolMetrics,
-    tell: Box<dyn Fn(&Event) + Send + Sync>,
+    emit: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
 /// The next hops of one configuration.
@@ -71,15 +71,15 @@ struct ServedHops {
 }
 
 impl Pools {
-    /// No relay is known yet. `tell` hears of relays that go down and come back.
+    /// Pools of no relay. `emit` receives the events of relays that go down or come back.
     #[must_use]
-    pub fn new(counts: PoolMetrics, tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+    pub fn new(counts: PoolMetrics, emit: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         let inner = PoolsShared {
             served: RwLock::default(),
             wake: Notify::new(),
             ended: AtomicBool::new(false),
             counts,
-            tell: Box::new(tell),
+            emit: Box::new(emit),
         };
         Self { inner: Arc::new(inner), keeper: Mutex::default() }
     }
@@ -89,18 +89,18 @@ impl Pools {
     /// # Errors
     /// The kernel's, when the keeper cannot be started.
     pub fn serve(&self, config: &Arc<Config>, most: usize) -> io::Result<()> {
-        let before = self.inner.served();
+        let previous = self.inner.served();
         let mut hops: Vec<(Arc<Hop>, Arc<HopPool>)> = Vec::new();
         for hop in config.relays.iter().flat_map(|relay| relay.members()) {
-            let known = hops.iter().chain(&before.hops).find(|(known, _)| known == hop);
+            let known = hops.iter().chain(&previous.hops).find(|(known, _)| known == hop);
             let queue = known.map(|(_, queue)| Arc::clone(queue));
             hops.push((Arc::clone(hop), queue.unwrap_or_else(|| Arc::new(HopPool::new(hop, &self.inner.counts)))));
         }
-        let gone = before.queues().filter(|queue| !hops.iter().any(|(_, kept)| Arc::ptr_eq(queue, kept)));
-        gone.for_each(|queue| queue.set_bounds(PoolBounds::default()));
+        let removed = previous.queues().filter(|queue| !hops.iter().any(|(_, pool)| Arc::ptr_eq(queue, pool)));
+        removed.for_each(|queue| queue.set_bounds(PoolBounds::default()));
         let pool_of = |hop: &Arc<Hop>| {
-            let found = hops.iter().find(|(known, _)| Arc::ptr_eq(known, hop));
-            Arc::clone(&found.expect("invariant: every member has a pool").1)
+            let entry = hops.iter().find(|(known, _)| Arc::ptr_eq(known, hop));
+            Arc::clone(&entry.expect("invariant: every member has a pool").1)
         };
         for relay in &config.relays {
             let most = if config.may_dial(relay) { config.limits.ready_connections.min(most) } else { 0 };
@@ -183,8 +183,8 @@ impl Pools {
     pub fn views(&self) -> Vec<PoolView> {
         let served = self.inner.served();
         let Some(config) = &served.config else { return Vec::new() };
-        let called = config.relays.iter().filter(|relay| config.may_dial(relay));
-        let pools = called.flat_map(|relay| relay.members()).filter_map(|hop| self.inner.queue(hop));
+        let relays = config.relays.iter().filter(|relay| config.may_dial(relay));
+        let pools = relays.flat_map(|relay| relay.members()).filter_map(|hop| self.inner.queue(hop));
         let slow: Vec<_> = served.groups.iter().flat_map(|group| group.slowness(Instant::now())).collect();
         let is_slow = |pool: &Arc<HopPool>| slow.iter().any(|(known, is_slow)| *is_slow && Arc::ptr_eq(known, pool));
         pools.map(|pool| PoolView { slow: is_slow(&pool), ..pool.view() }).collect()
@@ -240,23 +240,23 @@ impl PoolsShared {
     }
 
     fn on_failure(&self, queue: &HopPool, error: &DialError, now: Instant) {
-        let _telling = queue.lock_reporting();
+        let _reporting = queue.lock_reporting();
         if queue.on_failure(now) {
             // Ready connections may have failed together with this attempt.
             queue.remove_dead(now);
             let relay = queue.hop.name.to_string();
-            (self.tell)(&Event::RelayUnreachable { relay, cause: error.cause, detail: error.remark.clone() });
+            (self.emit)(&Event::RelayUnreachable { relay, cause: error.cause, detail: error.remark.clone() });
             self.wake();
         }
     }
 
-    fn on_success(&self, queue: &HopPool, begun: Instant, now: Instant) {
+    fn on_success(&self, queue: &HopPool, started_at: Instant, now: Instant) {
         if !queue.has_failed() {
             return;
         }
-        let _telling = queue.lock_reporting();
-        if let Some(duration) = queue.on_success(begun, now) {
-            (self.tell)(&Event::RelayReachable { relay: queue.hop.name.to_string(), duration });
+        let _reporting = queue.lock_reporting();
+        if let Some(duration) = queue.on_success(started_at, now) {
+            (self.emit)(&Event::RelayReachable { relay: queue.hop.name.to_string(), duration });
             self.wake();
         }
     }

@@ -28,19 +28,19 @@ const MAX_PARALLEL_WHEN_IDLE: usize = 64;
 
 /// The number of connections to keep ready, at most `most`.
 ///
-/// `rate` is the demand per second, `making` the setup time, and `burst` the number taken at once.
+/// `rate` is the demand per second, and `burst` the number taken at once.
 #[must_use]
-pub fn target_size(rate: f64, making: Duration, burst: usize, most: usize) -> usize {
-    let meanwhile = rate * making.as_secs_f64();
+pub fn target_size(rate: f64, setup_time: Duration, burst: usize, most: usize) -> usize {
+    let expected_takes = rate * setup_time.as_secs_f64();
     // A cast from f64 saturates, and turns NaN into 0.
-    let steady = (1.5 * meanwhile + 4.0 * meanwhile.sqrt()).ceil() as usize;
+    let steady = (1.5 * expected_takes + 4.0 * expected_takes.sqrt()).ceil() as usize;
     steady.saturating_add(MIN_READY).max(burst).min(most)
 }
 
 /// How many may be made at once: a full refill is no stampede, and a steady demand is still met.
 #[must_use]
-pub fn max_parallel(rate: f64, making: Duration) -> usize {
-    ((1.5 * rate * making.as_secs_f64()).ceil() as usize).max(MAX_PARALLEL_WHEN_IDLE)
+pub fn max_parallel(rate: f64, setup_time: Duration) -> usize {
+    ((1.5 * rate * setup_time.as_secs_f64()).ceil() as usize).max(MAX_PARALLEL_WHEN_IDLE)
 }
 
 /// The demand on one pool.
@@ -51,15 +51,15 @@ pub struct PoolDemand {
     /// Remembers demand over pauses of a few seconds, which `fast` forgets.
     slow: EventRate,
     burst: BurstPeak,
-    making: Option<Duration>,
+    setup_time: Option<Duration>,
 }
 
 impl PoolDemand {
-    /// Nothing has been asked for.
+    /// A pool without demand.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         let window = |seconds| EventRate { seconds, weight: 0.0, at: now };
-        Self { fast: window(1.0), slow: window(10.0), burst: BurstPeak::new(now), making: None }
+        Self { fast: window(1.0), slow: window(10.0), burst: BurstPeak::new(now), setup_time: None }
     }
 
     /// Records that a connection was taken.
@@ -71,7 +71,7 @@ impl PoolDemand {
 
     /// Records that a connection was made in `took`.
     pub fn on_made(&mut self, took: Duration) {
-        self.making = Some(self.making.map_or(took, |before| (before * 7 + took) / 8));
+        self.setup_time = Some(self.setup_time.map_or(took, |before| (before * 7 + took) / 8));
     }
 
     /// How many to have ready.
@@ -93,7 +93,7 @@ impl PoolDemand {
 
     /// The time in which a connection is made, on average.
     pub fn setup_time(&self) -> Duration {
-        self.making.unwrap_or(INITIAL_SETUP_TIME)
+        self.setup_time.unwrap_or(INITIAL_SETUP_TIME)
     }
 }
 
@@ -123,7 +123,7 @@ impl EventRate {
 /// The largest number of connections taken within one refill.
 #[derive(Debug)]
 struct BurstPeak {
-    begun: Instant,
+    started_at: Instant,
     taken: usize,
     largest: usize,
     at: Instant,
@@ -131,12 +131,12 @@ struct BurstPeak {
 
 impl BurstPeak {
     fn new(now: Instant) -> Self {
-        Self { begun: now, taken: 0, largest: 0, at: now }
+        Self { started_at: now, taken: 0, largest: 0, at: now }
     }
 
     fn add(&mut self, now: Instant, refill: Duration) {
-        if now.saturating_duration_since(self.begun) > refill {
-            (self.begun, self.taken) = (now, 0);
+        if now.saturating_duration_since(self.started_at) > refill {
+            (self.started_at, self.taken) = (now, 0);
         }
         self.taken += 1;
         if self.taken >= self.peak(now) {

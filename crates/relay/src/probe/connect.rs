@@ -24,7 +24,7 @@ use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::rules::Marks;
 
-/// How long a section may take to come back to the pool after its session, and the interval of looks.
+/// How long a section may take to come back to the pool after its session, and the interval of checks.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 const RETURN_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -53,29 +53,29 @@ impl<'a> ProbeContext<'a> {
         }
     }
 
-    /// As [`Self::new`], with a pool for the first hop of `way`: the section of an ended session is kept for the next one.
-    pub fn with_reuse(config: &'a Config, way: &PathChoice) -> Self {
-        let around = Self::new(config);
-        let Some(hop) = way.path.hops.first().filter(|hop| hop.is_section()) else { return around };
-        let mut served = config.clone();
-        served.relays = vec![Arc::clone(hop)];
-        for route in &mut served.routes {
-            (route.paths, route.auto) = (vec![Arc::clone(&way.path)], false);
+    /// As [`Self::new`], with a pool for the first hop of `path_choice`: the section of an ended session is kept for the next one.
+    pub fn with_reuse(config: &'a Config, path_choice: &PathChoice) -> Self {
+        let context = Self::new(config);
+        let Some(hop) = path_choice.path.hops.first().filter(|hop| hop.is_section()) else { return context };
+        let mut pool_config = config.clone();
+        pool_config.relays = vec![Arc::clone(hop)];
+        for route in &mut pool_config.routes {
+            (route.paths, route.auto) = (vec![Arc::clone(&path_choice.path)], false);
         }
         // A pool that cannot start keeps nothing. Then the report says that no section was used again.
-        let is_reusing = around.pools.serve(&Arc::new(served), usize::MAX).is_ok();
-        Self { is_reusing, ..around }
+        let is_reusing = context.pools.serve(&Arc::new(pool_config), usize::MAX).is_ok();
+        Self { is_reusing, ..context }
     }
 
     /// Waits until the section of an ended session is in the pool.
-    pub async fn wait_section_kept(&self) {
-        let kept = async {
+    pub async fn wait_section_pooled(&self) {
+        let returned = async {
             while self.pools.views().iter().all(|pool| pool.used == 0) {
                 sleep(RETURN_INTERVAL).await;
             }
         };
         // Without the section the next session begins on another one, and the report says so.
-        let _ = timeout(RETURN_TIMEOUT, kept).await;
+        let _ = timeout(RETURN_TIMEOUT, returned).await;
     }
 
     fn open_params(&self) -> OpenParams {
@@ -106,11 +106,11 @@ fn may_mark(marks: &Marks) -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok_and(|socket| set_mark(socket.as_fd(), marks.own()).is_ok())
 }
 
-/// A connection that stands.
+/// An established connection.
 pub struct ProbeConnection {
-    /// Where to speak with the target.
+    /// The stream to the target.
     pub stream: TcpStream,
-    /// The section nearest to us, to be asked about.
+    /// The section nearest to us, for `TCP_INFO`.
     pub section: OwnedFd,
     /// When a session that finds a ready connection would have begun.
     pub started_at: Instant,
@@ -123,9 +123,9 @@ pub struct ProbeConnection {
 /// The measurements of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectResult {
-    /// From the client's wish to "connected", with a ready connection where relays keep some.
+    /// From the client's request to "connected", with a ready connection where relays keep some.
     pub setup: Duration,
-    /// The round trips of the sections, the nearest first; none where hops do not tell.
+    /// The round trips of the sections, the nearest first; empty if the hops do not report them.
     pub sections: Vec<Duration>,
     /// Segments sent with something in them.
     pub segments: u32,
@@ -133,32 +133,32 @@ pub struct ConnectResult {
     pub retransmitted: u32,
 }
 
-/// Connects once, and closes again.
+/// Connects once, and closes the connection.
 pub async fn connect_once(
-    around: &ProbeContext<'_>,
-    way: &PathChoice,
-    wanted: &ProbeTarget,
+    context: &ProbeContext<'_>,
+    path_choice: &PathChoice,
+    probe_target: &ProbeTarget,
 ) -> Result<ConnectResult, DialError> {
-    open(around, way, wanted).await.map(|stands| stands.result)
+    open(context, path_choice, probe_target).await.map(|connection| connection.result)
 }
 
-/// Connects, and waits until the path stands from end to end.
+/// Connects, and waits until the path is established from end to end.
 pub async fn open(
-    around: &ProbeContext<'_>,
-    way: &PathChoice,
-    wanted: &ProbeTarget,
+    context: &ProbeContext<'_>,
+    path_choice: &PathChoice,
+    probe_target: &ProbeTarget,
 ) -> Result<ProbeConnection, DialError> {
-    let dialler = around.dialler();
-    let asked = Instant::now();
-    let by_proxy = wanted.http_proxy(way).is_some();
+    let dialler = context.dialler();
+    let requested_at = Instant::now();
+    let by_proxy = probe_target.http_proxy(path_choice).is_some();
     let dialled = if by_proxy {
-        dialler.connect_to_last_hop(way, &wanted.target, &around.open_params()).await?
+        dialler.connect_to_last_hop(path_choice, &probe_target.target, &context.open_params()).await?
     } else {
-        dialler.connect(way, &wanted.target, &around.open_params()).await?
+        dialler.connect(path_choice, &probe_target.target, &context.open_params()).await?
     };
-    let connected = asked.elapsed();
+    let connected = requested_at.elapsed();
     let ready = dialled.opened.is_some();
-    let begun = if ready { Instant::now() } else { asked };
+    let session_start = if ready { Instant::now() } else { requested_at };
     let reuse = dialled.opened.as_ref().and_then(|opened| opened.reuse.as_ref());
     let earlier_sessions = reuse.map(|reuse| reuse.usage.sessions());
     let section = dialled.stream.as_fd().try_clone_to_owned().map_err(|_| Cause::Exhausted)?;
@@ -168,31 +168,31 @@ pub async fn open(
         None => Vec::new(),
     };
     drop(plain.section);
-    let setup = if ready { begun.elapsed() } else { connected };
+    let setup = if ready { session_start.elapsed() } else { connected };
     let info = tcp_info(section.as_fd()).unwrap_or_default();
     let sections = match () {
         // How far it is from there to the target is not known before the proxy is asked.
         () if by_proxy => Vec::new(),
         () if ready => section_times(setup, &times),
-        () => proxy_section_times(way, setup, &info),
+        () => proxy_section_times(path_choice, setup, &info),
     };
     let (segments, retransmitted) = (info.segments_out, info.retransmitted);
-    let found = ConnectResult { setup, sections, segments, retransmitted };
+    let connect_result = ConnectResult { setup, sections, segments, retransmitted };
     let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other one");
-    Ok(ProbeConnection { stream, section, started_at: begun, result: found, earlier_sessions })
+    Ok(ProbeConnection { stream, section, started_at: session_start, result: connect_result, earlier_sessions })
 }
 
-/// Each relay reports its time to all that is behind it; the differences are the round trips of the sections.
-fn section_times(whole: Duration, times: &[Duration]) -> Vec<Duration> {
-    let from = [whole].into_iter().chain(times.iter().copied());
-    let behind = times.iter().copied().chain([Duration::ZERO]);
-    from.zip(behind).map(|(whole, behind)| whole.saturating_sub(behind)).collect()
+/// Each relay reports the setup time of all sections after it; the differences are the round trips of the sections.
+fn section_times(total: Duration, times: &[Duration]) -> Vec<Duration> {
+    let from = [total].into_iter().chain(times.iter().copied());
+    let next = times.iter().copied().chain([Duration::ZERO]);
+    from.zip(next).map(|(total, next)| total.saturating_sub(next)).collect()
 }
 
 /// A proxy is connected to and asked, and only the last answer waits for the target. Of several in a row nothing can be
 /// told.
-fn proxy_section_times(way: &PathChoice, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
-    let asked = match &way.path.hops[..] {
+fn proxy_section_times(path_choice: &PathChoice, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
+    let round_trips = match &path_choice.path.hops[..] {
         [] => return vec![setup],
         [hop] => match &hop.kind {
             HopKind::Http(_) => 2,
@@ -202,7 +202,7 @@ fn proxy_section_times(way: &PathChoice, setup: Duration, info: &SectionInfo) ->
         },
         _ => return Vec::new(),
     };
-    vec![info.min_rtt, setup.saturating_sub(info.min_rtt * asked)]
+    vec![info.min_rtt, setup.saturating_sub(info.min_rtt * round_trips)]
 }
 
 fn open_params() -> OpenParams {
@@ -212,14 +212,14 @@ fn open_params() -> OpenParams {
 
 /// The address that others know this host by, for relays that keep the client's.
 fn own_address() -> SocketAddr {
-    let somewhere = SocketAddr::from(([192, 0, 2, 1], 9));
-    let chosen = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+    let any_target = SocketAddr::from(([192, 0, 2, 1], 9));
+    let local_address = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         // Nothing is sent by that; the kernel only looks for a route.
-        socket.connect(somewhere)?;
+        socket.connect(any_target)?;
         socket.local_addr()
     });
     let loopback = SocketAddr::from((IpAddr::from(Ipv4Addr::LOCALHOST), 0));
-    chosen.map_or(loopback, |address| SocketAddr::new(address.ip(), 0))
+    local_address.map_or(loopback, |address| SocketAddr::new(address.ip(), 0))
 }
 
 /// The shortest of `count` connections to `target` itself; a refusal counts as an answer.
@@ -231,7 +231,7 @@ pub async fn min_connect_time(
 ) -> Result<Duration, Cause> {
     let (access, congestion) = (allow_all(), CongestionControls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
-    let way = PathChoice::new(path, Arc::default());
+    let path_choice = PathChoice::new(path, Arc::default());
     let patience = Duration::from_secs(5);
     let rules = AccessPolicy { listener: &access, peer: None };
     let dialler = Dialler {
@@ -248,12 +248,12 @@ pub async fn min_connect_time(
     };
     let mut shortest = Err(Cause::TimedOut);
     for _ in 0..count {
-        let begun = Instant::now();
-        match dialler.connect(&way, target, &open_params()).await {
+        let started_at = Instant::now();
+        match dialler.connect(&path_choice, target, &open_params()).await {
             Err(error) if error.cause != Cause::Refused => return Err(error.cause),
             Ok(_) | Err(_) => {}
         }
-        let took = begun.elapsed();
+        let took = started_at.elapsed();
         shortest = Ok(shortest.map_or(took, |shortest: Duration| shortest.min(took)));
     }
     shortest

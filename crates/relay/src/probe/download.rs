@@ -31,18 +31,18 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a server may take to close after a whole answer.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A download as it went.
+/// The measurements of one download.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Download {
-    /// From the client's wish to the first byte of the answer.
+    /// From the client's request to the first byte of the answer.
     pub first_byte: Duration,
-    /// How many bytes had come when; the last is when it was enough. Times count from the client's wish.
+    /// Bytes received and the time of each read, up to the end of the download. Times count from the client's request.
     pub progress: Vec<(u64, Duration)>,
     /// Whether that was the whole file.
     pub is_complete: bool,
     /// Segments that the section nearest to us has brought.
     pub segments: u64,
-    /// How often one was missing among them.
+    /// How often a segment was missing among them.
     pub gaps: u64,
     /// Sessions that the section nearest to us has carried before; `None` if it ends with this one.
     pub earlier_sessions: Option<u32>,
@@ -53,12 +53,12 @@ pub struct Download {
 /// # Errors
 /// The error, and its remedy.
 pub async fn download_once(
-    around: &ProbeContext<'_>,
-    way: &PathChoice,
-    wanted: &ProbeTarget,
+    context: &ProbeContext<'_>,
+    path_choice: &PathChoice,
+    probe_target: &ProbeTarget,
     effort: ProbeBudget,
 ) -> Result<Download, String> {
-    download(around, way, wanted, effort, false).await
+    download(context, path_choice, probe_target, effort, false).await
 }
 
 /// Downloads the first bytes of the file, as many as `effort` has, and ends the connection in order. A server that does not
@@ -67,41 +67,41 @@ pub async fn download_once(
 /// # Errors
 /// The error, and its remedy.
 pub async fn fetch_beginning(
-    around: &ProbeContext<'_>,
-    way: &PathChoice,
-    wanted: &ProbeTarget,
+    context: &ProbeContext<'_>,
+    path_choice: &PathChoice,
+    probe_target: &ProbeTarget,
     effort: ProbeBudget,
 ) -> Result<Download, String> {
-    download(around, way, wanted, effort, true).await
+    download(context, path_choice, probe_target, effort, true).await
 }
 
 async fn download(
-    around: &ProbeContext<'_>,
-    way: &PathChoice,
-    wanted: &ProbeTarget,
+    context: &ProbeContext<'_>,
+    path_choice: &PathChoice,
+    probe_target: &ProbeTarget,
     effort: ProbeBudget,
     is_part: bool,
 ) -> Result<Download, String> {
-    let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
-    let stands = connect::open(around, way, wanted).await;
-    let ProbeConnection { stream, section, started_at: begun, earlier_sessions, .. } =
-        stands.map_err(|error| super::verdict::describe(&error))?;
-    let work = DownloadTask {
+    let url = probe_target.url.as_ref().expect("invariant: asked only where there is a file");
+    let connection = connect::open(context, path_choice, probe_target).await;
+    let ProbeConnection { stream, section, started_at: session_start, earlier_sessions, .. } =
+        connection.map_err(|error| super::verdict::describe(&error))?;
+    let task = DownloadTask {
         section: section.as_fd(),
-        started_at: begun,
+        started_at: session_start,
         budget: effort,
         is_part,
         url,
-        proxy: wanted.http_proxy(way),
+        proxy: probe_target.http_proxy(path_choice),
     };
     let download = if url.tls {
-        let name = ServerName::try_from(wanted.target.host.to_string());
+        let name = ServerName::try_from(probe_target.target.host.to_string());
         let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
         let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
         let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
-        work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await?
+        task.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await?
     } else {
-        work.fetch(stream).await?
+        task.fetch(stream).await?
     };
     Ok(Download { earlier_sessions, ..download })
 }
@@ -137,12 +137,12 @@ impl DownloadTask<'_> {
         stream.write_all(self.request().as_bytes()).await.map_err(broken)?;
         let mut bytes = Vec::with_capacity(READ_SIZE);
         let head = timeout(RESPONSE_TIMEOUT, read_head(&mut stream, &mut bytes)).await;
-        let (head, used) = head.map_err(|_| "the server did not answer in time".to_owned())??;
+        let (head, head_length) = head.map_err(|_| "the server did not answer in time".to_owned())??;
         let first_byte = self.started_at.elapsed();
-        let whole = body_length(&head, self.is_part)?;
-        let most = whole.unwrap_or(u64::MAX).min(self.budget.bytes);
+        let length = body_length(&head, self.is_part)?;
+        let most = length.unwrap_or(u64::MAX).min(self.budget.bytes);
         let mut download = Download { first_byte, ..Download::default() };
-        let mut count = (bytes.len() - used) as u64;
+        let mut count = (bytes.len() - head_length) as u64;
         let mut last = self.record_progress(&mut download, count, 0);
         let end = tokio::time::Instant::now() + self.budget.time.saturating_sub(first_byte.min(self.budget.time / 2));
         bytes.resize(READ_SIZE, 0);
@@ -162,7 +162,7 @@ impl DownloadTask<'_> {
             }
             last = self.record_progress(&mut download, count, last);
         }
-        download.is_complete |= whole == Some(count);
+        download.is_complete |= length == Some(count);
         if self.is_part && download.is_complete {
             read_to_end(&mut stream).await;
         }
@@ -180,18 +180,18 @@ impl DownloadTask<'_> {
 
     fn request(&self) -> String {
         let FileUrl { authority, path, .. } = self.url;
-        let (mut to, mut login) = (path.clone(), String::new());
+        let (mut request_target, mut login) = (path.clone(), String::new());
         let range = self.is_part.then(|| format!("Range: bytes=0-{}\r\n", self.budget.bytes.saturating_sub(1)));
         let range = range.unwrap_or_default();
         if let Some(proxy) = self.proxy {
-            to = format!("http://{authority}{path}");
+            request_target = format!("http://{authority}{path}");
             if let HopKind::Http(Some(Credentials { user, password })) = &proxy.kind {
                 let value = write_basic(user.as_bytes(), password.as_bytes());
                 login = format!("Proxy-Authorization: {value}\r\n");
             }
         }
         format!(
-            "GET {to} HTTP/1.1\r\nHost: {authority}\r\n{login}User-Agent: ekiden-probe/{}\r\nAccept: */*\r\n\
+            "GET {request_target} HTTP/1.1\r\nHost: {authority}\r\n{login}User-Agent: ekiden-probe/{}\r\nAccept: */*\r\n\
              {range}Accept-Encoding: identity\r\nConnection: close\r\n\r\n",
             env!("CARGO_PKG_VERSION")
         )

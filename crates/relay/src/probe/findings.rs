@@ -45,7 +45,7 @@ pub struct CandidateFindings {
     visits: Option<Visits>,
     /// The error of the last failed attempt.
     pub failure: Option<String>,
-    /// How often something did.
+    /// Number of failed attempts.
     pub failures: u32,
     prediction: Option<ProbePrediction>,
 }
@@ -68,13 +68,13 @@ pub struct LossCount {
 }
 
 impl ProbeReport {
-    /// Nothing is known yet of the candidates for `wanted`: direct, and those of `config` that `via` names, or all.
+    /// A report without measurements of the candidates for `probe_target`: direct, and those of `config` that `via` names, or all.
     ///
     /// # Errors
     /// A name in `via` that nothing has.
-    pub fn new(config: &Config, via: &[String], wanted: ProbeTarget) -> Result<Self, UnknownCandidate> {
-        let ways = candidates(config, via, &wanted.target, &empty_pools())?;
-        Ok(Self { target: wanted, findings: ways.into_iter().map(CandidateFindings::new).collect() })
+    pub fn new(config: &Config, via: &[String], probe_target: ProbeTarget) -> Result<Self, UnknownCandidate> {
+        let path_choices = candidates(config, via, &probe_target.target, &empty_pools())?;
+        Ok(Self { target: probe_target, findings: path_choices.into_iter().map(CandidateFindings::new).collect() })
     }
 
     /// The dial task of the candidate at this index.
@@ -82,7 +82,7 @@ impl ProbeReport {
         (self.findings[at].path_choice.clone(), self.target.clone())
     }
 
-    /// Whether any way has a result.
+    /// Whether any candidate has a result.
     #[must_use]
     pub fn has_result(&self) -> bool {
         self.findings.iter().any(|findings| has_result(self, findings))
@@ -108,13 +108,13 @@ impl CandidateFindings {
         if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.path_choice.path.name) }
     }
 
-    /// Whether it is the way without relays.
+    /// Whether it is the path without relays.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.path_choice.path.is_direct()
     }
 
-    /// Whether the target was reached that way.
+    /// Whether the candidate has reached the target.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         !self.connections.is_empty()
@@ -186,7 +186,7 @@ impl CandidateFindings {
         Some(self.sections().into_iter().sum()).filter(|rtt: &Duration| !rtt.is_zero())
     }
 
-    /// From the client's wish to "connected": the median.
+    /// From the client's request to "connected": the median.
     #[must_use]
     pub fn setup(&self) -> Option<Duration> {
         let mut times: Vec<Duration> = self.connections.iter().map(|connected| connected.setup).collect();
@@ -194,7 +194,7 @@ impl CandidateFindings {
         times.get(times.len() / 2).copied()
     }
 
-    /// From the client's wish to the first byte: the least that a download took.
+    /// From the client's request to the first byte: the shortest of the downloads.
     #[must_use]
     pub fn first_byte(&self) -> Option<Duration> {
         self.downloads.iter().map(|download| download.first_byte).min()
@@ -210,12 +210,12 @@ impl CandidateFindings {
     #[must_use]
     pub fn loss(&self) -> Option<LossCount> {
         let loss = if self.downloads.is_empty() {
-            let (sent, again) =
+            let (sent, retransmitted) =
                 (self.connections.iter().map(|c| c.segments), self.connections.iter().map(|c| c.retransmitted));
-            LossCount { missing: again.map(u64::from).sum(), segments: sent.map(u64::from).sum() }
+            LossCount { missing: retransmitted.map(u64::from).sum(), segments: sent.map(u64::from).sum() }
         } else {
-            let came = self.downloads.iter().map(|download| download.segments);
-            LossCount { missing: self.downloads.iter().map(|download| download.gaps).sum(), segments: came.sum() }
+            let received = self.downloads.iter().map(|download| download.segments);
+            LossCount { missing: self.downloads.iter().map(|download| download.gaps).sum(), segments: received.sum() }
         };
         (loss.segments > 0).then_some(loss)
     }
@@ -293,7 +293,7 @@ const MIN_RATE_BYTES: u64 = 256 << 10;
 /// How long an object takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompletionTime {
-    /// From the client's wish to the last byte.
+    /// From the client's request to the last byte.
     pub time: Duration,
     /// Whether the download was over before, and went on in thought only.
     pub is_extrapolated: bool,
@@ -321,9 +321,9 @@ impl Download {
     pub(super) fn time_at(&self, size: u64) -> Option<Duration> {
         let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
         let (bytes, time) = self.progress[at];
-        let (before, then) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);
+        let (before, time_before) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);
         let part = (size - before) as f64 / (bytes - before).max(1) as f64;
-        Some(then + time.saturating_sub(then).mul_f64(part.clamp(0.0, 1.0)))
+        Some(time_before + time.saturating_sub(time_before).mul_f64(part.clamp(0.0, 1.0)))
     }
 }
 

@@ -48,15 +48,15 @@ pub struct ProbeBudget {
 /// Downloads by each candidate: a second one, in the opposite order, tells a change of the weather from a difference.
 const PASSES: u32 = 2;
 
-/// Tries `report`'s candidates. `tell` receives a line on each step.
-pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, tell: &dyn Fn(&str)) {
-    let around = ProbeContext::new(config);
+/// Tries `report`'s candidates. `on_step` receives a line on each step.
+pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, on_step: &dyn Fn(&str)) {
+    let context = ProbeContext::new(config);
     let names: Vec<String> = report.borrow().findings.iter().map(CandidateFindings::name).collect();
     for turn in 1..=effort.count {
         for (at, name) in names.iter().enumerate() {
-            tell(&format!("connecting, {turn} of {}: {name}", effort.count));
-            let (way, wanted) = report.borrow().task(at);
-            let result = connect::connect_once(&around, &way, &wanted).await;
+            on_step(&format!("connecting, {turn} of {}: {name}", effort.count));
+            let (path_choice, probe_target) = report.borrow().task(at);
+            let result = connect::connect_once(&context, &path_choice, &probe_target).await;
             report.borrow_mut().findings[at].record_connect(result);
         }
     }
@@ -64,7 +64,7 @@ pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBu
         report.borrow_mut().predict(connect::receive_window());
         return;
     }
-    visit_all(config, report, effort, tell).await;
+    visit_all(config, report, effort, on_step).await;
     let slice = ProbeBudget { time: effort.time / PASSES, bytes: effort.bytes / u64::from(PASSES), ..effort };
     for pass in 1..=PASSES {
         let mut turns: Vec<usize> = (0..names.len()).collect();
@@ -72,24 +72,24 @@ pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBu
             turns.reverse();
         }
         for at in turns.into_iter().filter(|at| report.borrow().findings[*at].is_reached()) {
-            tell(&format!("downloading, {pass} of {PASSES}: {}", names[at]));
-            let (way, wanted) = report.borrow().task(at);
-            let result = download::download_once(&around, &way, &wanted, slice).await;
+            on_step(&format!("downloading, {pass} of {PASSES}: {}", names[at]));
+            let (path_choice, probe_target) = report.borrow().task(at);
+            let result = download::download_once(&context, &path_choice, &probe_target, slice).await;
             report.borrow_mut().findings[at].record_download(result);
         }
     }
 }
 
 /// Visits the target twice by each candidate, before downloads warm the sections of relays.
-async fn visit_all(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, tell: &dyn Fn(&str)) {
+async fn visit_all(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, on_step: &dyn Fn(&str)) {
     let count = report.borrow().findings.len();
     for at in 0..count {
         if !report.borrow().findings[at].is_reached() {
             continue;
         }
-        tell(&format!("visiting twice: {}", report.borrow().findings[at].name()));
-        let (way, wanted) = report.borrow().task(at);
-        let result = visits::visit_twice(config, &way, &wanted, effort).await;
+        on_step(&format!("visiting twice: {}", report.borrow().findings[at].name()));
+        let (path_choice, probe_target) = report.borrow().task(at);
+        let result = visits::visit_twice(config, &path_choice, &probe_target, effort).await;
         report.borrow_mut().findings[at].record_visits(result);
     }
 }
@@ -115,15 +115,15 @@ pub type RoundTrip = (UnmeasuredRtt, Result<Duration, Cause>);
 ///
 /// # Errors
 /// The system's: no runtime.
-pub fn measure_round_trips(wanted: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip>> {
+pub fn measure_round_trips(unmeasured: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip>> {
     const COUNT: u32 = 5;
     let measured = Rc::new(RefCell::new(Vec::new()));
-    let into = Rc::clone(&measured);
+    let results = Rc::clone(&measured);
     run_until_interrupted(async move {
         let (names, pools) = (Resolver::new(&[]), empty_pools());
-        for entry in wanted {
+        for entry in unmeasured {
             let shortest = connect::min_connect_time(&names, &pools, &entry.address, COUNT).await;
-            into.borrow_mut().push((entry.clone(), shortest));
+            results.borrow_mut().push((entry.clone(), shortest));
         }
     })?;
     Ok(Rc::into_inner(measured).map(RefCell::into_inner).unwrap_or_default())

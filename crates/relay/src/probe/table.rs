@@ -48,10 +48,10 @@ fn row(findings: &CandidateFindings, direct: Option<&CandidateFindings>, downloa
         text = text.trim_end().to_owned() + "\n";
     }
     if let Some(failure) = &findings.failure {
-        let told =
+        let message =
             if findings.is_reached() { format!("{} failed: {failure}", findings.failures) } else { failure.clone() };
-        let told = wrap(&told, &margin);
-        text += if findings.is_reached() { &told } else { told.trim_start() };
+        let message = wrap(&message, &margin);
+        text += if findings.is_reached() { &message } else { message.trim_start() };
     } else if !findings.is_reached() {
         text += "not tried yet\n";
     }

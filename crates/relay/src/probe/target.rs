@@ -34,9 +34,9 @@ pub struct FileUrl {
 impl ProbeTarget {
     /// The HTTP proxy at the end of a path that is asked for the file itself, as a session on that path would: proxies
     /// refuse a tunnel to port 80.
-    pub(super) fn http_proxy<'w>(&self, way: &'w PathChoice) -> Option<&'w Hop> {
+    pub(super) fn http_proxy<'w>(&self, path_choice: &'w PathChoice) -> Option<&'w Hop> {
         let plain = self.url.as_ref().is_some_and(|url| !url.tls);
-        way.path.http_hop().filter(|_| plain).map(|hop| &**hop)
+        path_choice.path.http_hop().filter(|_| plain).map(|hop| &**hop)
     }
 }
 
@@ -108,8 +108,8 @@ pub fn candidates(
     target: &Target,
     pools: &Pools,
 ) -> Result<Vec<PathChoice>, UnknownCandidate> {
-    let alone = config.relays.iter().map(|hop| Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
-    let mut paths: Vec<Arc<Path>> = alone.map(Arc::new).collect();
+    let relay_paths = config.relays.iter().map(|hop| Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
+    let mut paths: Vec<Arc<Path>> = relay_paths.map(Arc::new).collect();
     for path in config.routes.iter().flat_map(|route| &route.paths) {
         if !path.is_direct() && !paths.iter().any(|known| known.hops == path.hops) {
             paths.push(Arc::clone(path));
@@ -122,10 +122,12 @@ pub fn candidates(
     paths.retain(|path| via.is_empty() || via.iter().any(|name| **name == *path.name));
     let direct = Path { name: "direct".into(), hops: Vec::new() };
     // The settings of the section to the target itself are those that a session to it would have.
-    let profile = path::paths_to(config, pools, &target.host, target.port).first().map(|way| Arc::clone(&way.profile));
+    let profile = path::paths_to(config, pools, &target.host, target.port)
+        .first()
+        .map(|path_choice| Arc::clone(&path_choice.profile));
     let profile = profile.unwrap_or_default();
-    let way = |path| PathChoice::new(path, Arc::clone(&profile));
-    Ok([Arc::new(direct)].into_iter().chain(paths).map(way).collect())
+    let path_choice = |path| PathChoice::new(path, Arc::clone(&profile));
+    Ok([Arc::new(direct)].into_iter().chain(paths).map(path_choice).collect())
 }
 
 #[cfg(test)]

@@ -36,12 +36,12 @@ pub fn verdict_text(report: &ProbeReport) -> String {
     };
     let prefix = if best.is_predicted() { "Predicted, not measured: " } else { "" };
     let spread = direct.spread().max(best.spread());
-    let doubt = if spread < UNSTEADY_SPREAD {
+    let caveat = if spread < UNSTEADY_SPREAD {
         String::new()
     } else {
         format!(" But downloads by the same way differ by {} times: try again, or longer with --time.", factor(spread))
     };
-    format!("{prefix}{}{doubt}", compare_with_direct(direct, best))
+    format!("{prefix}{}{caveat}", compare_with_direct(direct, best))
 }
 
 /// Whether there is something to compare: for a URL, a download that has begun.
@@ -115,18 +115,18 @@ fn first_byte_difference(direct: &CandidateFindings, best: &CandidateFindings) -
 
 /// How many times as fast as direct a candidate is, for each size.
 #[must_use]
-pub fn gains(direct: &CandidateFindings, other: &CandidateFindings) -> Vec<Option<f64>> {
-    let of = |pair: (Option<CompletionTime>, Option<CompletionTime>)| {
-        let (direct, other) = (pair.0?.time, pair.1?.time);
-        Some(direct.as_secs_f64() / other.as_secs_f64().max(1e-9))
+pub fn gains(direct: &CandidateFindings, candidate: &CandidateFindings) -> Vec<Option<f64>> {
+    let gain = |pair: (Option<CompletionTime>, Option<CompletionTime>)| {
+        let (direct, candidate) = (pair.0?.time, pair.1?.time);
+        Some(direct.as_secs_f64() / candidate.as_secs_f64().max(1e-9))
     };
-    direct.completion_times().into_iter().zip(other.completion_times()).map(of).collect()
+    direct.completion_times().into_iter().zip(candidate.completion_times()).map(gain).collect()
 }
 
 /// The gain at the largest size that is known; for files too small, at the first byte.
-fn last_gain(direct: &CandidateFindings, other: &CandidateFindings) -> f64 {
-    let first = || Some(direct.first_byte()?.as_secs_f64() / other.first_byte()?.as_secs_f64().max(1e-9));
-    gains(direct, other).into_iter().flatten().next_back().or_else(first).unwrap_or(0.0)
+fn last_gain(direct: &CandidateFindings, candidate: &CandidateFindings) -> f64 {
+    let first = || Some(direct.first_byte()?.as_secs_f64() / candidate.first_byte()?.as_secs_f64().max(1e-9));
+    gains(direct, candidate).into_iter().flatten().next_back().or_else(first).unwrap_or(0.0)
 }
 
 fn capitalize(text: &str) -> String {
@@ -137,8 +137,8 @@ fn capitalize(text: &str) -> String {
 /// The error, the hop at fault, and the hop that reports it.
 pub(super) fn describe(error: &DialError) -> String {
     let DialError { cause, hop, teller, remark, .. } = error;
-    let who = hop.as_deref().unwrap_or("the target");
-    let what = match cause {
+    let subject = hop.as_deref().unwrap_or("the target");
+    let predicate = match cause {
         Cause::Refused => "refuses the connection: nothing listens there",
         Cause::Unreachable => "cannot be reached: there is no route to it",
         Cause::TimedOut => "did not answer in time",
@@ -154,9 +154,9 @@ pub(super) fn describe(error: &DialError) -> String {
         Cause::OverQuota | Cause::SessionLimit => cause.hop_predicate(),
         Cause::Loop => "leads back to a relay that was passed already",
     };
-    let said = teller.as_ref().map(|teller| format!(", says {}", teller.name)).unwrap_or_default();
-    let more = remark.as_ref().map(|remark| format!(" ({remark})")).unwrap_or_default();
-    format!("{who} {what}{said}{more}")
+    let reported_by = teller.as_ref().map(|teller| format!(", says {}", teller.name)).unwrap_or_default();
+    let detail = remark.as_ref().map(|remark| format!(" ({remark})")).unwrap_or_default();
+    format!("{subject} {predicate}{reported_by}{detail}")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::path::PathChoice;
 /// The bytes of a visit, unless the budget is smaller: slow start takes most of its time on a long path.
 pub const VISIT_BYTES: u64 = 1 << 20;
 
-/// The times of two visits, from the client's wish to the last byte.
+/// The times of two visits, from the client's request to the last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visits {
     /// Bytes of each visit: those that were asked for, or the whole of a smaller file.
@@ -26,10 +26,11 @@ pub struct Visits {
 }
 
 impl Visits {
-    /// The visits of two downloads of `wanted` bytes; `None` if one of them ran out of time.
-    fn from_downloads(wanted: u64, first: &Download, second: &Download) -> Option<Self> {
-        let bytes = first.progress.last()?.0.min(wanted);
-        let time_of = |download: &Download| download.time_at(bytes).filter(|_| download.is_complete || bytes == wanted);
+    /// The visits of two downloads of `visit_bytes` bytes; `None` if one of them ran out of time.
+    fn from_downloads(visit_bytes: u64, first: &Download, second: &Download) -> Option<Self> {
+        let bytes = first.progress.last()?.0.min(visit_bytes);
+        let time_of =
+            |download: &Download| download.time_at(bytes).filter(|_| download.is_complete || bytes == visit_bytes);
         Some(Self {
             bytes,
             first: time_of(first)?,
@@ -45,18 +46,18 @@ impl Visits {
 /// The error, and its remedy.
 pub async fn visit_twice(
     config: &Config,
-    way: &PathChoice,
-    wanted: &ProbeTarget,
+    path_choice: &PathChoice,
+    probe_target: &ProbeTarget,
     effort: ProbeBudget,
 ) -> Result<Option<Visits>, String> {
     // The sections of other candidates are not used, so that the first visit finds none.
-    let around = ProbeContext::with_reuse(config, way);
+    let context = ProbeContext::with_reuse(config, path_choice);
     let budget = ProbeBudget { bytes: effort.bytes.min(VISIT_BYTES), ..effort };
-    let first = download::fetch_beginning(&around, way, wanted, budget).await?;
+    let first = download::fetch_beginning(&context, path_choice, probe_target, budget).await?;
     if first.is_complete && first.earlier_sessions.is_some() {
-        around.wait_section_kept().await;
+        context.wait_section_pooled().await;
     }
-    let second = download::fetch_beginning(&around, way, wanted, budget).await?;
+    let second = download::fetch_beginning(&context, path_choice, probe_target, budget).await?;
     Ok(Visits::from_downloads(budget.bytes, &first, &second))
 }
 

@@ -109,9 +109,9 @@ impl BacklogLimiter {
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
         let ahead = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
-        let wanted = (ahead / 2).max(MIN_UNSENT);
+        let unsent_limit = (ahead / 2).max(MIN_UNSENT);
         // 0 means no limit.
-        let now = if before == 0 { wanted } else { before.min(wanted) };
+        let now = if before == 0 { unsent_limit } else { before.min(unsent_limit) };
         let bounds = self.bounds.insert(BufferBounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
         let (least, size) = (ahead.max(MIN_AHEAD), receive_buffer(from)?);
@@ -162,11 +162,11 @@ impl ExcessBuffer {
             Some(window) => receive_memory(from)?.div_ceil(2).saturating_add(window),
             None => size_after_read(size, read),
         };
-        let left = needed.min(size).max(self.least);
-        if left < size {
-            lock_receive_buffer(from, left)?;
+        let new_size = needed.min(size).max(self.least);
+        if new_size < size {
+            lock_receive_buffer(from, new_size)?;
         }
-        if left == self.least {
+        if new_size == self.least {
             return self.end(from).map(|()| None);
         }
         // The kernel replaces the clamp when the overhead of packets changes (`tcp_measure_rcv_mss()`,

@@ -93,8 +93,8 @@ pub struct Flow<'a> {
     /// The position in the chunks of `from`, if it has chunks.
     chunks: Option<Box<ChunkReader>>,
     ended: bool,
-    /// Whether the end of the framed stream has been made.
-    said_end: bool,
+    /// Whether the bytes that end the framed stream have been made.
+    is_end_framed: bool,
     done: bool,
     /// `None` before the receiver has had no room.
     slow_receiver: Option<Box<SlowReceiver<'a>>>,
@@ -126,7 +126,7 @@ impl<'a> Flow<'a> {
             early: 0,
             chunks: from.framing.chunks().map(|_| Box::default()),
             ended: false,
-            said_end: false,
+            is_end_framed: false,
             done: false,
             slow_receiver: None,
             turn: FlowTurn::new(),
@@ -176,7 +176,7 @@ impl<'a> Flow<'a> {
             ready!(self.poll_drain(cx)).map_err(FlowError::Writing)?;
             if self.limit == FlowLimit::Bytes(0) || self.ended {
                 if self.limit == FlowLimit::End
-                    && !std::mem::replace(&mut self.said_end, true)
+                    && !std::mem::replace(&mut self.is_end_framed, true)
                     && let Some(end) = self.end_of_stream()
                 {
                     self.pending = end;
@@ -267,21 +267,21 @@ impl<'a> Flow<'a> {
             PendingBytes::Nothing => true,
             PendingBytes::Early(_) => unreachable!("invariant: early bytes are framed first"),
             PendingBytes::Bytes { buffer, written } => {
-                let fresh = to.try_write(&buffer[*written..])?;
-                *written += fresh;
-                let all = *written == buffer.len();
-                self.on_written(fresh)?;
-                all
+                let sent = to.try_write(&buffer[*written..])?;
+                *written += sent;
+                let is_drained = *written == buffer.len();
+                self.on_written(sent)?;
+                is_drained
             }
             PendingBytes::Piped { pipe, header } => {
                 while !header.rest().is_empty() {
                     header.on_sent(to.try_io(Interest::WRITABLE, || send_before_splice(to.as_fd(), header.rest()))?);
                 }
-                let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
-                self.stats.record_spliced(self.direction, fresh);
-                let all = pipe.is_empty();
-                self.to.framing.on_sent(fresh)?;
-                all
+                let sent = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
+                self.stats.record_spliced(self.direction, sent);
+                let is_drained = pipe.is_empty();
+                self.to.framing.on_sent(sent)?;
+                is_drained
             }
             PendingBytes::KernelTlsEnd(tls) => {
                 tls.send_end()?;
@@ -386,18 +386,18 @@ impl<'a> Flow<'a> {
                 _ => read_once(from, most + ahead, || (&*SockRef::from(from)).read(buffer)),
             };
             let read = read.map_err(FlowError::Reading)?;
-            let (read, behind) = (read.min(most), read.saturating_sub(most));
+            let (read, excess) = (read.min(most), read.saturating_sub(most));
             self.on_payload(read)?;
             if read == 0 {
                 return Ok(());
             }
             self.count_framed(read);
-            if let Some(chunks) = self.chunks.as_mut().filter(|_| behind > 0) {
-                let header = &scratch[HEAD + read..][..behind];
+            if let Some(chunks) = self.chunks.as_mut().filter(|_| excess > 0) {
+                let header = &scratch[HEAD + read..][..excess];
                 chunks.on_header(header).map_err(|error| FlowError::Reading(invalid(error)))?;
             }
             let sealed;
-            let fresh = match self.to.framing {
+            let framed = match self.to.framing {
                 Framing::Raw | Framing::KernelTls(_) => &scratch[HEAD..][..read],
                 Framing::Records(cipher) | Framing::ReusableRecords(cipher) => {
                     let record = &mut scratch[HEAD - HEADER_LENGTH..HEAD + read + TAG_LENGTH];
@@ -414,14 +414,14 @@ impl<'a> Flow<'a> {
                     &sealed
                 }
             };
-            let written = match self.to.stream.try_write(fresh) {
+            let written = match self.to.stream.try_write(framed) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 Err(error) => return Err(FlowError::Writing(error)),
             };
             self.on_written(written).map_err(FlowError::Writing)?;
-            if written < fresh.len() {
-                self.pending = PendingBytes::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
+            if written < framed.len() {
+                self.pending = PendingBytes::Bytes { buffer: framed[written..].to_vec(), written: 0 };
             }
             Ok(())
         })
@@ -566,6 +566,6 @@ thread_local! {
 }
 
 /// Lends the thread's buffer for the length of one call.
-pub fn with<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
-    SCRATCH.with_borrow_mut(|scratch| use_it(scratch))
+pub fn with<T>(f: impl FnOnce(&mut [u8]) -> T) -> T {
+    SCRATCH.with_borrow_mut(|scratch| f(scratch))
 }

@@ -99,8 +99,9 @@ impl<'a> Endpoint<'a> {
             return tls.is_splice_stopped(filled);
         }
         // The pipe is empty, so EAGAIN is about the socket alone.
-        let nothing = filled.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |read| *read == 0);
-        nothing && has_unread(self.stream)
+        let is_empty =
+            filled.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |read| *read == 0);
+        is_empty && has_unread(self.stream)
     }
 
     /// Ready when a read makes progress. Only one task reads from a connection, so no future of tokio is needed that several tasks

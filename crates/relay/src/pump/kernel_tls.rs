@@ -210,10 +210,10 @@ async fn wait_record_error(stream: Rc<TcpStream>) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// The description in an alert, of which `begun` has been read; `None` if that is no alert.
-fn read_description(stream: &TcpStream, begun: &[u8]) -> io::Result<Option<u8>> {
+/// The description in an alert, of which `alert_start` has been read; `None` if that is no alert.
+fn read_description(stream: &TcpStream, alert_start: &[u8]) -> io::Result<Option<u8>> {
     let mut rest = [0; 2];
-    Ok(match begun {
+    Ok(match alert_start {
         // A flow without quota reads one byte.
         [_] => match ktls::receive(stream.as_fd(), &mut rest)? {
             Received::Control { kind: ktls::ALERT, length: 1 } => Some(rest[0]),
@@ -227,13 +227,13 @@ fn read_description(stream: &TcpStream, begun: &[u8]) -> io::Result<Option<u8>> 
 /// Whether the kernel has the cipher, which does not change: asked once.
 fn is_available(version: Version, cipher: Cipher) -> bool {
     static ANSWERS: [OnceLock<bool>; 6] = [const { OnceLock::new() }; 6];
-    let place = usize::from(version == Version::Tls13) * 3
+    let index = usize::from(version == Version::Tls13) * 3
         + match cipher {
             Cipher::Aes128Gcm => 0,
             Cipher::Aes256Gcm => 1,
             Cipher::ChaCha20Poly1305 => 2,
         };
-    *ANSWERS[place].get_or_init(|| ktls::check_available(version, cipher).is_ok())
+    *ANSWERS[index].get_or_init(|| ktls::check_available(version, cipher).is_ok())
 }
 
 fn version_of(suite: SupportedCipherSuite) -> Version {

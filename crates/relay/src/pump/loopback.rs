@@ -11,14 +11,14 @@ use tokio::net::{TcpListener, TcpStream};
 /// No descriptors or ports are left.
 pub async fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let near = TcpStream::connect(listener.local_addr()?).await?;
+    let connected = TcpStream::connect(listener.local_addr()?).await?;
     loop {
-        let (far, address) = listener.accept().await?;
+        let (accepted, address) = listener.accept().await?;
         // Another process of this host may have connected first.
-        if address == near.local_addr()? {
-            near.set_nodelay(true)?;
-            far.set_nodelay(true)?;
-            return Ok((near, far));
+        if address == connected.local_addr()? {
+            connected.set_nodelay(true)?;
+            accepted.set_nodelay(true)?;
+            return Ok((connected, accepted));
         }
     }
 }

@@ -102,20 +102,20 @@ pub fn run<'a, E>(
     // complete.
     abort(client.stream);
     abort(server.stream);
-    let mut silence = IdleTimer {
+    let mut idle_timer = IdleTimer {
         timeout: patience.idle,
         half_closed_timeout: Some(patience.half_closed),
         last_move: Instant::now(),
     };
     async move {
-        let mut timer = pin!(sleep_until(silence.deadline()));
+        let mut timer = pin!(sleep_until(idle_timer.deadline()));
         let end = std::future::poll_fn(|cx| {
             let before = stats.moved();
             if let Poll::Ready(end) = pump.poll(cx) {
                 return Poll::Ready(end);
             }
             let half_closed = pump.watch.is_some();
-            silence.poll(timer.as_mut(), cx, stats.moved() != before, half_closed).map(Ok)
+            idle_timer.poll(timer.as_mut(), cx, stats.moved() != before, half_closed).map(Ok)
         })
         .await;
         match end {

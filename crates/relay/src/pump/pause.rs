@@ -20,7 +20,7 @@ struct PauseTimer {
     timer: RefCell<Weak<AsyncFd<Timer>>>,
     /// Tasks that wait for the timer.
     waiting: RefCell<Vec<Waker>>,
-    rung: Cell<u64>,
+    expirations: Cell<u64>,
 }
 
 /// Ends pauses on time. Without this task the thread has no pauses.
@@ -34,7 +34,7 @@ pub async fn run() {
         // The next expiration is reported only after the timer is set again.
         ready.clear_ready();
         PAUSE_TIMER.with(|pauses| {
-            pauses.rung.set(pauses.rung.get() + 1);
+            pauses.expirations.set(pauses.expirations.get() + 1);
             pauses.waiting.take().into_iter().for_each(Waker::wake);
         });
     }
@@ -55,12 +55,12 @@ impl GatherPause {
                 timer.get_ref().set_after(PAUSE_LENGTH).ok()?;
             }
             waiting.push(cx.waker().clone());
-            Some(Self(pauses.rung.get()))
+            Some(Self(pauses.expirations.get()))
         })
     }
 
     /// Whether the pause has ended.
     pub fn is_over(self) -> bool {
-        PAUSE_TIMER.with(|pauses| pauses.rung.get() != self.0)
+        PAUSE_TIMER.with(|pauses| pauses.expirations.get() != self.0)
     }
 }

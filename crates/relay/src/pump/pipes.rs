@@ -26,7 +26,7 @@ pub struct PipeCounts {
 #[derive(Debug)]
 pub struct PipePool {
     idle: RefCell<Vec<Pipe>>,
-    open: Cell<usize>,
+    open_count: Cell<usize>,
     most: usize,
     /// The smallest number of idle pipes since the last trim, that is, the pipes that were not needed.
     unneeded: Cell<usize>,
@@ -40,7 +40,7 @@ impl PipePool {
     pub fn new(most: usize) -> Self {
         Self {
             idle: RefCell::default(),
-            open: Cell::new(0),
+            open_count: Cell::new(0),
             most,
             unneeded: Cell::new(0),
             refused_at: Cell::new(None),
@@ -60,12 +60,12 @@ impl PipePool {
 
     fn create(&self) -> Option<Pipe> {
         let resting = self.refused_at.get().is_some_and(|at| at.elapsed() < RETRY_AFTER);
-        if resting || self.open.get() >= self.most {
+        if resting || self.open_count.get() >= self.most {
             return None;
         }
         match Pipe::new() {
             Ok(pipe) => {
-                self.open.set(self.open.get() + 1);
+                self.open_count.set(self.open_count.get() + 1);
                 Some(pipe)
             }
             Err(_) => {
@@ -80,14 +80,14 @@ impl PipePool {
         let mut idle = self.idle.borrow_mut();
         let surplus = self.unneeded.get().min(idle.len());
         idle.drain(..surplus);
-        self.open.set(self.open.get() - surplus);
+        self.open_count.set(self.open_count.get() - surplus);
         self.unneeded.set(idle.len());
     }
 
     /// How the pool is doing.
     #[must_use]
     pub fn counts(&self) -> PipeCounts {
-        PipeCounts { open: self.open.get(), idle: self.idle.borrow().len(), fallbacks: self.fallbacks.get() }
+        PipeCounts { open: self.open_count.get(), idle: self.idle.borrow().len(), fallbacks: self.fallbacks.get() }
     }
 }
 
@@ -138,7 +138,7 @@ impl Drop for PooledPipe<'_> {
     fn drop(&mut self) {
         match self.pipe.take() {
             Some(pipe) if self.pending == 0 => self.pool.idle.borrow_mut().push(pipe),
-            _ => self.pool.open.set(self.pool.open.get() - 1),
+            _ => self.pool.open_count.set(self.pool.open_count.get() - 1),
         }
     }
 }

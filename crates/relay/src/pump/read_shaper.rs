@@ -17,10 +17,10 @@ const WAKE_BYTES: u32 = 32 * 1024;
 #[derive(Debug)]
 pub struct ReadShaper<'a> {
     from: &'a TcpStream,
-    began: Instant,
-    grain: RecordSizer,
-    gather: WriteCoalescer,
-    rest: Option<GatheringPause<'a>>,
+    started_at: Instant,
+    record_sizer: RecordSizer,
+    coalescer: WriteCoalescer,
+    current_pause: Option<GatheringPause<'a>>,
 }
 
 /// A pause in reading. The low-water mark suppresses a wakeup for each small piece, which would cost more than the
@@ -50,33 +50,33 @@ impl<'a> ReadShaper<'a> {
     pub fn new(from: &'a TcpStream) -> Self {
         Self {
             from,
-            began: Instant::now(),
-            grain: RecordSizer::default(),
-            gather: WriteCoalescer::default(),
-            rest: None,
+            started_at: Instant::now(),
+            record_sizer: RecordSizer::default(),
+            coalescer: WriteCoalescer::default(),
+            current_pause: None,
         }
     }
 
     /// Most plaintext of the next record.
     pub fn read_limit(&mut self, most: usize) -> usize {
-        self.grain.next_size(self.began.elapsed(), most)
+        self.record_sizer.next_size(self.started_at.elapsed(), most)
     }
 
     /// Ready when the bytes in the socket are to be read now; `answers` is the total of the other direction.
     pub fn poll(&mut self, cx: &mut Context<'_>, answers: u64) -> Poll<()> {
-        if self.rest.as_ref().is_some_and(|rest| !rest.pause.is_over()) {
+        if self.current_pause.as_ref().is_some_and(|current| !current.pause.is_over()) {
             return Poll::Pending;
         }
-        if self.rest.take().is_none() && self.gather.should_wait(self.began.elapsed(), answers) {
-            self.rest = GatherPause::start(cx).map(|pause| GatheringPause::new(pause, self.from));
+        if self.current_pause.take().is_none() && self.coalescer.should_wait(self.started_at.elapsed(), answers) {
+            self.current_pause = GatherPause::start(cx).map(|pause| GatheringPause::new(pause, self.from));
         }
-        if self.rest.is_some() { Poll::Pending } else { Poll::Ready(()) }
+        if self.current_pause.is_some() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// So many bytes were taken.
     pub fn on_read(&mut self, bytes: usize, answers: u64) {
-        self.grain.record(bytes);
-        self.gather.record(self.began.elapsed(), bytes, answers);
+        self.record_sizer.record(bytes);
+        self.coalescer.record(self.started_at.elapsed(), bytes, answers);
     }
 }
 

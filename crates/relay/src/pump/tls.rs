@@ -306,9 +306,9 @@ impl RecordPosition {
     fn after(mut self, mut bytes: &[u8]) -> Self {
         while let Some((&first, rest)) = bytes.split_first() {
             if self.left > 0 {
-                let taken = self.left.min(bytes.len());
-                self.left -= taken;
-                bytes = &bytes[taken..];
+                let skipped = self.left.min(bytes.len());
+                self.left -= skipped;
+                bytes = &bytes[skipped..];
                 continue;
             }
             bytes = rest;

@@ -51,9 +51,9 @@ pub fn stream_end(stream: &TcpStream) -> StreamEnd {
 }
 
 /// Forwards the first end of a session, `end`, and then watches the side from which it came.
-pub fn half_close<'a>(ended: &Flow<'a>, end: StreamEnd, by_client: bool) -> ResetWatch<'a> {
-    ended.forward_end();
-    let ((from, to), direction) = (ended.sides(), ended.direction());
+pub fn half_close<'a>(ended_flow: &Flow<'a>, end: StreamEnd, by_client: bool) -> ResetWatch<'a> {
+    ended_flow.forward_end();
+    let ((from, to), direction) = (ended_flow.sides(), ended_flow.direction());
     let reset = if by_client { EndReason::ResetByClient } else { EndReason::ResetByServer };
     Box::pin(async move {
         let mut is_over = end != StreamEnd::Orderly;

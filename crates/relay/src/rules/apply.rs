@@ -91,7 +91,7 @@ pub fn remove(instance: u8) -> Result<bool, RulesError> {
     let marks = Marks::new(instance);
     let mut found = match holder(instance) {
         Err(RulesError::NotInstalled { .. }) => false,
-        there => there?.is_some(),
+        result => result?.is_some(),
     };
     if found {
         run("nft", &["delete", "table", "inet", &table(marks)], "")?;
@@ -115,7 +115,7 @@ pub fn forget_ended(marks: Marks) {
     let _ = run("ss", &["-H", "-K", "-t", "-n", "-a", "state", "time-wait", &ours], "");
 }
 
-/// Tells which instance is free instead.
+/// The error for an instance of another daemon, with an instance that is free.
 fn owned(instance: u8, pid: u32) -> RulesError {
     let free = (1..=15).find(|other| matches!(holder(*other), Ok(None))).unwrap_or(instance);
     RulesError::Owned { instance, pid, free }
@@ -155,22 +155,25 @@ pub(super) fn feed(command: &mut Command, input: &str) -> std::io::Result<Output
 }
 
 /// Every kind of rule, for both address families.
-const EVERYTHING: [&str; 3] = [
+const EVERY_LISTENER_KIND: [&str; 3] = [
     "tproxy://[::]:7001?interfaces=lan0&quic=refuse",
     "redirect://[::]:7002?interfaces=lan0&interfaces=lo",
     "tun://ekiden0?net=192.0.2.0/24,2001:db8::/32",
 ];
 
-/// Where the last of them would lead.
-const ONWARD: &str = "socks5://127.0.0.1:1";
+/// The next hop of the tunnel among them.
+const NEXT_HOP: &str = "socks5://127.0.0.1:1";
 
 /// Applies rules of every kind in a network namespace of its own; `None` without the privilege to create one.
 ///
 /// # Errors
 /// The missing feature, and the remedy.
 pub fn probe() -> Result<Option<Applied>, RulesError> {
-    let flags =
-        Flags { listen: EVERYTHING.map(str::to_owned).into(), forward: vec![ONWARD.to_owned()], ..Flags::default() };
+    let flags = Flags {
+        listen: EVERY_LISTENER_KIND.map(str::to_owned).into(),
+        forward: vec![NEXT_HOP.to_owned()],
+        ..Flags::default()
+    };
     let config = load(None, &flags).expect("invariant: the listeners are right");
     let rules = Ruleset::of(&config).expect("invariant: transparent listeners need rules");
     let Ok(namespace) = netns::new_network_namespace() else { return Ok(None) };
@@ -187,5 +190,5 @@ pub fn probe() -> Result<Option<Applied>, RulesError> {
 pub fn has_parts(instance: u8) -> bool {
     [Family::Ipv4, Family::Ipv6]
         .into_iter()
-        .any(|family| routing::is_there(family, Marks::new(instance)).unwrap_or(false))
+        .any(|family| routing::is_installed(family, Marks::new(instance)).unwrap_or(false))
 }

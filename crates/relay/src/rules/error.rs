@@ -13,21 +13,21 @@ pub enum RulesError {
     },
     /// The process lacks the privilege.
     #[error(
-        "{program}: {said}: needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit"
+        "{program}: {message}: needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit"
     )]
     NotPermitted {
         /// Which program says so.
         program: &'static str,
         /// The message of the program.
-        said: String,
+        message: String,
     },
     /// The kernel was built without something.
-    #[error("{program}: {said}: this kernel lacks it: modprobe {module}, or a kernel with {option}")]
+    #[error("{program}: {message}: this kernel lacks it: modprobe {module}, or a kernel with {option}")]
     Kernel {
         /// Which program says so.
         program: &'static str,
         /// The message of the program.
-        said: String,
+        message: String,
         /// The kernel module to load.
         module: &'static str,
         /// The kernel configuration option that is required.
@@ -44,12 +44,12 @@ pub enum RulesError {
         free: u8,
     },
     /// Anything else that a program complains about.
-    #[error("{program}: {said}")]
+    #[error("{program}: {message}")]
     Failed {
         /// The program that was called.
         program: &'static str,
         /// The message of the program.
-        said: String,
+        message: String,
     },
 }
 
@@ -76,25 +76,25 @@ impl RulesError {
     }
 
     /// Interprets the error message of a program.
-    pub(super) fn failed(program: &'static str, said: &str) -> Self {
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    pub(super) fn failed(program: &'static str, message: &str) -> Self {
+        let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         // nft(8) quotes the rule and underlines the faulty part.
-        let short = lines.iter().take(2).copied().collect::<Vec<_>>().join(": ");
-        if ["Operation not permitted", "Permission denied", "must be root"].iter().any(|text| said.contains(text)) {
-            return Self::NotPermitted { program, said: lines.first().copied().unwrap_or_default().to_owned() };
+        let summary = lines.iter().take(2).copied().collect::<Vec<_>>().join(": ");
+        if ["Operation not permitted", "Permission denied", "must be root"].iter().any(|text| message.contains(text)) {
+            return Self::NotPermitted { program, message: lines.first().copied().unwrap_or_default().to_owned() };
         }
-        let lacking = program == "nft" && ["No such file", "not supported"].iter().any(|text| said.contains(text));
+        let lacking = program == "nft" && ["No such file", "not supported"].iter().any(|text| message.contains(text));
         let quoted = lines.get(1).copied().unwrap_or_default();
-        match NEEDS.iter().find(|(word, ..)| lacking && underlined(said, quoted).contains(word)) {
-            Some((_, module, option)) => Self::Kernel { program, said: short, module, option },
-            None => Self::Failed { program, said: short },
+        match NEEDS.iter().find(|(word, ..)| lacking && underlined(message, quoted).contains(word)) {
+            Some((_, module, option)) => Self::Kernel { program, message: summary, module, option },
+            None => Self::Failed { program, message: summary },
         }
     }
 }
 
 /// The part of a quoted line that the `^^^^` below it underline.
-fn underlined<'a>(said: &'a str, quoted: &'a str) -> &'a str {
-    let mut lines = said.lines().skip_while(|line| line.trim() != quoted);
+fn underlined<'a>(message: &'a str, quoted: &'a str) -> &'a str {
+    let mut lines = message.lines().skip_while(|line| line.trim() != quoted);
     let (Some(line), Some(marks)) = (lines.next(), lines.next()) else { return quoted };
     let (first, last) = (marks.find('^').unwrap_or(0), marks.rfind('^').map_or(line.len(), |last| last + 1));
     line.get(first..last.min(line.len())).unwrap_or(quoted)

@@ -40,7 +40,7 @@ pub use queue::Queue;
 pub struct Ruleset {
     marks: Marks,
     families: Vec<Family>,
-    catches: Vec<Arc<Listener>>,
+    listeners: Vec<Arc<Listener>>,
     /// The devices of tunnels.
     devices: Vec<String>,
 }
@@ -56,13 +56,13 @@ impl Ruleset {
     #[must_use]
     pub fn of(config: &Config) -> Option<Self> {
         let needs = |listener: &&Arc<Listener>| listener.keep_client_address || listener.kind.is_transparent();
-        let needing = config.listeners.iter().filter(needs);
-        let mut families: Vec<_> = needing.flat_map(|listener| Family::of(listener.bind)).copied().collect();
+        let with_rules = config.listeners.iter().filter(needs);
+        let mut families: Vec<_> = with_rules.flat_map(|listener| Family::of(listener.bind)).copied().collect();
         families.sort_unstable();
         families.dedup();
-        let (marks, catches) = (config.marks(), config.transparent_listeners().cloned().collect());
+        let (marks, listeners) = (config.marks(), config.transparent_listeners().cloned().collect());
         let devices = config.tunnels().map(|(_, tun)| tun.device.clone()).collect();
-        (!families.is_empty()).then_some(Self { marks, families, catches, devices })
+        (!families.is_empty()).then_some(Self { marks, families, listeners, devices })
     }
 
     /// Which of several daemons on this host it is for.
@@ -74,7 +74,7 @@ impl Ruleset {
     /// The same without catching: running sessions keep their packets, and new connections go on without us.
     #[must_use]
     pub fn released(&self) -> Self {
-        Self { catches: Vec::new(), ..self.clone() }
+        Self { listeners: Vec::new(), ..self.clone() }
     }
 
     /// The rules as a shell script, equivalent to [`Ruleset::apply`] on a host without rules of this instance.
@@ -101,15 +101,15 @@ impl Ruleset {
 
     /// The listeners that intercept traffic of other hosts, with their numbers.
     fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
-        let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
+        let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name != OWN_PROGRAMS))
     }
 
     /// Matches of packets that a wildcard-bound listener of this relay could take.
     fn listening_everywhere(&self) -> impl Iterator<Item = String> {
-        let everywhere = |listener: &&Arc<Listener>| by_tproxy(listener) && listener.bind.ip().is_unspecified();
+        let is_wildcard = |listener: &&Arc<Listener>| by_tproxy(listener) && listener.bind.ip().is_unspecified();
         let ports: BTreeSet<u16> =
-            self.catches.iter().filter(everywhere).map(|listener| listener.bind.port()).collect();
+            self.listeners.iter().filter(is_wildcard).map(|listener| listener.bind.port()).collect();
         let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
         (!ports.is_empty()).then(|| format!("tcp dport {{ {} }}", ports.join(", "))).into_iter()
     }
@@ -121,13 +121,13 @@ impl Ruleset {
 
     /// The listeners that intercept traffic of this host's own programs, with their numbers.
     fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
-        let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
+        let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
     }
 
     /// The listeners with a rule for QUIC, with their numbers. A tunnel carries UDP itself.
     fn judging_quic(&self) -> impl Iterator<Item = (usize, &Listener, QuicPolicy)> {
-        let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
+        let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();
         let listeners = listeners.filter(|(_, listener): &(usize, &Listener)| listener.tun.is_none());
         listeners.filter_map(|(number, listener)| Some((number, listener, listener.capture.as_ref()?.quic)))
     }

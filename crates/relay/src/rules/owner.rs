@@ -77,7 +77,7 @@ fn read(text: &str) -> Holder {
         after.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
     };
     match (number(", pid ").and_then(|pid| u32::try_from(pid).ok()), number(", started ")) {
-        (Some(pid), Some(then)) if start_time(pid) == Some(then) => Holder::Running(pid),
+        (Some(pid), Some(started)) if start_time(pid) == Some(started) => Holder::Running(pid),
         (Some(pid), Some(_)) => Holder::Gone(pid),
         _ => Holder::Operator,
     }

@@ -17,8 +17,8 @@ pub(super) fn add(marks: Marks) -> String {
 
 /// Puts that into the kernel, as far as it is not there.
 pub(super) fn apply(family: Family, marks: Marks) -> Result<(), RulesError> {
-    let there = there(family, marks)?;
-    let missing = rules(marks).into_iter().filter(|rule| !there.contains(rule));
+    let installed = installed(family, marks)?;
+    let missing = rules(marks).into_iter().filter(|rule| !installed.contains(rule));
     let added: String = missing.map(|(_, rule)| format!("rule add {rule}\n")).collect();
     run("ip", &[family.flag(), "-batch", "-"], &format!("{}{added}", route(marks))).map(drop)
 }
@@ -28,12 +28,12 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     let mut found = false;
     // A script that was run twice may have made some of them twice.
     loop {
-        let there = there(family, marks)?;
-        if there.is_empty() {
+        let installed = installed(family, marks)?;
+        if installed.is_empty() {
             break;
         }
         found = true;
-        let removed: String = there.into_iter().map(|(_, rule)| format!("rule del {rule}\n")).collect();
+        let removed: String = installed.into_iter().map(|(_, rule)| format!("rule del {rule}\n")).collect();
         run("ip", &[family.flag(), "-batch", "-"], &removed)?;
     }
     let table = marks.table().to_string();
@@ -47,17 +47,17 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
 }
 
 /// Whether one of our rules is there.
-pub(super) fn is_there(family: Family, marks: Marks) -> Result<bool, RulesError> {
-    there(family, marks).map(|rules| !rules.is_empty())
+pub(super) fn is_installed(family: Family, marks: Marks) -> Result<bool, RulesError> {
+    installed(family, marks).map(|rules| !rules.is_empty())
 }
 
 /// Those of our rules that are there.
-fn there(family: Family, marks: Marks) -> Result<Vec<(u16, String)>, RulesError> {
+fn installed(family: Family, marks: Marks) -> Result<Vec<(u16, String)>, RulesError> {
     let shown = run("ip", &[family.flag(), "rule", "show"], "")?;
     let mark = format!("fwmark {}", local(marks));
-    let is_there =
+    let is_shown =
         |preference: u16| shown.lines().any(|line| line.starts_with(&format!("{preference}:")) && line.contains(&mark));
-    Ok(rules(marks).into_iter().filter(|(preference, _)| is_there(*preference)).collect())
+    Ok(rules(marks).into_iter().filter(|(preference, _)| is_shown(*preference)).collect())
 }
 
 fn route(marks: Marks) -> String {
@@ -66,12 +66,12 @@ fn route(marks: Marks) -> String {
 
 /// Each rule with its preference.
 fn rules(marks: Marks) -> [(u16, String); 3] {
-    let (around, to_us, beyond) = (marks.preference(), marks.preference() + 1, marks.preference() + 2);
+    let (bypass, lookup, end) = (marks.preference(), marks.preference() + 1, marks.preference() + 2);
     let (local, table) = (local(marks), marks.table());
     [
-        (around, format!("pref {around} iif lo fwmark {local} goto {beyond}")),
-        (to_us, format!("pref {to_us} fwmark {local} lookup {table}")),
-        (beyond, format!("pref {beyond} fwmark {local} nop")),
+        (bypass, format!("pref {bypass} iif lo fwmark {local} goto {end}")),
+        (lookup, format!("pref {lookup} fwmark {local} lookup {table}")),
+        (end, format!("pref {end} fwmark {local} nop")),
     ]
 }
 

@@ -19,20 +19,20 @@ use crate::config::{AdminBind, Config};
 use crate::worker::Command;
 
 impl Relay {
-    /// Takes over from `before` and serves.
+    /// Takes over from `predecessor` and serves.
     pub async fn take_over(
         &mut self,
-        before: &Predecessor,
-        legacy: Inheritance,
+        predecessor: &Predecessor,
+        inheritance: Inheritance,
         config: &Arc<Config>,
     ) -> Result<Arc<Config>, RunError> {
-        let admin = self.inherit(legacy);
+        let admin = self.inherit(inheritance);
         self.services.fleet.observe();
         self.services.fleet.apply_config(config.fleet.as_ref())?;
         // The first session may need the relays of the fleet.
         self.services.fleet.wait_synced().await;
         let served = self.apply_with_fleet(config).await?;
-        before.send_serving().await?;
+        predecessor.send_serving().await?;
         self.devices.set_shared(false);
         self.services.fleet.join();
         self.inherit_admin(config, admin);
@@ -41,10 +41,10 @@ impl Relay {
 
     /// Adopts the inherited descriptors that this version knows and closes the rest. Returns the admin listener, which
     /// starts last.
-    fn inherit(&mut self, legacy: Inheritance) -> Option<(String, OwnedFd)> {
+    fn inherit(&mut self, inheritance: Inheritance) -> Option<(String, OwnedFd)> {
         let mut admin = None;
-        for (thing, descriptor) in legacy {
-            match thing {
+        for (inherited, descriptor) in inheritance {
+            match inherited {
                 Inherited::Socket { listener, asked } => self.sockets.adopt(listener, asked, descriptor),
                 Inherited::Queue { number } => self.queues.adopt(number, descriptor),
                 Inherited::Device { name, mtu, routed } => {
@@ -59,28 +59,28 @@ impl Relay {
     }
 
     fn inherit_admin(&mut self, config: &Config, admin: Option<(String, OwnedFd)>) {
-        let (same, other): (Vec<_>, Vec<_>) = admin.into_iter().partition(|(at, _)| *at == config.admin.to_string());
-        for (_, descriptor) in other {
+        let (current, stale): (Vec<_>, Vec<_>) = admin.into_iter().partition(|(at, _)| *at == config.admin.to_string());
+        for (_, descriptor) in stale {
             // No process answers on this socket any more.
             let address = UnixListener::from(descriptor).local_addr();
             let _ = address.map(|address| address.as_pathname().map(std::fs::remove_file));
         }
-        self.start_admin(config, same.into_iter().next().map(|(_, descriptor)| descriptor));
+        self.start_admin(config, current.into_iter().next().map(|(_, descriptor)| descriptor));
     }
 
     /// Starts the program again and hands over to it. If that fails, this process continues to serve.
     pub async fn upgrade(&mut self, served: &Arc<Config>, signals: &mut Signals) -> Option<Shutdown> {
-        let legacy = match self.inheritance() {
-            Ok(legacy) => legacy,
+        let inheritance = match self.inheritance() {
+            Ok(inheritance) => inheritance,
             Err(error) => return self.resume(served, Failure { why: error.into(), pid: None }).await,
         };
-        let raised = tokio::select! {
+        let started = tokio::select! {
             biased;
             () = signals.wait_end() => return Some(Shutdown::Drains(Arc::clone(served))),
-            raised = Successor::start(&legacy, served.timeouts.upgrade) => raised,
+            started = Successor::start(&inheritance, served.timeouts.upgrade) => started,
             never = self.keep_watchdog_alive() => never,
         };
-        match raised {
+        match started {
             Ok(successor) => {
                 self.hand_over(successor).await;
                 Some(Shutdown::Retires(Arc::clone(served)))
@@ -91,13 +91,13 @@ impl Relay {
 
     /// All descriptors that a new process needs to continue.
     fn inheritance(&self) -> io::Result<Inheritance> {
-        let mut legacy = self.sockets.inheritance()?;
-        legacy.extend(self.queues.inheritance()?);
-        legacy.extend(self.devices.inheritable()?);
+        let mut inheritance = self.sockets.inheritance()?;
+        inheritance.extend(self.queues.inheritance()?);
+        inheritance.extend(self.devices.inheritable()?);
         if let Some(running) = self.admin.as_ref().filter(|_| self.admin_at.bind != AdminBind::Off) {
-            legacy.push((Inherited::Admin { at: self.admin_at.to_string() }, running.try_clone_descriptor()?));
+            inheritance.push((Inherited::Admin { at: self.admin_at.to_string() }, running.try_clone_descriptor()?));
         }
-        Ok(legacy)
+        Ok(inheritance)
     }
 
     async fn hand_over(&mut self, mut successor: Successor) {

@@ -44,15 +44,15 @@ fn hint(error: &io::Error) -> &'static str {
 /// reload loses no packet.
 #[derive(Debug, Default)]
 pub struct PacketQueues {
-    bound: BTreeMap<u16, NfQueue>,
+    queues: BTreeMap<u16, NfQueue>,
     /// Whether the warning about missing queues was emitted.
-    told: bool,
+    has_warned: bool,
 }
 
 impl PacketQueues {
     /// Takes over the queue of another process.
     pub fn adopt(&mut self, number: u16, descriptor: OwnedFd) {
-        self.bound.insert(number, NfQueue::from_fd(descriptor, number));
+        self.queues.insert(number, NfQueue::from_fd(descriptor, number));
     }
 
     /// The descriptors for another process.
@@ -60,10 +60,10 @@ impl PacketQueues {
     /// # Errors
     /// No descriptors are left.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
-        let thing = |(number, queue): (&u16, &NfQueue)| {
+        let inherited = |(number, queue): (&u16, &NfQueue)| {
             Ok((Inherited::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
         };
-        self.bound.iter().map(thing).collect()
+        self.queues.iter().map(inherited).collect()
     }
 
     /// Binds the missing queues of `config`. A kernel without queues is no error: then no packet is held.
@@ -73,7 +73,7 @@ impl PacketQueues {
     pub fn bind(&mut self, config: &Config, services: &Services) -> Result<(), QueueError> {
         let mut fresh = BTreeMap::new();
         for (number, listener) in numbered_listeners(config) {
-            if self.bound.contains_key(&number) {
+            if self.queues.contains_key(&number) {
                 continue;
             }
             match NfQueue::bind(number, MAX_QUEUED) {
@@ -85,13 +85,13 @@ impl PacketQueues {
                 Err(cause) => return Err(QueueError { name: listener.name.clone(), number, cause }),
             }
         }
-        self.bound.append(&mut fresh);
+        self.queues.append(&mut fresh);
         Ok(())
     }
 
     fn disable_hold(&mut self, config: &Config, services: &Services) {
         let holds = config.transparent_listeners().any(|listener| listener.connect == ConnectMode::Hold);
-        if holds && !std::mem::replace(&mut self.told, true) {
+        if holds && !std::mem::replace(&mut self.has_warned, true) {
             let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
             services.events.emit(&Event::Warning { message });
         }
@@ -100,7 +100,7 @@ impl PacketQueues {
     /// Whether every transparent listener has a queue.
     #[must_use]
     pub fn are_complete(&self, config: &Config) -> bool {
-        numbered_listeners(config).all(|(number, _)| self.bound.contains_key(&number))
+        numbered_listeners(config).all(|(number, _)| self.queues.contains_key(&number))
     }
 
     /// Duplicates of the queues for the gates, with listeners and indices.
@@ -108,9 +108,9 @@ impl PacketQueues {
     /// # Errors
     /// No descriptors are left.
     pub fn duplicate(&self, config: &Config) -> io::Result<Vec<GatedListener>> {
-        let lend = |(place, (number, listener)): (usize, (u16, &Arc<Listener>))| {
-            let queue = self.bound.get(&number)?;
-            Some(queue.try_clone().map(|queue| (Arc::clone(listener), place, queue)))
+        let lend = |(index, (number, listener)): (usize, (u16, &Arc<Listener>))| {
+            let queue = self.queues.get(&number)?;
+            Some(queue.try_clone().map(|queue| (Arc::clone(listener), index, queue)))
         };
         numbered_listeners(config).enumerate().filter_map(lend).collect()
     }
@@ -119,9 +119,9 @@ impl PacketQueues {
     /// so it stays: the listener's gate still uses it for a while, and a listener that returns can have no other.
     pub fn commit(&mut self, config: &Config) {
         let (marks, managed) = (config.marks(), config.transparent.rules == RuleManagement::Managed);
-        let ours = |bound| (0..Marks::MOST_LISTENERS).any(|place| marks.queue(place) == bound);
-        self.bound.retain(|bound, _| {
-            managed && ours(*bound) || numbered_listeners(config).any(|(number, _)| number == *bound)
+        let is_ours = |queue_number| (0..Marks::MOST_LISTENERS).any(|index| marks.queue(index) == queue_number);
+        self.queues.retain(|queue_number, _| {
+            managed && is_ours(*queue_number) || numbered_listeners(config).any(|(number, _)| number == *queue_number)
         });
     }
 }
@@ -129,7 +129,7 @@ impl PacketQueues {
 /// The transparent listeners with the numbers of their queues.
 fn numbered_listeners(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
     let marks = config.marks();
-    config.transparent_listeners().enumerate().map(move |(place, listener)| (marks.queue(place), listener))
+    config.transparent_listeners().enumerate().map(move |(index, listener)| (marks.queue(index), listener))
 }
 
 /// The rules in the kernel, while they are ours to take out again.
@@ -184,16 +184,16 @@ impl InstalledRules {
             self.remove(services);
             return Ok(true);
         }
-        let Some(wanted) = Ruleset::of(config) else {
+        let Some(ruleset) = Ruleset::of(config) else {
             // Sessions of listeners that are gone may still run.
             self.release(services);
             return Ok(true);
         };
-        if self.applied.as_ref().is_some_and(|before| before.instance() != wanted.instance()) {
+        if self.applied.as_ref().is_some_and(|previous| previous.instance() != ruleset.instance()) {
             self.remove(services);
         }
-        let applied = wanted.apply(self.owner)?;
-        self.applied = Some(wanted);
+        let applied = ruleset.apply(self.owner)?;
+        self.applied = Some(ruleset);
         let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
         services.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
         Ok(false)

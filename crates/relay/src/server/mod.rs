@@ -102,8 +102,8 @@ pub fn run(load: ConfigLoader<'_>, provide: ControlProvider<'_>) -> Result<(), R
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let Some(call) = call else { return serve(loaders, None, Inheritance::new()).await };
-        let (predecessor, legacy) = call.answer().await?;
-        let served = serve(loaders, Some(&predecessor), legacy).await;
+        let (predecessor, inheritance) = call.answer().await?;
+        let served = serve(loaders, Some(&predecessor), inheritance).await;
         if let Err(error) = &served {
             predecessor.send_failure(error.to_string()).await;
         }
@@ -111,7 +111,11 @@ pub fn run(load: ConfigLoader<'_>, provide: ControlProvider<'_>) -> Result<(), R
     })
 }
 
-async fn serve(loaders: Loaders<'_>, before: Option<&Predecessor>, legacy: Inheritance) -> Result<(), RunError> {
+async fn serve(
+    loaders: Loaders<'_>,
+    predecessor: Option<&Predecessor>,
+    inheritance: Inheritance,
+) -> Result<(), RunError> {
     let config = (loaders.load)()?;
     let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
@@ -120,13 +124,13 @@ async fn serve(loaders: Loaders<'_>, before: Option<&Predecessor>, legacy: Inher
     let config = obtain_controls(config, &CongestionControls::default(), loaders.provide, &services);
     let mut signals = Signals::new()?;
     let workers = Workers::start(&services, config.threads, budget.pipes)?;
-    let mut relay = Relay::new(services, workers, before)?;
-    let served = match before {
+    let mut relay = Relay::new(services, workers, predecessor)?;
+    let served = match predecessor {
         None => relay.begin(&config).await?,
-        Some(before) => relay.take_over(before, legacy, &config).await?,
+        Some(predecessor) => relay.take_over(predecessor, inheritance, &config).await?,
     };
     relay.notify_manager(Notifier::ready);
-    match relay.run_until_shutdown(loaders, ActiveConfig { written: config, served }, before, &mut signals).await {
+    match relay.run_until_shutdown(loaders, ActiveConfig { written: config, served }, predecessor, &mut signals).await {
         Shutdown::Drains(config) => relay.drain(&config, &mut signals).await,
         Shutdown::Retires(config) => relay.retire(&config, &mut signals).await,
     }
@@ -157,18 +161,18 @@ impl Relay {
         &mut self,
         loaders: Loaders<'_>,
         mut active: ActiveConfig,
-        mut before: Option<&Predecessor>,
+        mut predecessor: Option<&Predecessor>,
         signals: &mut Signals,
     ) -> Shutdown {
         loop {
-            let wanted = tokio::select! {
-                wanted = signals.next() => wanted,
+            let request = tokio::select! {
+                request = signals.next() => request,
                 () = self.services.fleet.wait_changed() => {
                     self.follow_fleet(&active.written, &mut active.served).await;
                     continue;
                 }
-                lost = lost_controls(before, &active.written) => {
-                    before = None;
+                lost = lost_controls(predecessor, &active.written) => {
+                    predecessor = None;
                     if lost {
                         self.reload_controls(loaders.provide, &mut active).await;
                     }
@@ -181,21 +185,21 @@ impl Relay {
                 never = self.keep_watchdog_alive() => never,
                 never = refresh_lists(&active.served, &self.services.events) => never,
             };
-            match wanted {
+            match request {
                 SignalRequest::End => return Shutdown::Drains(active.served),
                 SignalRequest::Upgrade => {
-                    if let Some(leaves) = self.upgrade(&active.served, signals).await {
-                        return leaves;
+                    if let Some(shutdown) = self.upgrade(&active.served, signals).await {
+                        return shutdown;
                     }
                 }
                 SignalRequest::Reload => {
                     self.notify_manager(Notifier::reloading);
-                    let asked = Instant::now();
+                    let started_at = Instant::now();
                     match self.reload(loaders, &active).await {
-                        Ok(new) => active = new,
+                        Ok(reloaded) => active = reloaded,
                         Err(error) => self.services.events.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
                     }
-                    self.services.events.metrics.record_reload_duration(asked.elapsed());
+                    self.services.events.metrics.record_reload_duration(started_at.elapsed());
                     self.notify_manager(Notifier::ready);
                 }
             }
@@ -203,9 +207,9 @@ impl Relay {
     }
 
     /// Notifies the service manager (sd_notify(3)).
-    fn notify_manager(&self, tell: impl Fn(&Notifier) -> io::Result<()>) {
+    fn notify_manager(&self, notify: impl Fn(&Notifier) -> io::Result<()>) {
         // A manager that does not listen is no reason to stop.
-        let _ = tell(&self.notifier);
+        let _ = notify(&self.notifier);
     }
 
     /// Notifies the service manager's watchdog while no thread hangs.
@@ -249,9 +253,9 @@ fn refresh_list(list: &TargetList, events: &Events) {
 }
 
 /// Completes when the old process has ended. Returns whether congestion controls ended with it.
-async fn lost_controls(before: Option<&Predecessor>, config: &Config) -> bool {
-    let Some(before) = before else { return std::future::pending().await };
-    before.wait_ended().await;
+async fn lost_controls(predecessor: Option<&Predecessor>, config: &Config) -> bool {
+    let Some(predecessor) = predecessor else { return std::future::pending().await };
+    predecessor.wait_ended().await;
     config.congestion.wait_removed().await
 }
 

@@ -51,14 +51,16 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// A relay that serves nothing yet; `before` is the process that it replaces.
-    pub fn new(services: Arc<Services>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
+    /// A relay that serves nothing yet; `predecessor` is the process that it replaces.
+    pub fn new(services: Arc<Services>, workers: Workers, predecessor: Option<&Predecessor>) -> io::Result<Self> {
         Ok(Self {
             services,
             workers,
             sockets: Sockets::default(),
             queues: PacketQueues::default(),
-            rules: InstalledRules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
+            rules: InstalledRules::new(
+                predecessor.map_or(Owner::Daemon, |predecessor| Owner::Successor(predecessor.pid)),
+            ),
             devices: Devices::default(),
             notifier: Notifier::from_env()?,
             certificates: CertificateWatch::new(),
@@ -75,8 +77,8 @@ impl Relay {
         self.start_admin(config, None);
         let served = self.apply_with_discovery(config).await?;
         // etcd may have answered before the configuration was applied; members that come later are news to `follow_fleet`.
-        if let Some(news) = served.fleet_change(&config.with_fleet(&[])) {
-            self.services.events.emit(&news);
+        if let Some(event) = served.fleet_change(&config.with_fleet(&[])) {
+            self.services.events.emit(&event);
         }
         Ok(served)
     }
@@ -117,14 +119,14 @@ impl Relay {
         sleep(FLEET_BATCH_DELAY).await;
         let (members, change) = self.services.fleet.members();
         let new = Arc::new(written.with_fleet(&members));
-        let Some(news) = new.fleet_change(served) else { return self.services.fleet.mark_applied(change) };
+        let Some(event) = new.fleet_change(served) else { return self.services.fleet.mark_applied(change) };
         match self.apply_in_place(&new).await {
             Ok(()) => {
                 *served = new;
                 // Members of the fleet may admit this relay from now on. A hung worker is reported elsewhere.
                 let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
                 self.services.fleet.mark_applied(change);
-                self.services.events.emit(&news);
+                self.services.events.emit(&event);
             }
             Err(error) => {
                 let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
@@ -180,8 +182,8 @@ impl Relay {
         let new = (loaders.load)()?;
         warn(&new, &self.services);
         let new = obtain_controls(new, &old.congestion, loaders.provide, &self.services);
-        let taken = self.apply_with_discovery(&new).await;
-        let new_served = match taken {
+        let result = self.apply_with_discovery(&new).await;
+        let new_served = match result {
             Ok(new_served) => new_served,
             Err(error) => {
                 self.sockets.retain(served);
@@ -203,9 +205,9 @@ impl Relay {
     /// Loads the congestion controls anew that went with the process before us, which had loaded them for itself.
     pub async fn reload_controls(&mut self, provide: ControlProvider<'_>, active: &mut ActiveConfig) {
         let written = &active.written;
-        let again = obtain_controls(Config::clone(written), &written.congestion, provide, &self.services);
-        match self.apply_with_discovery(&again).await {
-            Ok(served) => *active = ActiveConfig { written: again, served },
+        let reloaded = obtain_controls(Config::clone(written), &written.congestion, provide, &self.services);
+        match self.apply_with_discovery(&reloaded).await {
+            Ok(served) => *active = ActiveConfig { written: reloaded, served },
             Err(error) => {
                 let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
                 self.services.events.emit(&Event::Warning { message });

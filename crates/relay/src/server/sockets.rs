@@ -49,12 +49,13 @@ fn hint(error: &io::Error) -> &'static str {
 /// stays over a reload never stops listening.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    bound: Vec<BoundListener>,
+    listeners: Vec<BoundListener>,
 }
 
 #[derive(Debug)]
 struct BoundListener {
-    asked: SocketAddr,
+    /// The configured address, possibly with port 0.
+    address: SocketAddr,
     /// Tells listeners apart that leave the port to the kernel.
     name: String,
     for_workers: Vec<TcpListener>,
@@ -64,11 +65,15 @@ struct BoundListener {
 
 impl Sockets {
     /// Takes over a socket of another process, which listens.
-    pub fn adopt(&mut self, name: String, asked: SocketAddr, descriptor: OwnedFd) {
+    pub fn adopt(&mut self, name: String, address: SocketAddr, descriptor: OwnedFd) {
         let socket = TcpListener::from(descriptor);
-        match self.bound.iter_mut().find(|bound| bound.asked == asked && bound.name == name) {
-            Some(bound) => bound.for_workers.push(socket),
-            None => self.bound.push(BoundListener { asked, name, for_workers: vec![socket], announced: false }),
+        match self
+            .listeners
+            .iter_mut()
+            .find(|bound_listener| bound_listener.address == address && bound_listener.name == name)
+        {
+            Some(bound_listener) => bound_listener.for_workers.push(socket),
+            None => self.listeners.push(BoundListener { address, name, for_workers: vec![socket], announced: false }),
         }
     }
 
@@ -77,9 +82,15 @@ impl Sockets {
     /// # Errors
     /// No descriptors are left.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
-        let thing = |bound: &BoundListener| Inherited::Socket { listener: bound.name.clone(), asked: bound.asked };
-        let sockets = self.bound.iter().flat_map(|bound| bound.for_workers.iter().map(move |socket| (bound, socket)));
-        sockets.map(|(bound, socket)| Ok((thing(bound), socket.try_clone()?.into()))).collect()
+        let inherited = |bound_listener: &BoundListener| Inherited::Socket {
+            listener: bound_listener.name.clone(),
+            asked: bound_listener.address,
+        };
+        let sockets = self
+            .listeners
+            .iter()
+            .flat_map(|bound_listener| bound_listener.for_workers.iter().map(move |socket| (bound_listener, socket)));
+        sockets.map(|(bound_listener, socket)| Ok((inherited(bound_listener), socket.try_clone()?.into()))).collect()
     }
 
     /// Binds the missing sockets of `config`; after a failure nothing has changed.
@@ -87,14 +98,14 @@ impl Sockets {
     /// # Errors
     /// The first listener that cannot be bound.
     pub fn bind(&mut self, config: &Config) -> Result<(), BindError> {
-        let before = self.bound.len();
+        let before = self.listeners.len();
         for listener in &config.listeners {
-            let bound = match self.bound.iter_mut().find(|bound| bound.is_for(listener)) {
-                Some(bound) => bound.fill(listener, config),
-                None => BoundListener::new(listener, config).map(|bound| self.bound.push(bound)),
+            let result = match self.listeners.iter_mut().find(|bound_listener| bound_listener.is_for(listener)) {
+                Some(bound_listener) => bound_listener.fill(listener, config),
+                None => BoundListener::new(listener, config).map(|bound_listener| self.listeners.push(bound_listener)),
             };
-            if let Err(cause) = bound {
-                self.bound.truncate(before);
+            if let Err(cause) = result {
+                self.listeners.truncate(before);
                 return Err(BindError { name: listener.name.clone(), address: listener.bind, cause });
             }
         }
@@ -111,15 +122,15 @@ impl Sockets {
         worker: usize,
         workers: usize,
     ) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
-        let mut its = Vec::new();
+        let mut assigned = Vec::new();
         for listener in &config.listeners {
-            let bound = self.bound.iter().find(|bound| bound.is_for(listener));
-            let sockets = bound.into_iter().flat_map(|bound| &bound.for_workers);
+            let bound_listener = self.listeners.iter().find(|bound_listener| bound_listener.is_for(listener));
+            let sockets = bound_listener.into_iter().flat_map(|bound_listener| &bound_listener.for_workers);
             for socket in sockets.skip(worker).step_by(workers) {
-                its.push((Arc::clone(listener), socket.try_clone()?));
+                assigned.push((Arc::clone(listener), socket.try_clone()?));
             }
         }
-        Ok(its)
+        Ok(assigned)
     }
 
     /// Puts `config` in force: closes sockets that it does not have, and applies its profiles to the others. Called
@@ -127,9 +138,9 @@ impl Sockets {
     pub fn commit(&mut self, config: &Config, services: &Services) {
         self.retain(config);
         for listener in &config.listeners {
-            for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
-                bound.announce(listener, services);
-                bound.apply_profile(listener, config, services);
+            for bound_listener in self.listeners.iter_mut().filter(|bound_listener| bound_listener.is_for(listener)) {
+                bound_listener.announce(listener, services);
+                bound_listener.apply_profile(listener, config, services);
             }
         }
         report_dial_profiles(config, services);
@@ -137,12 +148,12 @@ impl Sockets {
 
     /// Closes sockets that `config` does not have.
     pub fn retain(&mut self, config: &Config) {
-        self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
+        self.listeners.retain(|bound_listener| config.listeners.iter().any(|listener| bound_listener.is_for(listener)));
     }
 
     /// Closes all listening sockets.
     pub fn close(&mut self) {
-        self.bound.clear();
+        self.listeners.clear();
     }
 }
 
@@ -152,10 +163,10 @@ impl BoundListener {
             // Without SO_REUSEPORT, bind(2) detects another process on this address, such as a second ekiden.
             new_socket(listener, false)?.bind(&listener.bind.into())?;
         }
-        let (asked, name) = (listener.bind, listener.name.clone());
-        let mut bound = Self { asked, name, for_workers: Vec::new(), announced: false };
-        bound.fill(listener, config)?;
-        Ok(bound)
+        let (address, name) = (listener.bind, listener.name.clone());
+        let mut bound_listener = Self { address, name, for_workers: Vec::new(), announced: false };
+        bound_listener.fill(listener, config)?;
+        Ok(bound_listener)
     }
 
     /// Adds sockets until each worker has one. A new socket takes nothing from the queues of others.
@@ -170,7 +181,7 @@ impl BoundListener {
     }
 
     fn is_for(&self, listener: &Listener) -> bool {
-        self.asked == listener.bind && (self.asked.port() != 0 || self.name == listener.name)
+        self.address == listener.bind && (self.address.port() != 0 || self.name == listener.name)
     }
 
     /// Emits "listening" once, after the workers have the sockets: clients may connect as soon as they see it.
@@ -201,8 +212,8 @@ fn report_dial_profiles(config: &Config, services: &Services) {
         services.events.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
     for (number, route) in config.routes.iter().enumerate() {
-        let told = config.routes[..number].iter().any(|earlier| earlier.profile.name == route.profile.name);
-        if !told {
+        let is_reported = config.routes[..number].iter().any(|earlier| earlier.profile.name == route.profile.name);
+        if !is_reported {
             report("targets".to_owned(), &route.profile);
         }
     }

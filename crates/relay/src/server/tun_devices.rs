@@ -98,17 +98,17 @@ impl Devices {
     /// # Errors
     /// No descriptors are left.
     pub fn inheritable(&self) -> io::Result<Inheritance> {
-        let thing = |held: &OwnedDevice| {
-            let routed = held.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
-            let thing = Inherited::Device { name: held.name.clone(), mtu: held.mtu, routed };
-            Ok((thing, held.file.as_fd().try_clone_to_owned()?))
+        let inherited = |owned_device: &OwnedDevice| {
+            let routed = owned_device.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
+            let inherited = Inherited::Device { name: owned_device.name.clone(), mtu: owned_device.mtu, routed };
+            Ok((inherited, owned_device.file.as_fd().try_clone_to_owned()?))
         };
-        self.devices.iter().map(thing).collect()
+        self.devices.iter().map(inherited).collect()
     }
 
     /// Sets whether another process has the devices, too: then they survive the end of this one.
     pub fn set_shared(&mut self, shared: bool) {
-        self.devices.iter_mut().for_each(|held| held.is_shared = shared);
+        self.devices.iter_mut().for_each(|owned_device| owned_device.is_shared = shared);
     }
 
     /// Creates the missing devices of `config`. If the configuration is rejected, [`Devices::commit`] removes them.
@@ -125,15 +125,15 @@ impl Devices {
         let no_device = |cause| TunnelError::Device { device: tun.device.clone(), cause };
         let routes = Routes::open().and_then(|routes| routes.list()).map_err(no_device)?;
         tun.nets.iter().try_for_each(|net| self.check_routes(&tun.device, net, &routes))?;
-        let place = self.devices.iter().position(|held| held.name == tun.device);
-        if place.is_none() {
+        let position = self.devices.iter().position(|owned_device| owned_device.name == tun.device);
+        if position.is_none() {
             self.devices.push(OwnedDevice::new(tun).map_err(no_device)?);
         }
-        let place = place.unwrap_or(self.devices.len() - 1);
+        let position = position.unwrap_or(self.devices.len() - 1);
         for net in &tun.nets {
             // A route that moves between devices of this process is added after its removal.
-            if !self.devices.iter().any(|held| held.has_route(net)) {
-                self.devices[place].add_route(net, tun.source)?;
+            if !self.devices.iter().any(|owned_device| owned_device.has_route(net)) {
+                self.devices[position].add_route(net, tun.source)?;
             }
         }
         Ok(())
@@ -141,7 +141,7 @@ impl Devices {
 
     /// Looks for routes of others that would be in the way, or for hosts that are here.
     fn check_routes(&self, device: &str, net: &Network, routes: &[Route]) -> Result<(), TunnelError> {
-        let ours = |route: &&Route| self.devices.iter().any(|held| route.interface == Some(held.index));
+        let ours = |route: &&Route| self.devices.iter().any(|owned_device| route.interface == Some(owned_device.index));
         let by = |route: &Route| route.interface.and_then(|index| interface_name(index).ok()).unwrap_or_default();
         let (device, net) = (device.to_owned(), *net);
         for route in routes.iter().filter(|route| !ours(route)) {
@@ -160,8 +160,8 @@ impl Devices {
     #[must_use]
     pub fn devices_for(&self, config: &Config) -> Vec<(Arc<Listener>, Arc<Device>)> {
         let lend = |(listener, tun): (&Arc<Listener>, &TunConfig)| {
-            let held = self.devices.iter().find(|held| held.name == tun.device)?;
-            let device = Device::new(tun.device.clone(), tun.nets.clone(), Arc::clone(&held.file));
+            let owned_device = self.devices.iter().find(|owned_device| owned_device.name == tun.device)?;
+            let device = Device::new(tun.device.clone(), tun.nets.clone(), Arc::clone(&owned_device.file));
             Some((Arc::clone(listener), Arc::new(device)))
         };
         config.tunnels().filter_map(lend).collect()
@@ -169,14 +169,16 @@ impl Devices {
 
     /// Removes devices that `config` does not need, and applies its networks.
     pub fn commit(&mut self, config: &Config, services: &Services) {
-        let wanted = |held: &OwnedDevice| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
-        self.devices.retain(|held| wanted(held).is_some());
+        let tun_config = |owned_device: &OwnedDevice| {
+            config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == owned_device.name)
+        };
+        self.devices.retain(|owned_device| tun_config(owned_device).is_some());
         let mut results = Vec::new();
-        for held in &mut self.devices {
-            results.push(wanted(held).map_or(Ok(()), |tun| held.remove_stale_routes(tun)));
+        for owned_device in &mut self.devices {
+            results.push(tun_config(owned_device).map_or(Ok(()), |tun| owned_device.remove_stale_routes(tun)));
         }
-        for held in &mut self.devices {
-            results.push(wanted(held).map_or(Ok(()), |tun| held.apply_config(tun)));
+        for owned_device in &mut self.devices {
+            results.push(tun_config(owned_device).map_or(Ok(()), |tun| owned_device.apply_config(tun)));
         }
         for error in results.into_iter().filter_map(Result::err) {
             services.events.emit(&Event::Warning { message: error.to_string() });
@@ -201,13 +203,14 @@ impl OwnedDevice {
     fn new(tun: &TunConfig) -> io::Result<Self> {
         let file = Arc::new(create_plain(&tun.device)?);
         let index = index(&tun.device).ok_or(io::ErrorKind::NotFound)?;
-        let held = Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new(), is_shared: false };
+        let owned_device =
+            Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new(), is_shared: false };
         let links = Links::open()?;
         links.set_mtu(index, tun.mtu)?;
         links.accept_any_source(index)?;
         links.add_scope_nowhere_address(index, DUMMY_ADDRESS)?;
         links.set_up(index)?;
-        Ok(held)
+        Ok(owned_device)
     }
 
     fn exists(&self) -> bool {
@@ -227,10 +230,10 @@ impl OwnedDevice {
 
     /// Takes routes away that `tun` does not have.
     fn remove_stale_routes(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
-        let stays = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
-        let (stay, go): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(stays);
-        self.routed = stay;
-        for (net, _) in go {
+        let is_current = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
+        let (current, stale): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(is_current);
+        self.routed = current;
+        for (net, _) in stale {
             let removed = Routes::open().and_then(|routes| routes.remove(&net, self.index));
             removed.map_err(|cause| TunnelError::Route { device: self.name.clone(), net, cause })?;
         }

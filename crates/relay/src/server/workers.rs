@@ -68,8 +68,8 @@ impl Workers {
         let gate = self.commands.len() - 1;
         let mut parts: Vec<Interception> = self.commands.iter().map(|_| Interception::default()).collect();
         parts[gate].gates = steering.gates;
-        for (place, device) in steering.devices.into_iter().enumerate() {
-            parts[place % gate].devices.push(device);
+        for (index, device) in steering.devices.into_iter().enumerate() {
+            parts[index % gate].devices.push(device);
         }
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
             // The gate's thread gets no listening sockets.

@@ -38,28 +38,28 @@ pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Co
     let BindRequest { peer, early } = request;
     session.dial_context.set_path(PathTaken { path: Some(NamedPath::NotDialled(PATH)), ..PathTaken::default() });
     let profile = check_peer(session, peer).await?;
-    // The place is free again as soon as the relay does not listen any more.
-    let Ok(place) = session.context.services().bind_places.try_acquire() else {
+    // The permit is returned as soon as the relay stops listening.
+    let Ok(permit) = session.context.services().bind_places.try_acquire() else {
         return Err(association::refuse(session, &Cause::Exhausted.into()).await);
     };
     let opened = listen(session, peer.ip(), &profile).and_then(|listener| Ok((listener.local_addr()?, listener)));
-    let (bound, listener) = match opened {
+    let (local_address, listener) = match opened {
         Ok(opened) => opened,
         Err(error) => return Err(association::refuse(session, &cannot_listen(&error)).await),
     };
-    reply(session, Reply::Succeeded, bound).await?;
-    let asked = Instant::now();
+    reply(session, Reply::Succeeded, local_address).await?;
+    let requested_at = Instant::now();
     let accepted = tokio::select! {
         accepted = timeout(ACCEPT_TIMEOUT, accept_from(&listener, peer.ip())) => accepted,
         () = wait_client_gone(session.client_end()) => return Err(EndReason::ResetByClient),
     };
-    drop((listener, place));
+    drop((listener, permit));
     match accepted {
         Ok(Ok((stream, from))) => {
             let server = Rc::new(stream);
-            session.on_connected(ServerAddr(from), Rc::clone(&server), asked);
+            session.on_connected(ServerAddr(from), Rc::clone(&server), requested_at);
             reply(session, Reply::Succeeded, from).await?;
-            Ok(Connected { server, section: None, reuse: None, awaits: None, early })
+            Ok(Connected { server, section: None, reuse: None, pending_answer: None, early })
         }
         Ok(Err(error)) => Err(association::refuse(session, &cannot_listen(&error)).await),
         Err(_) => Err(association::refuse(session, &Cause::TimedOut.into()).await),
@@ -75,12 +75,12 @@ async fn check_peer(session: &Session, peer: SocketAddr) -> Result<Arc<Profile>,
         let remark = peer.ip().is_unspecified().then(|| "BIND without the address of the expected peer".to_owned());
         return Err(association::refuse(session, &DialError { remark, ..Cause::Denied.into() }).await);
     }
-    let way = path::datagram_path(&context.config, &context.services().pools, &host, peer.port());
-    let Some(way) = way.filter(|way| way.path.is_direct()) else {
+    let path_choice = path::datagram_path(&context.config, &context.services().pools, &host, peer.port());
+    let Some(path_choice) = path_choice.filter(|path_choice| path_choice.path.is_direct()) else {
         send_and_close(session.client_end(), &socks5::reply(Reply::CommandNotSupported, None)).await;
         return Err(EndReason::BadHandshake("BIND, and the route to the peer does not begin with the path direct"));
     };
-    Ok(way.profile)
+    Ok(path_choice.profile)
 }
 
 async fn reply(session: &Session, reply: Reply, address: SocketAddr) -> Result<(), EndReason> {

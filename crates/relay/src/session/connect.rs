@@ -48,8 +48,8 @@ pub struct DialContext {
     /// The time for all paths together.
     patience: Duration,
     /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
-    arrived_as: Option<TraceId>,
-    taken: RefCell<PathTaken>,
+    incoming_trace: Option<TraceId>,
+    path_taken: RefCell<PathTaken>,
     /// The name of the server in the first bytes of an intercepted client.
     server_name: OnceCell<Box<ServerName>>,
     /// Whether the bytes of a section are read and written by code that knows no framing, such as that of HTTP.
@@ -68,9 +68,9 @@ pub struct PathTaken {
     /// The session in the load of the first relay.
     pub load: Option<Arc<SessionLoad>>,
     /// The prediction, if the selector has chosen the path.
-    pub expected: Option<Arc<Prediction>>,
+    pub prediction: Option<Arc<Prediction>>,
     /// The paths that failed before, and why.
-    pub left: Vec<String>,
+    pub failed_paths: Vec<String>,
 }
 
 impl PathTaken {
@@ -116,7 +116,7 @@ impl DialContext {
         patience: Duration,
     ) -> Self {
         let services = context.services();
-        let arrived_as = incoming_open
+        let incoming_trace = incoming_open
             .as_ref()
             .map(|incoming_open| incoming_open.open.trace)
             .filter(|trace| services.try_begin_trace(*trace));
@@ -129,8 +129,8 @@ impl DialContext {
             destination: destination.map(Box::new),
             tls: tls.map(Rc::new),
             patience,
-            arrived_as,
-            taken: RefCell::default(),
+            incoming_trace,
+            path_taken: RefCell::default(),
             server_name: OnceCell::new(),
             needs_raw_sections: Cell::new(false),
         }
@@ -146,8 +146,8 @@ impl DialContext {
             tls: self.tls.clone(),
             incoming_open: self.incoming_open.clone(),
             patience: self.patience,
-            arrived_as: None,
-            taken: RefCell::default(),
+            incoming_trace: None,
+            path_taken: RefCell::default(),
             server_name: self.server_name.clone(),
             needs_raw_sections: self.needs_raw_sections.clone(),
         }
@@ -182,77 +182,81 @@ impl DialContext {
         true
     }
 
-    /// Records an attempt by `way`.
-    pub fn on_attempt(&self, way: &PathChoice) {
-        let mut taken = self.taken.borrow_mut();
-        taken.path = Some(NamedPath::Configured(Arc::clone(&way.path)));
-        taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
-        taken.expected = way.expected.clone();
-        taken.load = None;
+    /// Records an attempt by `path_choice`.
+    pub fn on_attempt(&self, path_choice: &PathChoice) {
+        let mut path_taken = self.path_taken.borrow_mut();
+        path_taken.path = Some(NamedPath::Configured(Arc::clone(&path_choice.path)));
+        path_taken.profile =
+            Some(Arc::clone(path_choice.path.hops.first().map_or(&path_choice.profile, |hop| &hop.profile)));
+        path_taken.prediction = path_choice.prediction.clone();
+        path_taken.load = None;
     }
 
     /// Records a failed path. If a hop is at fault, the selector avoids the path for a while.
-    pub fn on_failure(&self, way: &PathChoice, error: &DialError) {
-        let Some(expected) = &way.expected else { return };
-        self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
+    pub fn on_failure(&self, path_choice: &PathChoice, error: &DialError) {
+        let Some(prediction) = &path_choice.prediction else { return };
+        self.path_taken.borrow_mut().failed_paths.push(format!("{} failed: {}", path_choice.path.name, error.cause));
         if error.hop.is_some() {
-            self.context.services().path_selector.on_failure(expected);
+            self.context.services().path_selector.on_failure(prediction);
         }
     }
 
     /// Records an established path. Paths that failed before it did not fail because of the target.
-    pub fn on_success(&self, way: &PathChoice, server: ServerAddr, target: &Target, left: &[PathChoice]) {
-        let choosing = &self.context.services().path_selector;
-        let Some(expected) = &way.expected else { return };
-        left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.on_failure(expected));
-        choosing.on_connected(expected);
-        if let (Host::Name(name), true) = (&target.host, way.path.is_direct()) {
-            choosing.record_address(name, server.0.ip());
+    pub fn on_success(&self, path_choice: &PathChoice, server: ServerAddr, target: &Target, failed: &[PathChoice]) {
+        let selector = &self.context.services().path_selector;
+        let Some(prediction) = &path_choice.prediction else { return };
+        failed
+            .iter()
+            .filter_map(|path_choice| path_choice.prediction.as_ref())
+            .for_each(|prediction| selector.on_failure(prediction));
+        selector.on_connected(prediction);
+        if let (Host::Name(name), true) = (&target.host, path_choice.path.is_direct()) {
+            selector.record_address(name, server.0.ip());
         }
     }
 
     /// The prediction for the last path, and the names of the paths that failed before it.
     pub fn prediction(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
-        let taken = self.taken.borrow();
-        taken.expected.clone().map(|expected| (expected, taken.left.clone()))
+        let path_taken = self.path_taken.borrow();
+        path_taken.prediction.clone().map(|prediction| (prediction, path_taken.failed_paths.clone()))
     }
 
     /// Records a dialled section: the trace id sent to relays, and the load of the first relay.
     pub fn on_dialled(&self, dialled: &Dialled) {
-        let mut taken = self.taken.borrow_mut();
+        let mut path_taken = self.path_taken.borrow_mut();
         let opening = dialled.opened.as_ref().map(|opened| &opened.opening);
-        (taken.trace, taken.load) =
+        (path_taken.trace, path_taken.load) =
             (opening.map(|opening| opening.trace), opening.and_then(|opening| opening.load.clone()));
     }
 
     /// Sets the path that the gate has dialled.
-    pub fn set_path(&self, taken: PathTaken) {
-        *self.taken.borrow_mut() = taken;
+    pub fn set_path(&self, path_taken: PathTaken) {
+        *self.path_taken.borrow_mut() = path_taken;
     }
 
     /// The path taken, for the session that continues.
     pub fn path_taken(&self) -> PathTaken {
-        self.taken.borrow().clone()
+        self.path_taken.borrow().clone()
     }
 
     /// Name of the last path.
     pub fn path_name(&self) -> Option<Box<str>> {
-        self.taken.borrow().path_name()
+        self.path_taken.borrow().path_name()
     }
 
     /// First hop of the last path.
     pub fn first_hop(&self) -> Option<FirstHop> {
-        self.taken.borrow().path.as_ref().and_then(NamedPath::first_hop)
+        self.path_taken.borrow().path.as_ref().and_then(NamedPath::first_hop)
     }
 
     /// The TCP profile of the dialled section.
     pub fn profile(&self) -> Option<Arc<Profile>> {
-        self.taken.borrow().profile.clone()
+        self.path_taken.borrow().profile.clone()
     }
 
     /// The trace id of the session, if it is traced.
     pub fn trace(&self) -> Option<TraceId> {
-        self.taken.borrow().trace.or(self.arrived_as)
+        self.path_taken.borrow().trace.or(self.incoming_trace)
     }
 
     /// The paths to `target`, the best first; at least one.
@@ -268,14 +272,19 @@ impl DialContext {
             path::select(path_selector, pools, events, &context.config, target, self.server_name())
         };
         let Some(incoming_open) = &self.incoming_open else {
-            let ways = select();
-            return if self.context.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
+            let path_choices = select();
+            return if self.context.listener.kind == ListenerKind::Tun {
+                path::relayed(path_choices)
+            } else {
+                Ok(path_choices)
+            };
         };
-        let ways = match self.requested_path(incoming_open)? {
-            Some(way) => vec![way],
+        let path_choices = match self.requested_path(incoming_open)? {
+            Some(path_choice) => vec![path_choice],
             None => select(),
         };
-        let permitted: Vec<_> = ways.into_iter().filter(|way| incoming_open.permits(way)).collect();
+        let permitted: Vec<_> =
+            path_choices.into_iter().filter(|path_choice| incoming_open.permits(path_choice)).collect();
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
     }
 
@@ -285,14 +294,14 @@ impl DialContext {
     /// As [`Self::paths`].
     pub fn next_lane_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
         match self.requested_path(incoming_open)? {
-            Some(way) if !incoming_open.permits(&way) => Err(Cause::Denied),
-            way => Ok(way),
+            Some(path_choice) if !incoming_open.permits(&path_choice) => Err(Cause::Denied),
+            path_choice => Ok(path_choice),
         }
     }
 
     /// The path that the previous relay has chosen, if any.
     fn requested_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
-        if self.arrived_as.is_none() {
+        if self.incoming_trace.is_none() {
             return Err(Cause::Loop);
         }
         let section = self.context.listener.section.as_ref();
@@ -334,8 +343,8 @@ impl DialContext {
         AccessPolicy { listener: &context.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
-    /// A dialler under the configuration of `context` ([`Self::current_listener`]); `ways` paths share the time.
-    pub fn dialler_for<'a>(&'a self, context: &'a ListenerContext, ways: usize) -> Dialler<'a> {
+    /// A dialler under the configuration of `context` ([`Self::current_listener`]); `attempts` paths share the time.
+    pub fn dialler_for<'a>(&'a self, context: &'a ListenerContext, attempts: usize) -> Dialler<'a> {
         Dialler {
             marks: context.config.needed_marks(),
             source: context.listener.keep_client_address.then_some(self.client),
@@ -346,14 +355,14 @@ impl DialContext {
             destination: self.destination.as_deref().copied(),
             tls: self.tls.as_deref(),
             server_name: self.server_name(),
-            patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
+            patience: self.patience / u32::try_from(attempts).unwrap_or(u32::MAX),
         }
     }
 }
 
 impl Drop for DialContext {
     fn drop(&mut self) {
-        if let Some(trace) = self.arrived_as {
+        if let Some(trace) = self.incoming_trace {
             self.context.services().end_trace(&trace);
         }
     }
@@ -377,17 +386,17 @@ pub struct ConnectedPath {
 /// # Errors
 /// The error of the last path.
 pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
-    let ways = dial_context.paths(target)?;
-    if path::racing_count(&ways) > 1 {
-        return Box::pin(race(dial_context, target, ways)).await;
+    let path_choices = dial_context.paths(target)?;
+    if path::racing_count(&path_choices) > 1 {
+        return Box::pin(race(dial_context, target, path_choices)).await;
     }
-    try_in_order(dial_context, target, &ways, async |way, share| {
+    try_in_order(dial_context, target, &path_choices, async |path_choice, share| {
         let context = dial_context.current_listener();
         let dialled =
-            dial_context.dialler_for(&context, share).connect(way, target, &dial_context.open_params()).await?;
+            dial_context.dialler_for(&context, share).connect(path_choice, target, &dial_context.open_params()).await?;
         dial_context.on_dialled(&dialled);
         let times = dialled.opened.is_none().then(Vec::new);
-        Ok(ConnectedPath { dialled, way: way.clone(), times })
+        Ok(ConnectedPath { dialled, way: path_choice.clone(), times })
     })
     .await
 }
@@ -400,50 +409,52 @@ pub async fn connect_end_to_end(dial_context: &DialContext, target: &Target) -> 
     connect_by_paths(dial_context, target, dial_context.paths(target)?).await
 }
 
-/// Dials `target` by the first of `ways` that is established from end to end.
+/// Dials `target` by the first of `path_choices` that is established from end to end.
 ///
 /// # Errors
 /// The error of the last path.
 pub async fn connect_by_paths(
     dial_context: &DialContext,
     target: &Target,
-    ways: Vec<PathChoice>,
+    path_choices: Vec<PathChoice>,
 ) -> Result<ConnectedPath, DialError> {
-    if path::racing_count(&ways) > 1 {
-        return Box::pin(race(dial_context, target, ways)).await;
+    if path::racing_count(&path_choices) > 1 {
+        return Box::pin(race(dial_context, target, path_choices)).await;
     }
-    connect_in_order(dial_context, target, &ways).await
+    connect_in_order(dial_context, target, &path_choices).await
 }
 
-/// Dials `target` by `ways` one after the other, each until it is established from end to end.
+/// Dials `target` by `path_choices` one after the other, each until it is established from end to end.
 ///
 /// # Errors
 /// The error of the last path.
 pub(super) async fn connect_in_order(
     dial_context: &DialContext,
     target: &Target,
-    ways: &[PathChoice],
+    path_choices: &[PathChoice],
 ) -> Result<ConnectedPath, DialError> {
-    try_in_order(dial_context, target, ways, async |way, share| connect_by_path(dial_context, target, way, share).await)
-        .await
+    try_in_order(dial_context, target, path_choices, async |path_choice, share| {
+        connect_by_path(dial_context, target, path_choice, share).await
+    })
+    .await
 }
 
-/// Dials `target` by `way` until the path is established from end to end, within `1 / share` of the time.
+/// Dials `target` by `path_choice` until the path is established from end to end, within `1 / share` of the time.
 ///
 /// # Errors
 /// Why the path failed.
 pub(super) async fn connect_by_path(
     dial_context: &DialContext,
     target: &Target,
-    way: &PathChoice,
+    path_choice: &PathChoice,
     share: usize,
 ) -> Result<ConnectedPath, DialError> {
     let (context, open_params) = (dial_context.current_listener(), dial_context.open_params());
     let dialler = dial_context.dialler_for(&context, share);
-    let mut dialled = dialler.connect(way, target, &open_params).await?;
+    let mut dialled = dialler.connect(path_choice, target, &open_params).await?;
     dial_context.on_dialled(&dialled);
     let mut answer = dialled.wait_answer().await;
-    let members = way.path.hops.first().map_or(1, |hop| hop.members().len());
+    let members = path_choice.path.hops.first().map_or(1, |hop| hop.members().len());
     for _ in 1..members.max(2) {
         // No byte of the session has been delivered. The relay has ended since the connection was made and may have restarted, or
         // has no room. Other members of its group take the session.
@@ -452,89 +463,90 @@ pub(super) async fn connect_by_path(
         if !answer.as_ref().is_err_and(can_redial) {
             break;
         }
-        dialled = dialler.connect(way, target, &open_params).await?;
+        dialled = dialler.connect(path_choice, target, &open_params).await?;
         dial_context.on_dialled(&dialled);
         answer = dialled.wait_answer().await;
     }
-    Ok(ConnectedPath { times: Some(answer?), dialled, way: way.clone() })
+    Ok(ConnectedPath { times: Some(answer?), dialled, way: path_choice.clone() })
 }
 
 async fn try_in_order(
     dial_context: &DialContext,
     target: &Target,
-    ways: &[PathChoice],
-    go: impl AsyncFn(&PathChoice, usize) -> Result<ConnectedPath, DialError>,
+    path_choices: &[PathChoice],
+    attempt: impl AsyncFn(&PathChoice, usize) -> Result<ConnectedPath, DialError>,
 ) -> Result<ConnectedPath, DialError> {
     let mut failure = Cause::HopFailed.into();
-    for (at, way) in ways.iter().enumerate() {
-        dial_context.on_attempt(way);
-        match go(way, ways.len().min(MAX_ATTEMPTS)).await {
+    for (index, path_choice) in path_choices.iter().enumerate() {
+        dial_context.on_attempt(path_choice);
+        match attempt(path_choice, path_choices.len().min(MAX_ATTEMPTS)).await {
             // No byte has been delivered, so another path is safe.
-            Err(error) if can_retry(way, &error) => {
-                dial_context.on_failure(way, &error);
+            Err(error) if can_retry(path_choice, &error) => {
+                dial_context.on_failure(path_choice, &error);
                 failure = error;
             }
-            Ok(reached) => {
-                dial_context.on_success(way, reached.dialled.server, target, &ways[..at]);
-                return Ok(reached);
+            Ok(connected) => {
+                dial_context.on_success(path_choice, connected.dialled.server, target, &path_choices[..index]);
+                return Ok(connected);
             }
-            decided => return decided,
+            result => return result,
         }
     }
     Err(failure)
 }
 
 /// Whether another path may succeed: a hop failed or, if the selector has chosen, the network before the target.
-pub(super) fn can_retry(way: &PathChoice, error: &DialError) -> bool {
+pub(super) fn can_retry(path_choice: &PathChoice, error: &DialError) -> bool {
     let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
-    error.hop.is_some() || way.expected.is_some() && network
+    error.hop.is_some() || path_choice.prediction.is_some() && network
 }
 
 /// One attempt of a race and its result.
 struct RaceResult {
     dial_context: DialContext,
-    way: PathChoice,
+    path_choice: PathChoice,
     result: Result<ConnectedPath, DialError>,
 }
 
 /// The race gets one of this many shares of the time; the rest is for paths outside the race.
 const RACE_TIME_SHARES: usize = 2;
 
-/// Dials `target` by the racing paths of `ways` in parallel, then by the others one after the other.
+/// Dials `target` by the racing paths of `path_choices` in parallel, then by the others one after the other.
 ///
 /// # Errors
 /// The error of the last path, or the answer of the target itself if there was one.
 pub async fn race(
     dial_context: &DialContext,
     target: &Target,
-    mut ways: Vec<PathChoice>,
+    mut path_choices: Vec<PathChoice>,
 ) -> Result<ConnectedPath, DialError> {
-    let others = ways.split_off(path::racing_count(&ways));
+    let remaining = path_choices.split_off(path::racing_count(&path_choices));
     let mut running = JoinSet::new();
-    for way in ways {
+    for path_choice in path_choices {
         let (dial_context, target) = (dial_context.for_attempt(), target.clone());
         running.spawn_local(async move {
-            dial_context.on_attempt(&way);
-            let result = connect_by_path(&dial_context, &target, &way, RACE_TIME_SHARES).await;
-            RaceResult { dial_context, way, result }
+            dial_context.on_attempt(&path_choice);
+            let result = connect_by_path(&dial_context, &target, &path_choice, RACE_TIME_SHARES).await;
+            RaceResult { dial_context, path_choice, result }
         });
     }
     let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
-    while let Some(ran) = running.join_next().await {
+    while let Some(joined) = running.join_next().await {
         // A task that has panicked counts as a failed path.
-        let Ok(RaceResult { dial_context: companion, way, result }) = ran else { continue };
+        let Ok(RaceResult { dial_context: attempt_context, path_choice, result }) = joined else { continue };
         match result {
-            Ok(reached) => {
-                let left = failed.iter().map(|way| format!("{} failed", way.path.name)).collect();
-                dial_context.set_path(super::PathTaken { left, ..companion.path_taken() });
-                dial_context.on_success(&way, reached.dialled.server, target, &failed);
+            Ok(connected) => {
+                let failed_paths =
+                    failed.iter().map(|path_choice| format!("{} failed", path_choice.path.name)).collect();
+                dial_context.set_path(super::PathTaken { failed_paths, ..attempt_context.path_taken() });
+                dial_context.on_success(&path_choice, connected.dialled.server, target, &failed);
                 tokio::task::spawn_local(drain_losers(running));
-                return Ok(reached);
+                return Ok(connected);
             }
             Err(error) => {
-                dial_context.on_attempt(&way);
-                dial_context.on_failure(&way, &error);
-                failed.push(way);
+                dial_context.on_attempt(&path_choice);
+                dial_context.on_failure(&path_choice, &error);
+                failed.push(path_choice);
                 // The answer of the target says more than a failed hop.
                 if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
                     failure = Some(error);
@@ -543,22 +555,22 @@ pub async fn race(
         }
     }
     let failure = failure.unwrap_or_else(|| Cause::HopFailed.into());
-    if others.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
+    if remaining.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
         return Err(failure);
     }
-    connect_in_order(dial_context, target, &others).await
+    connect_in_order(dial_context, target, &remaining).await
 }
 
 /// Waits for the slower attempts. A direct one measures the distance of the target.
 async fn drain_losers(mut running: JoinSet<RaceResult>) {
-    while let Some(ran) = running.join_next().await {
-        let Ok(RaceResult { dial_context, result: Ok(reached), .. }) = ran else { continue };
+    while let Some(joined) = running.join_next().await {
+        let Ok(RaceResult { dial_context, result: Ok(connected), .. }) = joined else { continue };
         if dial_context.first_hop() != Some(FirstHop::Direct) {
             continue;
         }
-        let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
-        let seen = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
-        let place = FirstHop::Direct.peer_id(reached.dialled.server);
-        dial_context.context.services().estimates.record_session(place, None, &seen, &seen, 0);
+        let Ok(info) = tcp_info(connected.dialled.stream.as_fd()) else { continue };
+        let sample = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
+        let peer_id = FirstHop::Direct.peer_id(connected.dialled.server);
+        dial_context.context.services().estimates.record_session(peer_id, None, &sample, &sample, 0);
     }
 }

@@ -59,7 +59,7 @@ struct Connected {
     /// Where the section goes after the session, if it can carry another one.
     reuse: Option<Box<SectionReuse>>,
     /// The answer of the relays, if it is outstanding.
-    awaits: Option<Box<AwaitedAnswer>>,
+    pending_answer: Option<Box<AwaitedAnswer>>,
     early: Vec<u8>,
 }
 
@@ -86,7 +86,7 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
         match request {
             ClientRequest::Tunnel(tunnel) => break tunnel,
             ClientRequest::Upgraded { server, early } => {
-                return Ok(Box::new(Connected { server, section: None, reuse: None, awaits: None, early }));
+                return Ok(Box::new(Connected { server, section: None, reuse: None, pending_answer: None, early }));
             }
             // An association is over when it returns: no other bytes follow on its TCP connection.
             ClientRequest::Associate(announced) => return Err(Box::pin(association::serve(session, announced)).await),
@@ -107,7 +107,7 @@ async fn refuse_request(session: &Session, request: &ClientRequest, error: &Dial
             session.set_target(&tunnel.target);
             refuse(session, &tunnel.responder, error).await
         }
-        ClientRequest::Http(asked) => ingress::http::refuse_request(session, asked, error).await,
+        ClientRequest::Http(http) => ingress::http::refuse_request(session, http, error).await,
         ClientRequest::Associate(_) | ClientRequest::Bind(_) => association::refuse(session, error).await,
         // Transparent listeners and servers that speak another protocol now: there is no one to answer.
         ClientRequest::Dialled(_) | ClientRequest::Upgraded { .. } => session.record_dial_error(error),
@@ -119,13 +119,13 @@ fn use_pre_dialed(session: &Session, pre_dialed: PreDialed) -> Result<Connected,
     let PreDialed { stream, server, section, reuse, taken, times, took } = pre_dialed;
     session.dial_context.set_path(taken);
     let stream = TcpStream::from_std(stream).map_err(|_| EndReason::ConnectFailed(Cause::Exhausted))?;
-    let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
+    let requested_at = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);
-    session.on_connected(server, Rc::clone(&stream), asked);
+    session.on_connected(server, Rc::clone(&stream), requested_at);
     session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
-    session.on_relay_answer(times, asked);
+    session.on_relay_answer(times, requested_at);
     let (section, reuse) = (section.map(Rc::new), reuse.map(Box::new));
-    Ok(Connected { server: stream, section, reuse, awaits: None, early: Vec::new() })
+    Ok(Connected { server: stream, section, reuse, pending_answer: None, early: Vec::new() })
 }
 
 async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connected, EndReason> {
@@ -136,36 +136,36 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     } else {
         responder
     };
-    let (dial_context, asked) = (&session.dial_context, Instant::now());
-    let reaching = async {
+    let (dial_context, requested_at) = (&session.dial_context, Instant::now());
+    let connecting = async {
         if responder.is_client_waiting() {
             connect_end_to_end(dial_context, &target).await
         } else {
             dial(dial_context, &target).await
         }
     };
-    let reached = tokio::select! {
+    let connected = tokio::select! {
         biased;
-        reached = reaching => reached,
+        connected = connecting => connected,
         _ = session.client.ready(Interest::ERROR) => return Err(EndReason::ResetByClient),
     };
-    let ConnectedPath { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
-        Ok(reached) => reached,
+    let ConnectedPath { dialled: Dialled { stream, server, opened }, times, .. } = match connected {
+        Ok(connected) => connected,
         Err(error) => return Err(refuse(session, &responder, &error).await),
     };
     let stream = Rc::new(stream);
-    session.on_connected(server, Rc::clone(&stream), asked);
+    session.on_connected(server, Rc::clone(&stream), requested_at);
     let section = opened.as_ref().and_then(|opened| Rc::clone(&opened.section).if_framed());
     let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone()).map(Box::new);
     session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_deref()));
     let Some(times) = times else {
-        let awaits = opened.map(|opened| Box::new((opened, responder, asked)));
-        return Ok(Connected { server: stream, section, reuse, awaits, early });
+        let pending_answer = opened.map(|opened| Box::new((opened, responder, requested_at)));
+        return Ok(Connected { server: stream, section, reuse, pending_answer, early });
     };
-    session.on_relay_answer(times, asked);
+    session.on_relay_answer(times, requested_at);
     let granted = responder.send_success(session.client_end(), Some(&stream), &session.hop_times()).await;
     granted.map_err(|_| EndReason::ResetByClient)?;
-    Ok(Connected { server: stream, section, reuse, awaits: None, early })
+    Ok(Connected { server: stream, section, reuse, pending_answer: None, early })
 }
 
 async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> EndReason {
@@ -176,7 +176,7 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
 
 /// Pumps both directions. An outstanding answer of a relay is passed to the client when it arrives.
 async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason {
-    let Connected { server, section, reuse, awaits, early } = connected.unbox();
+    let Connected { server, section, reuse, pending_answer, early } = connected.unbox();
     let server_framing = section.as_deref().map_or(Framing::Raw, FramedSection::framing);
     // Bytes that this process encrypts for the server's section are copied anyway.
     if !server_framing.is_encrypted()
@@ -192,15 +192,15 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
         Some(section) => Endpoint { stream: &session.client, framing: section.framing() },
         None => session.client_end(),
     };
-    let opening = awaits.map(|awaited| -> PendingAnswer<'_, Box<(Responder, DialError)>> {
-        let (opened, responder, asked) = *awaited;
+    let opening = pending_answer.map(|awaited| -> PendingAnswer<'_, Box<(Responder, DialError)>> {
+        let (opened, responder, requested_at) = *awaited;
         let server = &server;
         Box::pin(async move {
             let times = match opened.opening.wait_answer(server, &opened.section.cipher).await {
                 Ok(times) => times,
                 Err(error) => return Err(Box::new((responder, error))),
             };
-            session.on_relay_answer(times, asked);
+            session.on_relay_answer(times, requested_at);
             // If the client is gone, the pump finds out on its next read.
             let _ = responder.send_success(session.client_end(), None, &session.hop_times()).await;
             Ok(())

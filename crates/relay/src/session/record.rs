@@ -60,7 +60,7 @@ pub struct Session {
     pub caught: Option<Box<FourTuple>>,
     /// The connection that the gate has dialled.
     pre_dialed: RefCell<Option<Box<PreDialed>>>,
-    pub(super) opened: Instant,
+    pub(super) opened_at: Instant,
     pub(super) state: RefCell<SessionState>,
     /// Tracks which section limits the session; `None` until bytes have moved.
     pub(super) limiting: RefCell<Option<Box<LimitState>>>,
@@ -68,7 +68,7 @@ pub struct Session {
     pub(super) feedback: RefCell<Option<Box<PathFeedback>>>,
     /// Samples of the sections of the running session.
     pub(super) samples: RefCell<SectionSamples>,
-    place: Cell<usize>,
+    slot: Cell<usize>,
     /// The place of the session in the limits; `None` for a rejected connection.
     permit: Cell<Option<SessionPermit>>,
 }
@@ -124,7 +124,7 @@ pub(super) struct SessionState {
     server: Option<ServerAddr>,
     pub(super) stream: Option<Rc<TcpStream>>,
     /// When the first request was complete.
-    asked: Option<Instant>,
+    requested_at: Option<Instant>,
     connect: Option<Duration>,
     hops: Box<[Duration]>,
     up: Option<Box<SectionInfo>>,
@@ -134,7 +134,7 @@ pub(super) struct SessionState {
     /// Whether careful resume was requested for them.
     resumes: [bool; 2],
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
-    watches: [Option<Box<SectionSampler>>; 2],
+    samplers: [Option<Box<SectionSampler>>; 2],
     end: Option<EndReason>,
     detail: Option<Box<str>>,
 }
@@ -185,12 +185,12 @@ impl Session {
             dial_context,
             caught,
             pre_dialed: RefCell::new(pre_dialed),
-            opened: Instant::now(),
+            opened_at: Instant::now(),
             state: RefCell::new(SessionState { user, ..SessionState::default() }),
             limiting: RefCell::default(),
             feedback: RefCell::default(),
             samples: RefCell::new(SectionSamples::new()),
-            place: Cell::new(0),
+            slot: Cell::new(0),
             permit: Cell::new(permit),
             context,
         });
@@ -198,7 +198,7 @@ impl Session {
             session.dial_context.incoming_open.as_ref().map_or(0, |incoming_open| incoming_open.earlier_sessions);
         let earlier = session.carrier.as_ref().map_or(earlier, |carrier| carrier.count_session());
         session.start_section(Direction::Down, session.client_connection(), earlier);
-        session.place.set(session.context.thread.register(&session));
+        session.slot.set(session.context.thread.register(&session));
         session.watch_client();
         if session.certified {
             session.on_authenticated();
@@ -210,7 +210,7 @@ impl Session {
     pub fn set_target(&self, target: &Target) {
         let mut state = self.state.borrow_mut();
         state.target = Some(target.clone());
-        state.asked.get_or_insert_with(Instant::now);
+        state.requested_at.get_or_insert_with(Instant::now);
     }
 
     /// Takes the connection that the gate has dialled.
@@ -219,30 +219,30 @@ impl Session {
     }
 
     /// Records the section to the server and starts to sample it.
-    pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
+    pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, requested_at: Instant) {
         self.telemetry.set_paced_by(Direction::Up, self.context.thread.shaper.register(&stream, self.weight()));
         let profile = self.dial_context.profile();
         let tuning = profile.map(|profile| self.context.section_tuning(&stream, &profile)).unwrap_or_default();
         self.telemetry.set_tuning(Direction::Up, tuning);
         let mut state = self.state.borrow_mut();
-        state.asked.get_or_insert(asked);
-        state.connect = Some(asked.elapsed());
+        state.requested_at.get_or_insert(requested_at);
+        state.connect = Some(requested_at.elapsed());
         state.server = Some(server);
-        let place = self
+        let peer_id = self
             .dial_context
             .first_hop()
-            .map(|via| via.peer_id(server))
+            .map(|hop| hop.peer_id(server))
             .filter(|_| self.context.config.needs_estimates());
-        let watch = place.map(|place| {
-            let sampler = SectionSampler::start(&stream, Direction::Up, place, &self.stats);
+        let new_sampler = peer_id.map(|peer_id| {
+            let sampler = SectionSampler::start(&stream, Direction::Up, peer_id, &self.stats);
             Box::new(sampler.with_origin_relay(self.previous_relay()))
         });
-        if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
-            before.sample(&self.stats, &self.context.services().estimates);
+        if let Some(mut previous) = std::mem::replace(&mut state.samplers[1], new_sampler) {
+            previous.sample(&self.stats, &self.context.services().estimates);
         }
         state.stream = Some(stream);
         drop(state);
-        self.on_path_ready(asked.elapsed());
+        self.on_path_ready(requested_at.elapsed());
     }
 
     /// Starts the session on a section that has carried `earlier` sessions: its counters and, if possible, its window. `side` is
@@ -307,9 +307,9 @@ impl Session {
 
     /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
     fn watch_client(&self) {
-        let watch =
+        let sampler =
             |key| Box::new(SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats));
-        self.state.borrow_mut().watches[0] = self.previous_relay().map(watch);
+        self.state.borrow_mut().samplers[0] = self.previous_relay().map(sampler);
     }
 
     /// The key of the relay that has opened the session.
@@ -322,7 +322,7 @@ impl Session {
         let estimates = &self.context.services().estimates;
         self.state
             .borrow_mut()
-            .watches
+            .samplers
             .iter_mut()
             .flatten()
             .for_each(|watch| watch.sample_if_due(&self.stats, estimates));
@@ -342,9 +342,9 @@ impl Session {
     }
 
     /// Records the answer of the relays with the setup time of each.
-    pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
+    pub fn on_relay_answer(&self, times: Vec<Duration>, requested_at: Instant) {
         let mut state = self.state.borrow_mut();
-        state.connect = Some(asked.elapsed());
+        state.connect = Some(requested_at.elapsed());
         state.hops = times.into();
     }
 
@@ -393,8 +393,8 @@ impl Session {
         self.telemetry.set_paced_by(Direction::Up, None);
         self.telemetry.set_tuning(Direction::Up, SectionTuning::None);
         let mut state = self.state.borrow_mut();
-        if let Some(mut watch) = state.watches[1].take() {
-            watch.sample(&self.stats, &self.context.services().estimates);
+        if let Some(mut sampler) = state.samplers[1].take() {
+            sampler.sample(&self.stats, &self.context.services().estimates);
         }
         state.up = self.server_section_info(&mut state).map(Box::new);
     }
@@ -443,7 +443,7 @@ impl Session {
             server: state.server,
             path: self.path_name(),
             chosen: self.choice(),
-            seconds: self.opened.elapsed().as_secs_f64(),
+            seconds: self.opened_at.elapsed().as_secs_f64(),
             bytes_up: self.stats.bytes(Direction::Up),
             bytes_down: self.stats.bytes(Direction::Down),
             down: self.section_view(Direction::Down, self.client_connection(), &state),
@@ -547,8 +547,8 @@ impl Session {
         let limit = self.limit();
         let mut state = self.state.take();
         let estimates = &self.context.services().estimates;
-        state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
-        let duration = self.opened.elapsed();
+        state.samplers.iter_mut().flatten().for_each(|sampler| sampler.sample(&self.stats, estimates));
+        let duration = self.opened_at.elapsed();
         let down = self.section_info(Direction::Down, self.client_connection(), &state);
         let up = self.server_section_info(&mut state);
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
@@ -567,12 +567,12 @@ impl Session {
             end,
             detail: state.detail.map(Into::into).or_else(|| self.end_detail(end)),
             duration,
-            handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
+            handshake: state.requested_at.map(|requested_at| requested_at.saturating_duration_since(self.opened_at)),
             first_byte: self
                 .stats
                 .first_byte_at()
-                .zip(state.asked)
-                .map(|(first, asked)| first.saturating_duration_since(asked)),
+                .zip(state.requested_at)
+                .map(|(first, requested_at)| first.saturating_duration_since(requested_at)),
             connect: state.connect,
             hops: state.hops.into(),
             bytes_up: self.stats.bytes(Direction::Up),
@@ -603,7 +603,7 @@ impl Drop for Session {
         if let Some(pre_dialed) = self.take_pre_dialed() {
             pre_dialed.abandon();
         }
-        self.context.thread.unregister(self.place.get());
+        self.context.thread.unregister(self.slot.get());
         // Release the place first: readers of the closing event may rely on it.
         drop(self.permit.take());
         self.accounts().leave();

@@ -26,16 +26,16 @@ const MAX_SAMPLE_AGE: Duration = Duration::from_secs(10);
 /// The limit tracker and its last sample.
 #[derive(Debug)]
 pub(super) struct LimitState {
-    account: LimitTracker,
+    tracker: LimitTracker,
     at: Instant,
-    /// Of the meter, by the last look.
+    /// Bytes moved at the last sample.
     moved: u64,
 }
 
 impl LimitState {
     /// Nothing is sampled of a session that was opened at `at`.
     fn new(at: Instant) -> Box<Self> {
-        Box::new(Self { account: LimitTracker::default(), at, moved: 0 })
+        Box::new(Self { tracker: LimitTracker::default(), at, moved: 0 })
     }
 }
 
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// The last look, before a section is gone.
+    /// Takes the last sample before a section is closed.
     pub(super) fn sample_limits_at_end(&self) {
         if self.stats.moved() >= self.last_moved_bytes() + MIN_SAMPLED_BYTES || self.is_blocked() {
             self.record_limits();
@@ -59,14 +59,14 @@ impl Session {
     pub(super) fn limits(&self) -> Diagnoses {
         let limiting = self.limiting.borrow();
         let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < MAX_SAMPLE_AGE);
-        fresh.map(|limiting| limiting.account.limits()).unwrap_or_default()
+        fresh.map(|limiting| limiting.tracker.limits()).unwrap_or_default()
     }
 
     /// The limit over the whole session, in the direction with more bytes.
     pub(super) fn limit(&self) -> Option<Diagnosis> {
         let is_upload = self.stats.bytes(Direction::Up) > self.stats.bytes(Direction::Down);
         let direction = if is_upload { Direction::Up } else { Direction::Down };
-        self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.overall_limit(direction))
+        self.limiting.borrow().as_ref().and_then(|limiting| limiting.tracker.overall_limit(direction))
     }
 
     fn is_blocked(&self) -> bool {
@@ -80,12 +80,12 @@ impl Session {
     /// Has the limits of a section that has carried sessions be those of this session.
     pub(super) fn start_limits(&self, side: Direction, counters: TcpCounters, cwnd: u32) {
         let mut limiting = self.limiting.borrow_mut();
-        limiting.get_or_insert_with(|| LimitState::new(self.opened)).account.start_section(side, counters, cwnd);
+        limiting.get_or_insert_with(|| LimitState::new(self.opened_at)).tracker.start_section(side, counters, cwnd);
     }
 
     fn record_limits(&self) {
         let mut limiting = self.limiting.borrow_mut();
-        let limiting = limiting.get_or_insert_with(|| LimitState::new(self.opened));
+        let limiting = limiting.get_or_insert_with(|| LimitState::new(self.opened_at));
         let (now, load) = (Instant::now(), &self.context.thread.load);
         let span = now.saturating_duration_since(limiting.at);
         let state = self.state.borrow();
@@ -100,7 +100,7 @@ impl Session {
                 flow: self.stats.counters(direction),
             }
         };
-        limiting.account.record(&SessionSample {
+        limiting.tracker.record(&SessionSample {
             span,
             run_time: load.run_time(span),
             runqueue_wait: load.wait_time(span),
@@ -111,27 +111,27 @@ impl Session {
     }
 }
 
-/// How long bytes have flowed before the chooser is told of a session that goes on.
+/// Active time between two reports of a running session to the selector.
 const FEEDBACK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Reports the outcome of a chosen path to the selector.
 #[derive(Debug)]
 pub struct PathFeedback {
-    expected: Arc<Prediction>,
-    /// The ways that were tried before.
-    left: Vec<String>,
-    /// From the client's wish until bytes could go.
+    prediction: Arc<Prediction>,
+    /// The paths that failed before, and why.
+    failed_paths: Vec<String>,
+    /// From the client's request until the path was established.
     connect: Duration,
     /// Counters at the start.
-    begun: TransferStats,
+    start: TransferStats,
     /// Counters at the last partial report.
-    told: Option<TransferStats>,
+    reported: Option<TransferStats>,
 }
 
 impl PathFeedback {
     /// Starts with the current counters.
-    pub fn new(expected: Arc<Prediction>, left: Vec<String>, connect: Duration, stats: &FlowStats) -> Self {
-        Self { expected, left, connect, begun: read_stats(stats), told: None }
+    pub fn new(prediction: Arc<Prediction>, failed_paths: Vec<String>, connect: Duration, stats: &FlowStats) -> Self {
+        Self { prediction, failed_paths, connect, start: read_stats(stats), reported: None }
     }
 
     /// All that has come so far.
@@ -139,45 +139,46 @@ impl PathFeedback {
         TransferStats {
             connect_time: self.connect,
             largest_response: stats.largest_response(),
-            ..read_stats(stats).since(&self.begun)
+            ..read_stats(stats).since(&self.start)
         }
     }
 
     /// Reports the transfer since the last report, if it is large enough.
-    fn report_partial(&mut self, stats: &FlowStats, choosing: &PathSelector) {
+    fn report_partial(&mut self, stats: &FlowStats, selector: &PathSelector) {
         let now = read_stats(stats);
-        let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
-        let carried = self.transfer_stats(stats);
-        if part.active_time < FEEDBACK_INTERVAL || !carried.is_bulk() {
+        let part = now.since(self.reported.as_ref().unwrap_or(&self.start));
+        let transfer = self.transfer_stats(stats);
+        if part.active_time < FEEDBACK_INTERVAL || !transfer.is_bulk() {
             return;
         }
-        let of = carried.dominant_direction().bytes.max(self.expected.context.likely.bytes);
-        if let Some(outcome) = part.partial_outcome(of) {
-            choosing.record_outcome(&self.expected, &outcome);
+        let total_bytes = transfer.dominant_direction().bytes.max(self.prediction.context.likely.bytes);
+        if let Some(outcome) = part.partial_outcome(total_bytes) {
+            selector.record_outcome(&self.prediction, &outcome);
         }
-        self.told = Some(now);
+        self.reported = Some(now);
     }
 
     /// Reports the final outcome.
-    pub fn finish(self, stats: &FlowStats, choosing: &PathSelector) -> ChoiceRecord {
-        let carried = self.transfer_stats(stats);
-        choosing.record_transfer(&self.expected.context, &carried);
-        let outcome = carried.outcome();
-        let predicted = outcome.as_ref().and_then(|outcome| choosing.predict(&self.expected, outcome));
-        match &self.told {
-            None => outcome.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome)),
-            Some(told) => {
-                let rest = read_stats(stats).since(told);
-                let rest = if rest.is_bulk() { rest.partial_outcome(carried.dominant_direction().bytes) } else { None };
-                rest.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome));
+    pub fn finish(self, stats: &FlowStats, selector: &PathSelector) -> ChoiceRecord {
+        let transfer = self.transfer_stats(stats);
+        selector.record_transfer(&self.prediction.context, &transfer);
+        let outcome = transfer.outcome();
+        let predicted = outcome.as_ref().and_then(|outcome| selector.predict(&self.prediction, outcome));
+        match &self.reported {
+            None => outcome.iter().for_each(|outcome| selector.record_outcome(&self.prediction, outcome)),
+            Some(reported) => {
+                let rest = read_stats(stats).since(reported);
+                let rest =
+                    if rest.is_bulk() { rest.partial_outcome(transfer.dominant_direction().bytes) } else { None };
+                rest.iter().for_each(|outcome| selector.record_outcome(&self.prediction, outcome));
             }
         }
-        self.expected.to_choice_record(&self.left, predicted, outcome.map(|outcome| outcome.elapsed))
+        self.prediction.to_choice_record(&self.failed_paths, predicted, outcome.map(|outcome| outcome.elapsed))
     }
 
     /// The choice so far.
     fn choice_record(&self) -> ChoiceRecord {
-        self.expected.to_choice_record(&self.left, self.expected.completion_time, None)
+        self.prediction.to_choice_record(&self.failed_paths, self.prediction.completion_time, None)
     }
 }
 
@@ -195,14 +196,13 @@ fn read_stats(stats: &FlowStats) -> TransferStats {
 impl Session {
     /// Starts feedback for the chosen path, and finishes that of the path before.
     pub(super) fn on_path_ready(&self, connect: Duration) {
-        if let Some(before) = self.feedback.take() {
-            before.finish(&self.stats, &self.context.services().path_selector);
+        if let Some(previous) = self.feedback.take() {
+            previous.finish(&self.stats, &self.context.services().path_selector);
         }
         self.stats.on_path_ready();
-        *self.feedback.borrow_mut() = self
-            .dial_context
-            .prediction()
-            .map(|(expected, left)| Box::new(PathFeedback::new(expected, left, connect, &self.stats)));
+        *self.feedback.borrow_mut() = self.dial_context.prediction().map(|(prediction, failed_paths)| {
+            Box::new(PathFeedback::new(prediction, failed_paths, connect, &self.stats))
+        });
     }
 
     /// Reports progress to the selector.
@@ -221,7 +221,10 @@ impl Session {
     pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
         match self.feedback.take() {
             Some(feedback) => Some(feedback.finish(&self.stats, &self.context.services().path_selector)),
-            None => self.dial_context.prediction().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
+            None => self
+                .dial_context
+                .prediction()
+                .map(|(prediction, failed_paths)| prediction.to_choice_record(&failed_paths, None, None)),
         }
     }
 }
@@ -233,12 +236,12 @@ const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct SectionSamples {
     /// Bytes moved at the last check,
-    looked: u64,
+    checked_bytes: u64,
     /// at the last sample of kernel counters, and its time.
     moved: u64,
     at: Instant,
     /// The counters of the client's and the server's section at the last sample.
-    before: Option<Box<[SampledCounters; 2]>>,
+    last_counters: Option<Box<[SampledCounters; 2]>>,
 }
 
 /// The counters of a section with which the next sample is compared. Idle sessions keep them, so they are no [`SectionInfo`], which
@@ -282,15 +285,15 @@ impl From<SampledCounters> for SectionInfo {
 impl SectionSamples {
     /// The next sample of a section has the changes since `start`, or since the section was connected.
     pub fn restart(&mut self, side: Direction, start: Option<SectionInfo>) {
-        if start.is_some() || self.before.is_some() {
-            self.before.get_or_insert_default()[side as usize] = start.unwrap_or_default().into();
+        if start.is_some() || self.last_counters.is_some() {
+            self.last_counters.get_or_insert_default()[side as usize] = start.unwrap_or_default().into();
         }
     }
 
     /// Nothing was looked at yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { looked: 0, moved: 0, at: Instant::now(), before: None }
+        Self { checked_bytes: 0, moved: 0, at: Instant::now(), last_counters: None }
     }
 }
 
@@ -299,10 +302,10 @@ impl Session {
     pub(super) fn emit_samples(&self) {
         let samples = &mut *self.samples.borrow_mut();
         let moved = self.stats.moved();
-        if samples.looked == moved && samples.moved == moved && !self.stats.has_queued() {
+        if samples.checked_bytes == moved && samples.moved == moved && !self.stats.has_queued() {
             return;
         }
-        samples.looked = moved;
+        samples.checked_bytes = moved;
         let server = self.server_section();
         self.stats.set_queued(Direction::Down, server.as_ref().map_or(0, |server| waiting_bytes(server, &self.client)));
         self.stats.set_queued(Direction::Up, server.as_ref().map_or(0, |server| waiting_bytes(&self.client, server)));
@@ -311,7 +314,7 @@ impl Session {
         }
         samples.moved = moved;
         let span = std::mem::replace(&mut samples.at, Instant::now()).elapsed();
-        let [down, up] = &mut **samples.before.get_or_insert_default();
+        let [down, up] = &mut **samples.last_counters.get_or_insert_default();
         self.section_sample("down", self.client_connection(), down, span);
         if let Some(server) = &server {
             self.section_sample("up", server, up, span);
@@ -319,21 +322,27 @@ impl Session {
     }
 
     /// The changes in the counters of one section.
-    fn section_sample(&self, section: &'static str, stream: &TcpStream, before: &mut SampledCounters, span: Duration) {
+    fn section_sample(
+        &self,
+        section: &'static str,
+        stream: &TcpStream,
+        last_counters: &mut SampledCounters,
+        span: Duration,
+    ) {
         // Fails only when the socket is already dead.
         let Ok(now) = tcp_info(stream.as_fd()) else { return };
-        if now.segments_out < before.segments_out {
+        if now.segments_out < last_counters.segments_out {
             // Another connection, of the next request.
-            *before = SampledCounters::default();
+            *last_counters = SampledCounters::default();
         }
         self.context.services().events.metrics.sections.record_sample(
             section,
             SampleMoment::Running,
-            &(*before).into(),
+            &(*last_counters).into(),
             &now,
             span,
         );
-        *before = now.into();
+        *last_counters = now.into();
     }
 }
 

@@ -244,14 +244,14 @@ impl Tuner {
     /// A tuner for a section that has moved `moved` bytes.
     fn new(
         stream: &Rc<TcpStream>,
-        rounds: &Rc<TuneScheduler>,
+        scheduler: &Rc<TuneScheduler>,
         timers: Option<Box<TimerTuning>>,
         long_path_control: Option<Arc<str>>,
         moved: u64,
     ) -> Rc<Self> {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
-            scheduler: Rc::downgrade(rounds),
+            scheduler: Rc::downgrade(scheduler),
             timers,
             has_choice: Cell::new(long_path_control.is_some()),
             long_path_control,
@@ -277,9 +277,9 @@ impl Tuner {
         let has_choice = moved >= CHOOSE_AFTER && self.has_choice.get();
         if (self.tunes_timers() || has_choice)
             && !self.is_queued.replace(true)
-            && let Some(rounds) = self.scheduler.upgrade()
+            && let Some(scheduler) = self.scheduler.upgrade()
         {
-            rounds.enqueue(Rc::clone(self));
+            scheduler.enqueue(Rc::clone(self));
         }
     }
 
@@ -331,9 +331,9 @@ impl Tuner {
     pub fn view(&self) -> Option<TuningView> {
         let timers = self.timers.as_ref()?;
         let stream = self.stream.upgrade()?;
-        let rounds = self.scheduler.upgrade()?;
+        let scheduler = self.scheduler.upgrade()?;
         let refused = timers.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();
-        Some(TuningView::from_socket(stream.as_fd(), timers.max_record.get(), rounds.routes(), refused))
+        Some(TuningView::from_socket(stream.as_fd(), timers.max_record.get(), scheduler.routes(), refused))
     }
 }
 
@@ -395,15 +395,15 @@ impl TuningView {
         routes: Option<&Routes>,
         refused: Vec<String>,
     ) -> Self {
-        let now = tcp_timers(socket);
+        let timers = tcp_timers(socket);
         let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
         Self {
-            rto_min_seconds: seconds(now.rto_min),
-            rto_max_seconds: seconds(now.rto_max),
-            rto_seconds: seconds(now.rto),
-            delack_max_seconds: seconds(now.delack_max),
-            notsent_lowat: now.notsent_lowat,
-            thin_linear_timeouts: now.thin_linear_timeouts,
+            rto_min_seconds: seconds(timers.rto_min),
+            rto_max_seconds: seconds(timers.rto_max),
+            rto_seconds: seconds(timers.rto),
+            delack_max_seconds: seconds(timers.delack_max),
+            notsent_lowat: timers.notsent_lowat,
+            thin_linear_timeouts: timers.thin_linear_timeouts,
             record,
             route_rto_min_seconds: seconds(routes.and_then(|routes| routes.locked_rto_min(socket).ok().flatten())),
             refused,

@@ -56,13 +56,13 @@ impl ResumeLedger {
         jump
     }
 
-    fn with<T>(&self, relay: PublicKey, use_it: impl FnOnce(&mut ResumeMemory) -> T) -> T {
+    fn with<T>(&self, relay: PublicKey, f: impl FnOnce(&mut ResumeMemory) -> T) -> T {
         let mut relays = self.relays.lock().unwrap_or_else(PoisonError::into_inner);
         if relays.len() >= MAX_RELAYS && !relays.contains_key(&relay) {
             let now = Instant::now();
             relays.retain(|_, memory| !memory.is_empty(now));
         }
-        use_it(relays.entry(relay).or_default())
+        f(relays.entry(relay).or_default())
     }
 }
 

@@ -88,18 +88,18 @@ pub fn table(json: &str) -> Option<String> {
     let fleet: Value = serde_json::from_str(json).ok()?;
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let seconds = |value: &Value| value.as_f64().map_or("-".to_owned(), |seconds| format!("{seconds:.0}s"));
-    let mut out = format!("{:<16} {:<28} {:<9} {:>8} {:>8}  KEY\n", "NAME", "ADDRESS", "STATE", "AGE", "MISSING");
+    let mut output = format!("{:<16} {:<28} {:<9} {:>8} {:>8}  KEY\n", "NAME", "ADDRESS", "STATE", "AGE", "MISSING");
     for member in fleet["members"].as_array()? {
         let [name, address, state, key] = ["name", "address", "state", "key"].map(|field| text(&member[field]));
         let (age, missing) = (seconds(&member["age_seconds"]), seconds(&member["missing_seconds"]));
-        out.push_str(&format!("{name:<16} {address:<28} {state:<9} {age:>8} {missing:>8}  {key}\n"));
+        output.push_str(&format!("{name:<16} {address:<28} {state:<9} {age:>8} {missing:>8}  {key}\n"));
     }
     let (server, since) = (text(&fleet["etcd_server"]), seconds(&fleet["etcd_seconds"]));
-    out.push_str(&match fleet["etcd_up"] == true {
+    output.push_str(&match fleet["etcd_up"] == true {
         true => format!("etcd {server}: reachable for {since}\n"),
         false => {
             format!("etcd: unreachable for {since}: {}; this is the last known state\n", text(&fleet["etcd_trouble"]))
         }
     });
-    Some(out)
+    Some(output)
 }

@@ -115,13 +115,21 @@ impl SectionView {
     ) -> Option<Self> {
         let info = tcp_info(socket.as_fd()).ok()?;
         let congestion = congestion::of_socket(socket).ok()?;
-        let told = controls.telemetry(&congestion, socket.as_fd()).filter(|told| told.rounds > 0);
-        let (window, base_rtt, queued) = match told {
-            Some(told) => (told.window, told.base_rtt, told.queued),
+        let telemetry = controls.telemetry(&congestion, socket.as_fd()).filter(|telemetry| telemetry.rounds > 0);
+        let (window, base_rtt, queued) = match telemetry {
+            Some(telemetry) => (telemetry.window, telemetry.base_rtt, telemetry.queued),
             None => (info.cwnd, info.min_rtt, queued_packets(&info)),
         };
         let tuning = tuner.and_then(|tuner| tuner.view());
-        Some(Self { info, congestion, window, base_rtt_seconds: base_rtt.as_secs_f64(), queued, told, tuning })
+        Some(Self {
+            info,
+            congestion,
+            window,
+            base_rtt_seconds: base_rtt.as_secs_f64(),
+            queued,
+            told: telemetry,
+            tuning,
+        })
     }
 }
 
@@ -132,8 +140,8 @@ fn queued_packets(info: &SectionInfo) -> u32 {
     if base == 0 {
         return 0;
     }
-    let beyond = u128::from(info.cwnd) * rtt.saturating_sub(base) / rtt.max(1);
-    u32::try_from(beyond).unwrap_or(u32::MAX)
+    let queued = u128::from(info.cwnd) * rtt.saturating_sub(base) / rtt.max(1);
+    u32::try_from(queued).unwrap_or(u32::MAX)
 }
 
 /// The pool of one next relay.
@@ -298,23 +306,23 @@ impl UpgradeAttempts {
 
     /// Records a failed upgrade.
     pub fn record_failure(&self, why: String) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.count += 1;
-        failed.why = Some(why);
+        let mut last_failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last_failure.count += 1;
+        last_failure.why = Some(why);
     }
 
     /// The upgrade as the admin interface shows it.
     #[must_use]
     pub fn view(&self) -> UpgradeView {
-        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = std::process::id();
         UpgradeView {
             pid,
             started: process::start_time(pid),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            failed: failed.count,
-            why: failed.why.clone(),
-            patience_seconds: failed.patience.as_secs_f64(),
+            failed: last_failure.count,
+            why: last_failure.why.clone(),
+            patience_seconds: last_failure.patience.as_secs_f64(),
         }
     }
 }

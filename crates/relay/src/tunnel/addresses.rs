@@ -43,8 +43,8 @@ impl AddressEntry {
     }
 
     fn is_live_elsewhere(&self, lane: &Arc<Lane>, now: Instant) -> bool {
-        let elsewhere = |own| !Arc::ptr_eq(&own, lane);
-        now.duration_since(self.last_seen) < LIVE_TIMEOUT && self.lane().is_some_and(elsewhere)
+        let is_other = |own| !Arc::ptr_eq(&own, lane);
+        now.duration_since(self.last_seen) < LIVE_TIMEOUT && self.lane().is_some_and(is_other)
     }
 }
 
@@ -57,14 +57,14 @@ impl AddressGenerations {
 impl AddressTable {
     /// Notes that `lane` has brought a packet from `source`, unless `source` is live in another lane.
     pub fn record(&self, source: IpAddr, lane: &Arc<Lane>, now: Instant) {
-        let mut halves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if halves.get(&source).is_some_and(|sighting| sighting.is_live_elsewhere(lane, now)) {
+        let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if generations.get(&source).is_some_and(|entry| entry.is_live_elsewhere(lane, now)) {
             return;
         }
-        if halves.young.len() >= MAX_PER_GENERATION && !halves.young.contains_key(&source) {
-            halves.old = std::mem::take(&mut halves.young);
+        if generations.young.len() >= MAX_PER_GENERATION && !generations.young.contains_key(&source) {
+            generations.old = std::mem::take(&mut generations.young);
         }
-        halves.young.insert(source, AddressEntry { lane: Arc::downgrade(lane), last_seen: now });
+        generations.young.insert(source, AddressEntry { lane: Arc::downgrade(lane), last_seen: now });
     }
 
     /// The lane that leads to `address`, if it still exists.

@@ -65,15 +65,15 @@ struct LaneBackoff {
 impl DeviceLanes {
     /// A device without lanes.
     pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
-        let crossing = context.services().events.metrics.packet_counters(&context.listener.name);
-        Rc::new(Self { context, counters: crossing, slots: RefCell::default() })
+        let packet_counters = context.services().events.metrics.packet_counters(&context.listener.name);
+        Rc::new(Self { context, counters: packet_counters, slots: RefCell::default() })
     }
 
     /// Takes a packet that the host sent into the device. Never waits.
     pub fn send(self: &Rc<Self>, packet: &[u8]) {
         match judge(packet, Some(self.rules())).and_then(|head| self.lane_to(&head)) {
             Ok(lane) => drop(lane.push(packet)),
-            Err(why) => self.counters.record_dropped(why, 1),
+            Err(reason) => self.counters.record_dropped(reason, 1),
         }
     }
 
@@ -85,66 +85,70 @@ impl DeviceLanes {
     /// lane of the best path that has not failed.
     fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
         let services = self.context.services();
-        let seen = services.lanes.addresses.lane(head.destination);
-        if let Some(lane) = seen.filter(|lane| services.tunnels.permits(lane.remote(), head.destination)) {
+        let last_lane = services.lanes.addresses.lane(head.destination);
+        if let Some(lane) = last_lane.filter(|lane| services.tunnels.permits(lane.remote(), head.destination)) {
             return Ok(lane);
         }
         let (config, destination) = (&self.context.config, Host::from(head.destination));
-        let ways = path::paths_to(config, &services.pools, &destination, head.port.unwrap_or(0));
+        let path_choices = path::paths_to(config, &services.pools, &destination, head.port.unwrap_or(0));
         // A packet to `direct` would come back into the device.
-        let mut onward = ways.iter().filter(|way| !way.path.is_direct());
-        onward.find_map(|way| self.lane_by_path(way)).ok_or(DropReason::NoLane)
+        let mut relayed = path_choices.iter().filter(|path_choice| !path_choice.path.is_direct());
+        relayed.find_map(|path_choice| self.lane_by_path(path_choice)).ok_or(DropReason::NoLane)
     }
 
     /// The lane of a path, which is dialled if there is none; nothing while that rests.
-    fn lane_by_path(self: &Rc<Self>, way: &PathChoice) -> Option<Arc<Lane>> {
-        let mut all = self.slots.borrow_mut();
-        let kept = all.entry(way.path.name.clone()).or_default();
-        if let Some(lane) = kept.lane.as_ref().filter(|lane| !lane.is_retired()) {
+    fn lane_by_path(self: &Rc<Self>, path_choice: &PathChoice) -> Option<Arc<Lane>> {
+        let mut slots = self.slots.borrow_mut();
+        let slot = slots.entry(path_choice.path.name.clone()).or_default();
+        if let Some(lane) = slot.lane.as_ref().filter(|lane| !lane.is_retired()) {
             return Some(Arc::clone(lane));
         }
-        if kept.backoff.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry_at) {
+        if slot.backoff.as_ref().is_some_and(|backoff| Instant::now() < backoff.retry_at) {
             return None;
         }
         let listener = &self.context.listener.name;
-        let remote = LaneRemote::from_path(&way.path);
+        let remote = LaneRemote::from_path(&path_choice.path);
         let lane = self.context.services().lanes.register(listener, &self.counters, remote, Direction::Up);
-        kept.lane = Some(Arc::clone(&lane));
-        let trip = LaneTask { lanes: Rc::downgrade(self), context: Rc::clone(&self.context), path_choice: way.clone() };
-        tokio::task::spawn_local(trip.run(Arc::clone(&lane)));
+        slot.lane = Some(Arc::clone(&lane));
+        let task = LaneTask {
+            lanes: Rc::downgrade(self),
+            context: Rc::clone(&self.context),
+            path_choice: path_choice.clone(),
+        };
+        tokio::task::spawn_local(task.run(Arc::clone(&lane)));
         Some(lane)
     }
 
-    /// Notes that a lane of this path stands.
+    /// Records that a lane of this path is established.
     fn on_established(&self, path: &str) {
-        let mut all = self.slots.borrow_mut();
-        if let Some(trouble) = all.get_mut(path).and_then(|kept| kept.backoff.take()) {
-            let (listener, span) = (&self.context.listener.name, trouble.failing_since.elapsed().as_secs_f64());
+        let mut slots = self.slots.borrow_mut();
+        if let Some(backoff) = slots.get_mut(path).and_then(|slot| slot.backoff.take()) {
+            let (listener, span) = (&self.context.listener.name, backoff.failing_since.elapsed().as_secs_f64());
             self.context.warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
         }
     }
 
     /// Records the end of a lane, with the error if there was one.
-    fn on_ended(&self, path: &str, lane: &Arc<Lane>, broken: Option<&LaneError>) {
-        let mut all = self.slots.borrow_mut();
-        let Some(kept) = all.get_mut(path) else { return };
-        kept.lane.take_if(|kept| Arc::ptr_eq(kept, lane));
-        let Some(broken) = broken else { return };
+    fn on_ended(&self, path: &str, lane: &Arc<Lane>, error: Option<&LaneError>) {
+        let mut slots = self.slots.borrow_mut();
+        let Some(slot) = slots.get_mut(path) else { return };
+        slot.lane.take_if(|current| Arc::ptr_eq(current, lane));
+        let Some(error) = error else { return };
         let now = Instant::now();
-        let trouble = kept.backoff.get_or_insert_with(|| {
+        let backoff = slot.backoff.get_or_insert_with(|| {
             let listener = &self.context.listener.name;
             self.context
-                .warn(format!("{listener}: no lane by {path}, so packets that are not TCP are dropped: {broken}"));
+                .warn(format!("{listener}: no lane by {path}, so packets that are not TCP are dropped: {error}"));
             LaneBackoff { failing_since: now, failures: 0, retry_at: now }
         });
-        trouble.retry_at = now + INITIAL_BACKOFF.saturating_mul(1 << trouble.failures.min(16)).min(MAX_BACKOFF);
-        trouble.failures += 1;
+        backoff.retry_at = now + INITIAL_BACKOFF.saturating_mul(1 << backoff.failures.min(16)).min(MAX_BACKOFF);
+        backoff.failures += 1;
     }
 }
 
 impl Drop for DeviceLanes {
     fn drop(&mut self) {
-        self.slots.borrow().values().filter_map(|kept| kept.lane.as_ref()).for_each(|lane| lane.retire());
+        self.slots.borrow().values().filter_map(|slot| slot.lane.as_ref()).for_each(|lane| lane.retire());
     }
 }
 

@@ -31,25 +31,25 @@ const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener wit
 /// Serves a lane from OPEN to its end.
 pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> EndReason {
     session.accounts().ignore_rates();
-    let served = match session.dial_context.next_lane_path(incoming_open) {
+    let result = match session.dial_context.next_lane_path(incoming_open) {
         Ok(None) if session.context.services().tunnels.is_empty() => {
             let remark = Some(NO_TUNNEL.to_owned());
             Err(LaneError::Refused(DialError { remark, ..Cause::Unreachable.into() }))
         }
         Ok(None) => IncomingLane::new(session, incoming_open).terminate().await,
-        Ok(Some(way)) => IncomingLane::new(session, incoming_open).forward(&way).await,
+        Ok(Some(path_choice)) => IncomingLane::new(session, incoming_open).forward(&path_choice).await,
         Err(cause) => Err(LaneError::Refused(cause.into())),
     };
-    end_of_lane(session, incoming_open, served).await
+    end_of_lane(session, incoming_open, result).await
 }
 
 /// The reason for the end of a lane or an association that another relay has dialled. A failure is still to be answered.
 pub async fn end_of_lane(
     session: &Session,
     incoming_open: &Rc<IncomingOpen>,
-    served: Result<(), LaneError>,
+    result: Result<(), LaneError>,
 ) -> EndReason {
-    match served {
+    match result {
         Ok(()) => EndReason::Finished,
         Err(LaneError::Refused(error)) => {
             Responder::Section(Rc::clone(incoming_open)).send_failure(session.client_end(), &error, false).await;
@@ -99,7 +99,7 @@ impl<'a> IncomingLane<'a> {
         }
     }
 
-    /// Answers OPEN: the path stands.
+    /// Answers OPEN: the path is established.
     ///
     /// # Errors
     /// The connection of the lane is broken.
@@ -122,49 +122,49 @@ impl<'a> IncomingLane<'a> {
 
     /// Forwards packets between the previous relay and the next. Late packets are dropped, and the access rules apply
     /// to packets as to sessions.
-    async fn forward(&self, way: &PathChoice) -> Result<(), LaneError> {
-        let (session, asked) = (self.session, Instant::now());
-        session.dial_context.on_attempt(way);
+    async fn forward(&self, path_choice: &PathChoice) -> Result<(), LaneError> {
+        let (session, requested_at) = (self.session, Instant::now());
+        session.dial_context.on_attempt(path_choice);
         let dialler = session.dial_context.dialler_for(&session.context, 1);
-        let dialled = dialler.open_lane(way, &Purpose::Datagrams, &session.dial_context.open_params()).await?;
+        let dialled = dialler.open_lane(path_choice, &Purpose::Datagrams, &session.dial_context.open_params()).await?;
         session.dial_context.on_dialled(&dialled);
         let Dialled { stream, server, opened } = dialled;
         let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let stream = Rc::new(stream);
-        session.on_connected(server, Rc::clone(&stream), asked);
+        session.on_connected(server, Rc::clone(&stream), requested_at);
         pump::abort(&stream);
-        session.on_relay_answer(opening.wait_answer(&stream, &section.cipher).await?, asked);
+        session.on_relay_answer(opening.wait_answer(&stream, &section.cipher).await?, requested_at);
         self.accept().await?;
         let up = self.register_lane(
-            LaneRemote::next_hop(way).expect("invariant: a chosen path begins with a relay"),
+            LaneRemote::next_hop(path_choice).expect("invariant: a chosen path begins with a relay"),
             Direction::Up,
         );
         let down = self.register_lane(self.remote_dialler(), Direction::Down);
         up.mark_established();
         down.mark_established();
-        let near = self.client_transport(&down, &session.stats);
-        let far = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &session.stats };
+        let downstream = self.client_transport(&down, &session.stats);
+        let upstream = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &session.stats };
         let tunnels = &session.context.services().tunnels;
-        let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
+        let forward_packet = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
             .and_then(|head| tunnels.check_forward(&head, from.remote()))
         {
             Ok(()) => drop(to.push(packet)),
-            Err(why) => from.record_dropped(why, 1),
+            Err(reason) => from.record_dropped(reason, 1),
         };
-        let upward = |packet: &[u8]| passes(packet, Some(session.dial_context.access()), (&down, &up));
-        let downward = |packet: &[u8]| passes(packet, None, (&up, &down));
-        let mut near = pin!(near.run(near.receive(upward), self.wait_end()));
-        let mut far = pin!(far.run(far.receive(downward), std::future::pending()));
+        let upward = |packet: &[u8]| forward_packet(packet, Some(session.dial_context.access()), (&down, &up));
+        let downward = |packet: &[u8]| forward_packet(packet, None, (&up, &down));
+        let mut downstream = pin!(downstream.run(downstream.receive(upward), self.wait_end()));
+        let mut upstream = pin!(upstream.run(upstream.receive(downward), std::future::pending()));
         tokio::select! {
-            ended = &mut near => {
+            ended = &mut downstream => {
                 ended?;
                 up.retire();
-                far.await
+                upstream.await
             }
-            ended = &mut far => {
+            ended = &mut upstream => {
                 ended?;
                 down.retire();
-                near.await
+                downstream.await
             }
         }
     }

@@ -58,11 +58,11 @@ impl PacketTally {
 
 impl Lane {
     /// A lane that has carried no packet.
-    pub fn new(crossing: &Arc<PacketCounters>, remote: LaneRemote, sends: Direction) -> Arc<Self> {
+    pub fn new(counters: &Arc<PacketCounters>, remote: LaneRemote, direction: Direction) -> Arc<Self> {
         Arc::new(Self {
             remote,
-            send_direction: sends,
-            counters: Arc::clone(crossing),
+            send_direction: direction,
+            counters: Arc::clone(counters),
             queue: Mutex::default(),
             wake: Notify::new(),
             established: AtomicBool::new(false),
@@ -97,14 +97,14 @@ impl Lane {
     /// whether the packet is queued.
     pub fn push(&self, packet: &[u8]) -> bool {
         let now = Instant::now();
-        let (late, taken) = {
+        let (late, is_queued) = {
             let mut queue = self.queue();
             (queue.expire(now), queue.push(packet, now))
         };
         self.record_dropped(DropReason::Late, late);
-        self.record_dropped(DropReason::Full, usize::from(!taken));
+        self.record_dropped(DropReason::Full, usize::from(!is_queued));
         self.wake.notify_one();
-        taken
+        is_queued
     }
 
     /// Completes when there is something to send, or nothing will be any more.
@@ -138,18 +138,18 @@ impl Lane {
 
     /// Delivers a received packet to this host, and records its source for answers.
     pub fn deliver(self: &Arc<Self>, packet: &[u8], services: &Services, rules: Option<AccessPolicy<'_>>) {
-        let taken = judge(packet, rules).and_then(|head| {
+        let result = judge(packet, rules).and_then(|head| {
             let learn = || services.lanes.addresses.record(head.source, self, Instant::now());
             services.tunnels.deliver(packet, &head, &self.remote, learn)
         });
-        taken.unwrap_or_else(|why| self.record_dropped(why, 1));
+        result.unwrap_or_else(|reason| self.record_dropped(reason, 1));
     }
 
     /// Counts packets that go nowhere.
-    pub fn record_dropped(&self, why: DropReason, packets: usize) {
+    pub fn record_dropped(&self, reason: DropReason, packets: usize) {
         if packets > 0 {
-            self.dropped[why as usize].fetch_add(packets as u64, Ordering::Relaxed);
-            self.counters.record_dropped(why, packets);
+            self.dropped[reason as usize].fetch_add(packets as u64, Ordering::Relaxed);
+            self.counters.record_dropped(reason, packets);
         }
     }
 
@@ -182,7 +182,8 @@ impl Lane {
     /// The lane as `ekiden status` shows it.
     pub fn view(&self, listener: &str) -> LaneView {
         let ((sent, bytes_sent), (received, bytes_received)) = (self.sent.read(), self.received.read());
-        let dropped = DropReason::ALL.map(|why| (why.as_str(), self.dropped[why as usize].load(Ordering::Relaxed)));
+        let dropped =
+            DropReason::ALL.map(|reason| (reason.as_str(), self.dropped[reason as usize].load(Ordering::Relaxed)));
         let dropped_for: BTreeMap<_, _> = dropped.into_iter().filter(|(_, packets)| *packets > 0).collect();
         LaneView {
             listener: listener.to_owned(),
@@ -204,8 +205,8 @@ impl Lane {
 /// Packets that are still queued have no lane any more.
 impl Drop for Lane {
     fn drop(&mut self) {
-        let left = self.queue().len();
-        self.record_dropped(DropReason::NoLane, left);
+        let queued = self.queue().len();
+        self.record_dropped(DropReason::NoLane, queued);
     }
 }
 
@@ -222,22 +223,22 @@ impl LaneRegistry {
     pub(super) fn register(
         &self,
         listener: &str,
-        crossing: &Arc<PacketCounters>,
+        counters: &Arc<PacketCounters>,
         remote: LaneRemote,
-        sends: Direction,
+        direction: Direction,
     ) -> Arc<Lane> {
-        let lane = Lane::new(crossing, remote, sends);
-        let mut all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(_, lane)| lane.strong_count() > 0);
-        all.push((listener.into(), Arc::downgrade(&lane)));
+        let lane = Lane::new(counters, remote, direction);
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|(_, lane)| lane.strong_count() > 0);
+        lanes.push((listener.into(), Arc::downgrade(&lane)));
         lane
     }
 
     /// The lanes as `ekiden status` shows them.
     #[must_use]
     pub fn views(&self) -> Vec<LaneView> {
-        let all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(|(listener, lane)| Some(lane.upgrade()?.view(listener))).collect()
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.iter().filter_map(|(listener, lane)| Some(lane.upgrade()?.view(listener))).collect()
     }
 }
 

@@ -52,10 +52,10 @@ impl LaneRemote {
         Self::Path { name: path.name.clone(), key }
     }
 
-    /// The next relay of a way that the relay before us has chosen.
-    pub fn next_hop(way: &PathChoice) -> Option<Self> {
-        let peering = way.path.hops.first()?.peering()?;
-        Some(Self::Next { name: way.path.name.clone(), key: peering.key })
+    /// The next relay of a path that the previous relay has chosen.
+    pub fn next_hop(path_choice: &PathChoice) -> Option<Self> {
+        let peering = path_choice.path.hops.first()?.peering()?;
+        Some(Self::Next { name: path_choice.path.name.clone(), key: peering.key })
     }
 
     /// The name in the status: of the path, or of the relay.
@@ -99,9 +99,9 @@ impl SourceBindings {
         for (key, nets) in peers().filter_map(|(key, peer)| Some((key, peer.from.as_ref()?))) {
             networks.entry(*key).or_default().extend(nets);
         }
-        let without: BTreeSet<_> = peers().map(|(key, _)| *key).filter(|key| !networks.contains_key(key)).collect();
+        let unbound: BTreeSet<_> = peers().map(|(key, _)| *key).filter(|key| !networks.contains_key(key)).collect();
         let is_open = sections().any(|section| section.peers.is_none());
-        let sole_unbound_peer = without.first().copied().filter(|_| without.len() == 1 && !is_open);
+        let sole_unbound_peer = unbound.first().copied().filter(|_| unbound.len() == 1 && !is_open);
         Self { networks, sole_unbound_peer }
     }
 
@@ -144,13 +144,13 @@ impl Config {
     /// The warning about networks from which no peer may send packets.
     #[must_use]
     pub fn unbound_network_warnings(&self) -> Vec<String> {
-        let tell = |net: Network| {
+        let warning = |net: Network| {
             format!(
                 "no peer may send packets from {net}, so only TCP crosses: no route says which peer that network belongs \
                  to; write from={net} into the line of that peer in the file of peers"
             )
         };
-        SourceBindings::new(self).unbound_networks(self).into_iter().map(tell).collect()
+        SourceBindings::new(self).unbound_networks(self).into_iter().map(warning).collect()
     }
 }
 

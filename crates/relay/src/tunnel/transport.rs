@@ -21,13 +21,13 @@ use crate::pump::{self, FlowStats, RecordCipher};
 /// Records before other sessions of this thread get their turn.
 const RECORDS_PER_TURN: usize = 64;
 
-/// How long the other side has to take our last words.
+/// Timeout for sending the last records.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a lane has ended that was to go on.
 #[derive(Debug)]
 pub enum LaneError {
-    /// The other side has not agreed, or the way there does not stand.
+    /// The peer has refused the lane, or the path to it has failed.
     Refused(DialError),
     /// The connection is broken over which packets came in this direction.
     Connection(io::Error, Direction),

@@ -39,11 +39,11 @@ impl ThreadContext {
         let sessions: Vec<_> = {
             let sessions = self.sessions.borrow();
             let from = self.next_sample.get();
-            let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MAX_SAMPLED_SESSIONS);
-            turns.map(|(place, session)| (place, session.clone())).collect()
+            let turns = sessions.iter().filter(|(index, _)| *index >= from).take(MAX_SAMPLED_SESSIONS);
+            turns.map(|(index, session)| (index, session.clone())).collect()
         };
         self.next_sample.set(match sessions.last() {
-            Some((place, _)) if sessions.len() == MAX_SAMPLED_SESSIONS => place + 1,
+            Some((index, _)) if sessions.len() == MAX_SAMPLED_SESSIONS => index + 1,
             _ => 0,
         });
         sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.sample_sections());
@@ -53,12 +53,12 @@ impl ThreadContext {
     pub(super) fn tidy(&self, most_sessions_seen: &mut usize) {
         self.pipes.trim();
         self.services.upstream_pool.expire(Instant::now());
-        let open = self.sessions.borrow().len();
-        *most_sessions_seen = open.max(*most_sessions_seen);
-        if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {
+        let session_count = self.sessions.borrow().len();
+        *most_sessions_seen = session_count.max(*most_sessions_seen);
+        if *most_sessions_seen >= 64 && session_count < *most_sessions_seen / 4 {
             self.sessions.borrow_mut().shrink_to_fit();
             ekiden_sys::process::trim_heap();
-            *most_sessions_seen = open;
+            *most_sessions_seen = session_count;
         }
     }
 }

@@ -241,7 +241,7 @@ pub enum Command {
     Serve(WorkerService),
     /// Say that you do not hang.
     Answer(oneshot::Sender<()>),
-    /// Describe yourself, as far as is wished.
+    /// Describe the worker, in the scope of the query.
     Describe(StatusQuery, oneshot::Sender<WorkerStatus>),
     /// Report a few counters.
     Count(oneshot::Sender<WorkerCounts>),

@@ -96,7 +96,7 @@ impl WorkerStatus {
                 down: session.stats.bytes(Direction::Down),
                 up: session.stats.bytes(Direction::Up),
             }),
-            StatusQuery::These(wanted) if !wanted.contains(&session.id) => {}
+            StatusQuery::These(ids) if !ids.contains(&session.id) => {}
             StatusQuery::These(_) | StatusQuery::All => self.sessions.push(session.view()),
         }
     }

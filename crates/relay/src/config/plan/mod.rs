@@ -94,9 +94,9 @@ pub fn from_text(name: &str, text: &str) -> Result<PlanFile, ConfigErrors> {
         KeyLocation::whole_text(source).at_span(error.span().as_ref()).error(FoundValue::Syntax, error.message());
     }
     let file = TableReader::new(KeyLocation::whole_text(source), Some(table.get_ref()));
-    let written = read_plan(&file);
+    let plan = read_plan(&file);
     file.finish();
-    notes.into_result().map(|()| written)
+    notes.into_result().map(|()| plan)
 }
 
 /// The sites and their properties.
@@ -108,16 +108,16 @@ struct SiteTable {
 impl SiteTable {
     /// The site of this name, or a mistake at `place`.
     fn find(&self, place: &KeyLocation<'_>, name: &str) -> Option<usize> {
-        let found = self.sites.iter().position(|site| site.name == name);
-        if found.is_none() {
+        let index = self.sites.iter().position(|site| site.name == name);
+        if index.is_none() {
             let expected = expected_one_of("a site", name, self.sites.iter().map(|site| site.name.as_str()));
             place.error(FoundValue::Value(format!("{name:?}")), expected);
         }
-        found
+        index
     }
 
-    fn pair_names(&self, one: usize, other: usize) -> String {
-        format!("{} and {}", self.sites[one].name, self.sites[other].name)
+    fn pair_names(&self, first: usize, second: usize) -> String {
+        format!("{} and {}", self.sites[first].name, self.sites[second].name)
     }
 }
 
@@ -127,12 +127,12 @@ fn read_plan(file: &TableReader<'_>) -> PlanFile {
     let inflation = file.optional("inflation").map(|InflationFactor(factor)| factor);
     let mut sites = read_sites(file);
     let table = file.table("usual");
-    let usual = read_traits(&table, SectionTraits::default());
+    let default_traits = read_traits(&table, SectionTraits::default());
     table.finish();
     let rtt::RttTable { matrix, to_measure, places } = rtt::read(file, &sites);
-    let traits = read_sections(file, &sites, usual);
-    let traffic = read_traffic(file, &mut sites, &|one, other| {
-        matrix.get(one, other).is_some() || to_measure.iter().any(|known| is_same_pair(known.sites, (one, other)))
+    let traits = read_sections(file, &sites, default_traits);
+    let traffic = read_traffic(file, &mut sites, &|first, second| {
+        matrix.get(first, second).is_some() || to_measure.iter().any(|known| is_same_pair(known.sites, (first, second)))
     });
     let mut warnings = Vec::new();
     for anomaly in find_anomalies(&sites.sites, &matrix) {
@@ -147,18 +147,10 @@ fn read_plan(file: &TableReader<'_>) -> PlanFile {
             warnings.push(format!("{file}:{line}warning: {key} = {found}: expected {}", anomaly.expected));
         }
     }
-    let yardstick = DistanceModel::with_inflation(1.0);
+    let distance_model = DistanceModel::with_inflation(1.0);
     let costs = RelayCosts::default();
-    let network = PlanInput {
-        sites: sites.sites,
-        matrix,
-        distance_model: yardstick,
-        default_traits: usual,
-        traits,
-        traffic,
-        sizes,
-        costs,
-    };
+    let network =
+        PlanInput { sites: sites.sites, matrix, distance_model, default_traits, traits, traffic, sizes, costs };
     PlanFile { network, inflation, to_measure, warnings }
 }
 
@@ -182,18 +174,18 @@ fn read_sites(file: &TableReader<'_>) -> SiteTable {
         file.error("site", format!("2 to {MAX_SITES} tables that begin with [[site]]"));
     }
     let names = shared::read_names(&tables);
-    let mut all = SiteTable { sites: Vec::new(), addresses: Vec::new() };
+    let mut table = SiteTable { sites: Vec::new(), addresses: Vec::new() };
     for (reader, name) in tables.into_iter().zip(names) {
         let mut roles = Roles::default();
         if reader.has("role") {
             reader.non_empty_list("role").into_iter().for_each(|(_, RoleValue(add))| add(&mut roles));
         }
         let position = read_position(&reader);
-        all.addresses.push(reader.optional("address"));
+        table.addresses.push(reader.optional("address"));
         reader.finish();
-        all.sites.push(Site { name: name.unwrap_or_default(), roles, position });
+        table.sites.push(Site { name: name.unwrap_or_default(), roles, position });
     }
-    all
+    table
 }
 
 fn read_position(reader: &TableReader<'_>) -> Option<Position> {
@@ -217,16 +209,16 @@ fn read_position(reader: &TableReader<'_>) -> Option<Position> {
 fn read_sections(
     file: &TableReader<'_>,
     sites: &SiteTable,
-    usual: SectionTraits,
+    default_traits: SectionTraits,
 ) -> BTreeMap<(usize, usize), SectionTraits> {
-    let mut all = BTreeMap::new();
+    let mut traits = BTreeMap::new();
     for reader in file.tables("section") {
         let names = reader.non_empty_list::<Name>("between");
-        let found: Vec<_> = names.iter().map(|(place, Name(name))| sites.find(place, name)).collect();
-        let read = read_traits(&reader, usual);
-        match found[..] {
-            [Some(one), Some(other)] if one != other => {
-                if all.insert((one.min(other), one.max(other)), read).is_some() {
+        let ends: Vec<_> = names.iter().map(|(place, Name(name))| sites.find(place, name)).collect();
+        let section_traits = read_traits(&reader, default_traits);
+        match ends[..] {
+            [Some(first), Some(second)] if first != second => {
+                if traits.insert((first.min(second), first.max(second)), section_traits).is_some() {
                     reader.error("between", "two sites of which no other [[section]] speaks");
                 }
             }
@@ -235,17 +227,20 @@ fn read_sections(
         }
         reader.finish();
     }
-    all
+    traits
 }
 
-/// Reads the properties of a section; missing ones are those of `usual`.
-fn read_traits(reader: &TableReader<'_>, usual: SectionTraits) -> SectionTraits {
+/// Reads the properties of a section; missing ones are those of `default_traits`.
+fn read_traits(reader: &TableReader<'_>, default_traits: SectionTraits) -> SectionTraits {
     let congestion = reader.optional("congestion").map(|Name(name)| CongestionControl::from_name(&name));
     SectionTraits {
-        loss: reader.optional("loss").map_or(usual.loss, |LossRatio(loss)| loss),
-        line_rate: reader.optional("line").map(|rate: Rate| rate.bytes_per_second() as f64).or(usual.line_rate),
-        window: reader.optional("window").map(|Bytes(bytes)| bytes).or(usual.window),
-        congestion: congestion.unwrap_or(usual.congestion),
+        loss: reader.optional("loss").map_or(default_traits.loss, |LossRatio(loss)| loss),
+        line_rate: reader
+            .optional("line")
+            .map(|rate: Rate| rate.bytes_per_second() as f64)
+            .or(default_traits.line_rate),
+        window: reader.optional("window").map(|Bytes(bytes)| bytes).or(default_traits.window),
+        congestion: congestion.unwrap_or(default_traits.congestion),
     }
 }
 
@@ -256,8 +251,8 @@ impl PlanFile {
     /// A traffic whose own round trip was to be measured and was not.
     pub fn complete(self, measured: &[(UnmeasuredRtt, Duration)]) -> Result<PlanInput, String> {
         let Self { mut network, inflation, .. } = self;
-        for (UnmeasuredRtt { sites: (here, there), .. }, rtt) in measured {
-            network.matrix.set(*here, *there, RttEntry { rtt: *rtt, source: RttSource::Measured });
+        for (UnmeasuredRtt { sites: (first, second), .. }, rtt) in measured {
+            network.matrix.set(*first, *second, RttEntry { rtt: *rtt, source: RttSource::Measured });
         }
         network.distance_model = inflation
             .map_or_else(|| DistanceModel::fit(&network.sites, &network.matrix), DistanceModel::with_inflation);

@@ -25,8 +25,8 @@ pub(super) struct RttTable<'a> {
 }
 
 pub(super) fn read<'a>(file: &TableReader<'a>, sites: &SiteTable) -> RttTable<'a> {
-    let here = read_here(file, sites);
-    let mut read = RttTable { matrix: RttMatrix::default(), to_measure: Vec::new(), places: BTreeMap::new() };
+    let local_site = read_local_site(file, sites);
+    let mut table = RttTable { matrix: RttMatrix::default(), to_measure: Vec::new(), places: BTreeMap::new() };
     for (name, row) in file.named_tables("rtt") {
         let Some(from) = sites.find(&row.location(), name) else { continue };
         for (name, place, rtt) in row.entries::<RttValue>() {
@@ -39,36 +39,38 @@ pub(super) fn read<'a>(file: &TableReader<'a>, sites: &SiteTable) -> RttTable<'a
                 continue;
             }
             match rtt {
-                Some(RttValue::Known(rtt)) => read.record(sites, from, to, place, rtt),
-                Some(RttValue::Measured) => read.to_measure.extend(unmeasured_rtt(sites, here, (from, to), &place)),
+                Some(RttValue::Known(rtt)) => table.record(sites, from, to, place, rtt),
+                Some(RttValue::Measured) => {
+                    table.to_measure.extend(unmeasured_rtt(sites, local_site, (from, to), &place))
+                }
                 None => {}
             }
         }
     }
     if file.optional_or("measured", false) {
-        read.add_remaining(file, sites, here);
+        table.add_remaining(file, sites, local_site);
     }
-    read
+    table
 }
 
 /// The site where this command runs.
-fn read_here(file: &TableReader<'_>, sites: &SiteTable) -> Option<usize> {
+fn read_local_site(file: &TableReader<'_>, sites: &SiteTable) -> Option<usize> {
     let Name(name) = file.optional("here")?;
     sites.find(&file.location_of("here"), &name)
 }
 
 impl<'a> RttTable<'a> {
     fn record(&mut self, sites: &SiteTable, from: usize, to: usize, place: KeyLocation<'a>, rtt: Duration) {
-        if let Some(known) = self.matrix.get(from, to) {
-            let (short, long) = (known.rtt.min(rtt), known.rtt.max(rtt));
+        if let Some(entry) = self.matrix.get(from, to) {
+            let (short, long) = (entry.rtt.min(rtt), entry.rtt.max(rtt));
             if (long - short).as_secs_f64() > long.as_secs_f64() * TOLERANCE {
-                let shown = |rtt: Duration| format!("\"{}ms\"", rtt.as_secs_f64() * 1e3);
-                let (one, other) = (&sites.sites[from].name, &sites.sites[to].name);
+                let format_rtt = |rtt: Duration| format!("\"{}ms\"", rtt.as_secs_f64() * 1e3);
+                let (first, second) = (&sites.sites[from].name, &sites.sites[to].name);
                 let expected = format!(
-                    "{}, as rtt.{other}.{one} says: a round trip is the same from both ends, and once is enough",
-                    shown(known.rtt)
+                    "{}, as rtt.{second}.{first} says: a round trip is the same from both ends, and once is enough",
+                    format_rtt(entry.rtt)
                 );
-                place.error(FoundValue::Value(shown(rtt)), expected);
+                place.error(FoundValue::Value(format_rtt(rtt)), expected);
             }
         }
         self.matrix.set(from, to, RttEntry { rtt, source: RttSource::Given });
@@ -76,19 +78,25 @@ impl<'a> RttTable<'a> {
     }
 
     /// All that can be measured from here and is not written.
-    fn add_remaining(&mut self, file: &TableReader<'_>, sites: &SiteTable, here: Option<usize>) {
-        let Some(here) = here else {
+    fn add_remaining(&mut self, file: &TableReader<'_>, sites: &SiteTable, local_site: Option<usize>) {
+        let Some(local_site) = local_site else {
             if !file.has("here") {
                 file.error("here", "the name of the site where this command runs: round trips are measured from it");
             }
             return;
         };
-        for (there, address) in sites.addresses.iter().enumerate().filter(|(there, _)| *there != here) {
-            let known = self.matrix.get(here, there).is_some()
-                || self.to_measure.iter().any(|known| is_same_pair(known.sites, (here, there)));
-            if let (Some(address), false) = (address, known) {
-                let name = sites.sites[there].name.clone();
-                self.to_measure.push(UnmeasuredRtt { sites: (here, there), name, address: address.clone() });
+        for (remote_site, address) in
+            sites.addresses.iter().enumerate().filter(|(remote_site, _)| *remote_site != local_site)
+        {
+            let is_known = self.matrix.get(local_site, remote_site).is_some()
+                || self.to_measure.iter().any(|known| is_same_pair(known.sites, (local_site, remote_site)));
+            if let (Some(address), false) = (address, is_known) {
+                let name = sites.sites[remote_site].name.clone();
+                self.to_measure.push(UnmeasuredRtt {
+                    sites: (local_site, remote_site),
+                    name,
+                    address: address.clone(),
+                });
             }
         }
     }
@@ -97,28 +105,28 @@ impl<'a> RttTable<'a> {
 /// The round trip that "measured" stands for between two sites, or a mistake.
 fn unmeasured_rtt(
     sites: &SiteTable,
-    here: Option<usize>,
+    local_site: Option<usize>,
     ends: (usize, usize),
     place: &KeyLocation<'_>,
 ) -> Option<UnmeasuredRtt> {
-    let note = |expected: String| {
+    let report = |expected: String| {
         place.error(FoundValue::Value("\"measured\"".to_owned()), expected);
         None
     };
-    let Some(here) = here else {
-        return note("a round trip; or say at the top where this command runs, like here = \"tokyo\"".to_owned());
+    let Some(local_site) = local_site else {
+        return report("a round trip; or say at the top where this command runs, like here = \"tokyo\"".to_owned());
     };
-    let there = match ends {
-        (one, other) if one == here => other,
-        (one, other) if other == here => one,
+    let remote_site = match ends {
+        (first, second) if first == local_site => second,
+        (first, second) if second == local_site => first,
         _ => {
-            let name = &sites.sites[here].name;
-            return note(format!("a round trip: only those of {name}, which is here, can be measured from here"));
+            let name = &sites.sites[local_site].name;
+            return report(format!("a round trip: only those of {name}, which is here, can be measured from here"));
         }
     };
-    let name = sites.sites[there].name.clone();
-    match &sites.addresses[there] {
-        Some(address) => Some(UnmeasuredRtt { sites: (here, there), name, address: address.clone() }),
-        None => note(format!("a round trip; or an address of {name}, like address = \"server.example:443\"")),
+    let name = sites.sites[remote_site].name.clone();
+    match &sites.addresses[remote_site] {
+        Some(address) => Some(UnmeasuredRtt { sites: (local_site, remote_site), name, address: address.clone() }),
+        None => report(format!("a round trip; or an address of {name}, like address = \"server.example:443\"")),
     }
 }

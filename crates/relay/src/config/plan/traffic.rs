@@ -13,7 +13,7 @@ pub(super) fn read_traffic(
     sites: &mut SiteTable,
     is_known: &dyn Fn(usize, usize) -> bool,
 ) -> Vec<Traffic> {
-    let mut all = Vec::new();
+    let mut traffic = Vec::new();
     let has_position = |sites: &SiteTable, site: usize| sites.sites[site].position.is_some();
     for reader in file.tables("traffic") {
         let end = |key| {
@@ -29,34 +29,35 @@ pub(super) fn read_traffic(
             reader.table_error(missing_rtt_error(sites, client, server));
         }
         reader.finish();
-        all.push(Traffic { client, server, weight });
+        traffic.push(Traffic { client, server, weight });
     }
     if !file.has("traffic") {
-        all = all_pairs(file, sites, is_known);
+        traffic = all_pairs(file, sites, is_known);
     }
-    for Traffic { client, server, .. } in &all {
+    for Traffic { client, server, .. } in &traffic {
         sites.sites[*client].roles.client = true;
         sites.sites[*server].roles.server = true;
     }
-    all
+    traffic
 }
 
 fn all_pairs(file: &TableReader<'_>, sites: &SiteTable, is_known: &dyn Fn(usize, usize) -> bool) -> Vec<Traffic> {
-    let with = |fits: fn(&Roles) -> bool| (0..sites.sites.len()).filter(move |site| fits(&sites.sites[*site].roles));
-    let mut all = Vec::new();
-    for client in with(|roles| roles.client) {
-        for server in with(|roles| roles.server).filter(|server| *server != client) {
+    let sites_with =
+        |fits: fn(&Roles) -> bool| (0..sites.sites.len()).filter(move |site| fits(&sites.sites[*site].roles));
+    let mut traffic = Vec::new();
+    for client in sites_with(|roles| roles.client) {
+        for server in sites_with(|roles| roles.server).filter(|server| *server != client) {
             let placed = sites.sites[client].position.is_some() && sites.sites[server].position.is_some();
             if !is_known(client, server) && !placed {
                 file.error("rtt", missing_rtt_error(sites, client, server));
             }
-            all.push(Traffic { client, server, weight: 1.0 });
+            traffic.push(Traffic { client, server, weight: 1.0 });
         }
     }
-    if all.is_empty() {
+    if traffic.is_empty() {
         file.error("traffic", "[[traffic]] with from and to, or sites with role = \"client\" and \"server\"");
     }
-    all
+    traffic
 }
 
 fn missing_rtt_error(sites: &SiteTable, client: usize, server: usize) -> String {

@@ -75,8 +75,8 @@ pub fn load<'p>(paths: impl IntoIterator<Item = &'p Path>, flags: &Flags) -> Res
 fn read_sources(files: &[SourceFile], flags: &Flags) -> Result<Config, ConfigErrors> {
     let notes = Diagnostics::default();
     let table = merge_files(files, &notes);
-    let whole = KeyLocation::whole_text(SourceText::new(&files[0], files, &notes));
-    let config = read_config(TableReader::new(whole, Some(&table)), flags, &notes);
+    let location = KeyLocation::whole_text(SourceText::new(&files[0], files, &notes));
+    let config = read_config(TableReader::new(location, Some(&table)), flags, &notes);
     let config = Config { warnings: notes.take_warnings(), congestion_names: notes.take_congestion_names(), ..config };
     notes.into_result().map(|()| config)
 }
@@ -103,11 +103,11 @@ fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Con
         relays.set_placeholder(Hop::absent);
     }
     let forward = relays::read_forward(&file, &command, flags, &shared, &listeners, &relays);
-    let others = forward.iter().filter(|hop| !relays.valid().any(|relay| Arc::ptr_eq(relay, hop)));
+    let unnamed_hops = forward.iter().filter(|hop| !relays.valid().any(|relay| Arc::ptr_eq(relay, hop)));
     let users = sharing::read_users(file.named_tables("user"), &shared);
     let has_quota = users.has_quota() || listeners.valid.iter().any(|listener| listener.limits.quota.is_some());
     let config = Config {
-        relays: relays.valid().chain(others).cloned().collect(),
+        relays: relays.valid().chain(unnamed_hops).cloned().collect(),
         routes: path::read(&file, &relays, forward, &shared.profiles),
         transparent: capture::read_transparent(file.table("transparent")),
         interfaces: sharing::read_interfaces(file.tables("interface")),
@@ -139,17 +139,21 @@ fn read_listeners(
     flags: &Flags,
     shared: &ReadContext,
 ) -> ListenerSet {
-    let written = ListenerSet::read(file.tables("listener"), shared);
+    let from_files = ListenerSet::read(file.tables("listener"), shared);
     if flags.listen.is_empty() {
         if !file.has("listener") {
             file.error("listener", NO_LISTENER);
         }
-        return written;
+        return from_files;
     }
     let place = command.child("-L", None);
     let urls = flags.listen.iter().enumerate().map(|(at, text)| (place.child_item(at, None), text));
-    let tables: Vec<_> = urls.filter_map(|(here, text)| Some((listener::table_from_url(&here, text)?, here))).collect();
-    ListenerSet::read(tables.iter().map(|(table, here)| TableReader::new(here.clone(), Some(table))).collect(), shared)
+    let tables: Vec<_> =
+        urls.filter_map(|(location, text)| Some((listener::table_from_url(&location, text)?, location))).collect();
+    ListenerSet::read(
+        tables.iter().map(|(table, location)| TableReader::new(location.clone(), Some(table))).collect(),
+        shared,
+    )
 }
 
 const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0.1:1080\", or -L auto://127.0.0.1:1080";
@@ -160,17 +164,17 @@ const USAGE_FILE: &str =
 /// Our own key: that of the command line if there is one.
 fn read_private_key(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
     // Replaced, perhaps, but still to be right in itself.
-    let written = key::read(file, "private_key");
-    let given = flags.key.is_some() || file.has("private_key");
+    let from_file = key::read(file, "private_key");
+    let is_configured = flags.key.is_some() || file.has("private_key");
     let key = match &flags.key {
-        None => written,
+        None => from_file,
         Some(path) => {
             let flag = url::table_from_pairs([("--key".to_owned(), path.clone())]);
             key::read(&TableReader::of_text(command.clone(), &flag), "--key")
         }
     };
     // A placeholder, so that a wrong key file is not also reported as missing.
-    key.or_else(|| given.then(key::temporary_key))
+    key.or_else(|| is_configured.then(key::temporary_key))
 }
 
 fn read_limits(table: TableReader<'_>, has_quota: bool) -> LimitsConfig {

@@ -106,7 +106,7 @@ pub(super) struct RunningCheck {
 }
 
 impl CheckQueue {
-    /// At most `most_running` checks at once.
+    /// At most `max_running` checks at once.
     pub fn new(max_running: usize) -> Self {
         let state = CheckQueueState {
             waiting: Vec::new(),
@@ -120,20 +120,20 @@ impl CheckQueue {
 
     /// Puts a request into the queue.
     pub fn enqueue(self: &Arc<Self>, request: PasswordCheck) -> CheckWaiter {
-        let (sender, answer) = oneshot::channel();
+        let (sender, notice) = oneshot::channel();
         let mut state = self.lock();
         let number = state.push(request, sender);
         state.begin_checks(self.max_running);
         state.drop_excess();
         drop(state);
-        CheckWaiter { checks: Arc::clone(self), number, request, notice: answer }
+        CheckWaiter { checks: Arc::clone(self), number, request, notice }
     }
 
     fn finish(&self, request: &PasswordCheck, result: Option<bool>) {
         let mut state = self.lock();
         state.running.retain(|running| running.digest != request.digest);
-        if let Some(right) = result {
-            state.notify_result(request, right);
+        if let Some(is_correct) = result {
+            state.notify_result(request, is_correct);
         }
         state.begin_checks(self.max_running);
     }
@@ -144,25 +144,25 @@ impl CheckQueue {
 }
 
 impl CheckQueueState {
-    fn push(&mut self, request: PasswordCheck, answer: oneshot::Sender<CheckNotice>) -> u64 {
-        let same = |other: &PasswordCheck| other.source == request.source && other.digest == request.digest;
+    fn push(&mut self, request: PasswordCheck, notice: oneshot::Sender<CheckNotice>) -> u64 {
+        let is_same_attempt = |other: &PasswordCheck| other.source == request.source && other.digest == request.digest;
         // The connections of one page show the same password, and are one attempt.
-        if !self.waiting.iter().map(|waiting| &waiting.request).chain(&self.running).any(same) {
+        if !self.waiting.iter().map(|waiting| &waiting.request).chain(&self.running).any(is_same_attempt) {
             self.count_attempt(request.source);
         }
-        let of_name = self.waiting.iter().filter(|waiting| waiting.request.name == request.name);
-        let tag = of_name.map(|waiting| waiting.tag + 1).max().unwrap_or(0).max(self.virtual_time);
+        let same_name = self.waiting.iter().filter(|waiting| waiting.request.name == request.name);
+        let tag = same_name.map(|waiting| waiting.tag + 1).max().unwrap_or(0).max(self.virtual_time);
         let number = self.next;
         self.next += 1;
-        self.waiting.push(QueuedCheck { number, tag, request, notice: answer });
+        self.waiting.push(QueuedCheck { number, tag, request, notice });
         number
     }
 
     fn count_attempt(&mut self, source: IpAddr) {
         let now = Instant::now();
         let attempts = self.attempts.get_or_insert_with(source, || SourceAttempts { count: 0, last: now });
-        let before = if now.duration_since(attempts.last) < ATTEMPTS_TTL { attempts.count } else { 0 };
-        *attempts = SourceAttempts { count: before.saturating_add(1), last: now };
+        let earlier_count = if now.duration_since(attempts.last) < ATTEMPTS_TTL { attempts.count } else { 0 };
+        *attempts = SourceAttempts { count: earlier_count.saturating_add(1), last: now };
     }
 
     /// Its place in the order; the least comes first.
@@ -171,13 +171,13 @@ impl CheckQueueState {
         (!request.was_verified, self.attempts.peek(&request.source).map_or(0, |seen| seen.count), *tag, *number)
     }
 
-    fn begin_checks(&mut self, most_running: usize) {
-        while self.running.len() < most_running {
+    fn begin_checks(&mut self, max_running: usize) {
+        while self.running.len() < max_running {
             let may_begin = |waiting: &&QueuedCheck| {
-                let clashes = |other: &PasswordCheck| {
+                let conflicts = |other: &PasswordCheck| {
                     other.source == waiting.request.source || other.digest == waiting.request.digest
                 };
-                !self.running.iter().any(clashes)
+                !self.running.iter().any(conflicts)
             };
             let first = self.waiting.iter().filter(may_begin).min_by_key(|waiting| self.rank(waiting));
             let Some(number) = first.map(|first| first.number) else { return };
@@ -206,19 +206,19 @@ impl CheckQueueState {
     }
 
     /// Tells all requests with the same user and password the result.
-    fn notify_result(&mut self, checked: &PasswordCheck, right: bool) {
-        if right {
+    fn notify_result(&mut self, checked: &PasswordCheck, is_correct: bool) {
+        if is_correct {
             self.attempts.remove(&checked.source);
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let (same, others) = waiting.into_iter().partition(|waiting| waiting.request.digest == checked.digest);
+        let (matching, others) = waiting.into_iter().partition(|waiting| waiting.request.digest == checked.digest);
         self.waiting = others;
-        for QueuedCheck { request, notice: answer, .. } in same {
-            if right {
+        for QueuedCheck { request, notice, .. } in matching {
+            if is_correct {
                 self.attempts.remove(&request.source);
             }
             // A client that is gone need not know.
-            let _ = answer.send(CheckNotice::Result(right));
+            let _ = notice.send(CheckNotice::Result(is_correct));
         }
     }
 }
@@ -227,7 +227,7 @@ impl CheckWaiter {
     /// Waits. `None` when too many others wait.
     pub async fn wait_turn(mut self) -> Option<CheckTurn> {
         match (&mut self.notice).await.ok()? {
-            CheckNotice::Result(right) => Some(CheckTurn::Result(right)),
+            CheckNotice::Result(is_correct) => Some(CheckTurn::Result(is_correct)),
             CheckNotice::Begin => Some(CheckTurn::Run(RunningCheck {
                 checks: Arc::clone(&self.checks),
                 request: self.request,
@@ -252,8 +252,8 @@ impl Drop for CheckWaiter {
 
 impl RunningCheck {
     /// Returns the right, and gives the result to all requests with the same user and password.
-    pub fn finish(mut self, right: bool) {
-        self.result = Some(right);
+    pub fn finish(mut self, is_correct: bool) {
+        self.result = Some(is_correct);
     }
 }
 

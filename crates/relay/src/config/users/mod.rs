@@ -87,9 +87,9 @@ impl Users {
     /// # Errors
     /// Every mistake with its line, from 1, and the expected text; line 0 stands for the whole file.
     pub fn load(path: &Path) -> Result<Self, Vec<(usize, String)>> {
-        let whole = |error: io::Error| vec![(0, format!("a readable htpasswd file ({error})"))];
-        let text = fs::read_to_string(path).map_err(whole)?;
-        Self::from_text(&text, random_key().map_err(whole)?)
+        let file_error = |error: io::Error| vec![(0, format!("a readable htpasswd file ({error})"))];
+        let text = fs::read_to_string(path).map_err(file_error)?;
+        Self::from_text(&text, random_key().map_err(file_error)?)
     }
 
     /// Reads the text of an htpasswd file. `key` must be unique to this file: checks with equal keyed digests of user
@@ -145,17 +145,17 @@ impl Users {
             return Err(AuthError::WrongCredentials);
         }
         let digest = self.digest(user, password);
-        let known = self.users.get(user);
-        let last = known.and_then(|known| known.last_verified(&digest));
+        let entry = self.users.get(user);
+        let last_verified = entry.and_then(|entry| entry.last_verified(&digest));
         let now = Instant::now();
-        if last.is_some_and(|at| now.saturating_duration_since(at) < VERIFIED_TTL) {
+        if last_verified.is_some_and(|at| now.saturating_duration_since(at) < VERIFIED_TTL) {
             return Ok(());
         }
         let request = PasswordCheck {
             source: source_prefix(client),
             digest,
             name: self.digest(user, b""),
-            was_verified: last.is_some(),
+            was_verified: last_verified.is_some(),
         };
         let mut turn = pin!(CHECKS.enqueue(request).wait_turn());
         let turn = tokio::select! {
@@ -164,42 +164,42 @@ impl Users {
             // Every place is taken.
             () = std::future::ready(()) => tokio::select! {
                 biased;
-                why = give_up => return Err(why),
+                error = give_up => return Err(error),
                 turn = &mut turn => turn,
             },
         };
-        let right = match turn {
+        let is_correct = match turn {
             None => return Err(AuthError::Overloaded),
-            Some(CheckTurn::Result(right)) => right,
+            Some(CheckTurn::Result(is_correct)) => is_correct,
             Some(CheckTurn::Run(running)) => {
-                let check = self.check(known, password);
+                let check = self.check(entry, password);
                 let check = tokio::task::spawn_blocking(move || {
-                    let right = check();
-                    running.finish(right);
-                    right
+                    let is_correct = check();
+                    running.finish(is_correct);
+                    is_correct
                 });
                 check.await.unwrap_or(false)
             }
         };
-        let user = known.filter(|_| right).ok_or(AuthError::WrongCredentials)?;
+        let user = entry.filter(|_| is_correct).ok_or(AuthError::WrongCredentials)?;
         user.record_verified(digest, Instant::now());
         Ok(())
     }
 
     /// The work of one check, which takes the same time for every user and for names that do not exist. Hashes that no password
     /// fits use up the difference between the cost of the user and the highest cost.
-    fn check(&self, known: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
-        let highest = self.highest_cost;
+    fn check(&self, entry: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
+        let highest_cost = self.highest_cost;
         let (hash, cost) =
-            known.map_or_else(|| (dummy_hash(highest), highest), |user| (Arc::clone(&user.hash), user.cost));
-        let (password, exists) = (password.to_vec(), known.is_some());
+            entry.map_or_else(|| (dummy_hash(highest_cost), highest_cost), |user| (Arc::clone(&user.hash), user.cost));
+        let (password, exists) = (password.to_vec(), entry.is_some());
         move || {
-            let right = bcrypt::verify(&password, &hash).unwrap_or(false);
+            let is_correct = bcrypt::verify(&password, &hash).unwrap_or(false);
             // Each cost takes twice the time of the one before: 2^c + 2^c + 2^(c+1) + ... + 2^(h-1) = 2^h.
-            for cost in cost..highest {
+            for cost in cost..highest_cost {
                 let _ = bcrypt::verify(&password, &dummy_hash(cost));
             }
-            right && exists
+            is_correct && exists
         }
     }
 

@@ -132,9 +132,9 @@ fn write_lines(lines: &LogQueue, format: LogFormat) {
             text.extend_from_slice(format!("log: {dropped} lines dropped, standard output is too slow\n").as_bytes());
         }
         // A closed standard output is no reason to stop relaying.
-        let mut out = std::io::stdout().lock();
-        let _ = atomic_chunks(&text).try_for_each(|piece| out.write_all(piece).and_then(|()| out.flush()));
-        drop(out);
+        let mut stdout = std::io::stdout().lock();
+        let _ = atomic_chunks(&text).try_for_each(|piece| stdout.write_all(piece).and_then(|()| stdout.flush()));
+        drop(stdout);
         if closed {
             return;
         }

@@ -58,8 +58,8 @@ impl AccountMetrics {
         for (direction, bytes) in [("up", account.bytes_up), ("down", account.bytes_down)] {
             set_count(&self.bytes.get_or_create(&ByDirection { user: user(), direction }), bytes);
         }
-        let open = i64::try_from(account.sessions).unwrap_or(i64::MAX);
-        self.sessions.get_or_create(&ByUser { user: user() }).set(open);
+        let sessions = i64::try_from(account.sessions).unwrap_or(i64::MAX);
+        self.sessions.get_or_create(&ByUser { user: user() }).set(sessions);
         for (reason, refused) in
             [("session_limit", account.refused_for_sessions), ("over_quota", account.refused_for_quota)]
         {

@@ -112,8 +112,8 @@ impl Metrics {
 pub struct OpenGuard(Gauge);
 
 impl OpenGuard {
-    fn new(open: &Family<ByListener, Gauge>, listener: &str) -> Self {
-        let gauge = open.get_or_create_owned(&ByListener { listener: listener.to_owned() });
+    fn new(gauges: &Family<ByListener, Gauge>, listener: &str) -> Self {
+        let gauge = gauges.get_or_create_owned(&ByListener { listener: listener.to_owned() });
         gauge.inc();
         Self(gauge)
     }

@@ -27,7 +27,7 @@ struct ResultLabel {
 /// The counters of all pools.
 #[derive(Debug, Clone)]
 pub struct PoolMetrics {
-    taken: Family<ResultLabel, Counter>,
+    lookups: Family<ResultLabel, Counter>,
     dials: Family<ResultLabel, Counter>,
     ready: Family<RelayLabel, Gauge>,
     used: Family<RelayLabel, Gauge>,
@@ -71,7 +71,7 @@ impl PoolMetrics {
     #[must_use]
     pub fn new(spans: fn() -> Histogram) -> Self {
         Self {
-            taken: Family::default(),
+            lookups: Family::default(),
             dials: Family::default(),
             ready: Family::default(),
             used: Family::default(),
@@ -84,7 +84,7 @@ impl PoolMetrics {
 
     /// Registers the metrics.
     pub fn register(&self, r: &mut Registry) {
-        r.declare("ready_connections", "Lookups of ready connections to relays by result", self.taken.clone());
+        r.declare("ready_connections", "Lookups of ready connections to relays by result", self.lookups.clone());
         r.declare("ready_dials", "Connections dialled to relays in advance by result", self.dials.clone());
         r.declare("ready", "Ready connections to relays that no session has used", self.ready.clone());
         r.declare("ready_used", "Idle connections to relays that sessions have used", self.used.clone());
@@ -102,13 +102,13 @@ impl PoolMetrics {
     #[must_use]
     pub fn for_relay(&self, relay: &str) -> RelayPoolMetrics {
         let relay = relay.to_owned();
-        let taken = |result| self.taken.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
+        let lookups = |result| self.lookups.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
         let dials = |result| self.dials.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
         RelayPoolMetrics {
-            reused: taken("reused"),
-            hits: taken("hit"),
-            misses: taken("miss"),
-            stale: taken("stale"),
+            reused: lookups("reused"),
+            hits: lookups("hit"),
+            misses: lookups("miss"),
+            stale: lookups("stale"),
             made: dials("ok"),
             failed: dials("failed"),
             ready: self.ready.get_or_create_owned(&RelayLabel { relay: relay.clone() }),

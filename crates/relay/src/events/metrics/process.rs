@@ -101,9 +101,9 @@ impl RelayMetrics {
         r.declare("pipe_fallbacks", "Times a flow copied because no pipe was available", self.pipe_fallbacks.clone());
     }
 
-    pub(super) fn record_reload(&self, taken: bool) {
-        self.reloads.get_or_create(&ByResult { result: RESULTS[usize::from(!taken)] }).inc();
-        self.reload_taken.set(i64::from(taken));
+    pub(super) fn record_reload(&self, is_applied: bool) {
+        self.reloads.get_or_create(&ByResult { result: RESULTS[usize::from(!is_applied)] }).inc();
+        self.reload_taken.set(i64::from(is_applied));
     }
 
     /// Updates values that are read only for a scrape.

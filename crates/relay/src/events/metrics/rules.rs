@@ -44,20 +44,20 @@ impl RuleMetrics {
 
     /// Which instance is to be asked now.
     fn take_due(&self) -> Option<u8> {
-        let mut followed = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        let instance = followed.instance?;
-        if followed.queried_at.is_some_and(|asked| asked.elapsed() < MAX_AGE) {
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let instance = source.instance?;
+        if source.queried_at.is_some_and(|queried_at| queried_at.elapsed() < MAX_AGE) {
             return None;
         }
-        followed.queried_at = Some(Instant::now());
+        source.queried_at = Some(Instant::now());
         Some(instance)
     }
 
     /// Reads the counters again if they are old. Counters that cannot be read are left out.
     pub async fn refresh(&self) {
         let Some(instance) = self.take_due() else { return };
-        let answer = tokio::task::spawn_blocking(move || counters(instance)).await;
-        self.update(&answer.ok().and_then(Result::ok).unwrap_or_default());
+        let result = tokio::task::spawn_blocking(move || counters(instance)).await;
+        self.update(&result.ok().and_then(Result::ok).unwrap_or_default());
     }
 
     pub(super) fn update(&self, counters: &[Counter]) {

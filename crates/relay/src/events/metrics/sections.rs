@@ -123,8 +123,8 @@ impl SectionMetrics {
         for (section, info) in [("down", closed.down), ("up", closed.up)] {
             let Some(info) = info else { continue };
             self.record_sample(section, SampleMoment::End, &SectionInfo::default(), &info, closed.duration);
-            let again = u64::from(info.retransmitted);
-            self.segments_retransmitted.get_or_create(&BySection { section }).inc_by(again);
+            let retransmitted = u64::from(info.retransmitted);
+            self.segments_retransmitted.get_or_create(&BySection { section }).inc_by(retransmitted);
             self.starts.get_or_create(&ByStart { section, start: info.start.state().as_str() }).inc();
             if let Some(jump) = info.start.jump {
                 self.jumps.get_or_create(&ByJump { section, outcome: jump.outcome.as_str() }).inc();
@@ -132,34 +132,34 @@ impl SectionMetrics {
         }
     }
 
-    /// Records a sample of a section, with the changes since `before`, which was `span` ago.
+    /// Records a sample of a section, with the changes since `previous`, which was `span` ago.
     pub fn record_sample(
         &self,
         section: &'static str,
-        when: SampleMoment,
-        before: &SectionInfo,
-        now: &SectionInfo,
+        moment: SampleMoment,
+        previous: &SectionInfo,
+        current: &SectionInfo,
         span: Duration,
     ) {
-        let label = ByMoment { section, at: when.as_str() };
+        let label = ByMoment { section, at: moment.as_str() };
         let note = |spread: &HistogramFamily, value: f64| spread.get_or_create(&label).observe(value);
         // Zero is a connection that has not measured any.
-        if now.rtt > Duration::ZERO {
-            note(&self.rtt, now.rtt.as_secs_f64());
+        if current.rtt > Duration::ZERO {
+            note(&self.rtt, current.rtt.as_secs_f64());
         }
-        if now.min_rtt > Duration::ZERO {
-            note(&self.min_rtt, now.min_rtt.as_secs_f64());
+        if current.min_rtt > Duration::ZERO {
+            note(&self.min_rtt, current.min_rtt.as_secs_f64());
         }
-        note(&self.window, f64::from(now.cwnd));
-        if now.delivery_rate > 0 {
-            note(&self.rate, now.delivery_rate as f64);
+        note(&self.window, f64::from(current.cwnd));
+        if current.delivery_rate > 0 {
+            note(&self.rate, current.delivery_rate as f64);
         }
-        let sent = now.segments_out.saturating_sub(before.segments_out);
+        let sent = current.segments_out.saturating_sub(previous.segments_out);
         if sent > 0 {
-            let again = now.retransmitted.saturating_sub(before.retransmitted);
-            note(&self.retransmitted, f64::from(again) / f64::from(sent));
+            let retransmitted = current.retransmitted.saturating_sub(previous.retransmitted);
+            note(&self.retransmitted, f64::from(retransmitted) / f64::from(sent));
         }
-        let since = |of: fn(&SectionInfo) -> Duration| of(now).saturating_sub(of(before)).as_secs_f64();
+        let since = |of: fn(&SectionInfo) -> Duration| of(current).saturating_sub(of(previous)).as_secs_f64();
         let busy = since(|info| info.busy);
         if !span.is_zero() {
             note(&self.busy, (busy / span.as_secs_f64()).min(1.0));

@@ -30,7 +30,7 @@ type DurationFamily = Family<ByListener, Histogram, fn() -> Histogram>;
 #[derive(Debug)]
 pub(super) struct SessionMetrics {
     totals: Mutex<HashMap<String, Arc<ListenerTotals>>>,
-    open: Family<ByListener, Gauge>,
+    open_sessions: Family<ByListener, Gauge>,
     accepted: Family<ByListener, Counter>,
     closed: Family<ByEnd, Counter>,
     limited: Family<ByLimit, Counter>,
@@ -47,7 +47,7 @@ impl Default for SessionMetrics {
     fn default() -> Self {
         Self {
             totals: Mutex::default(),
-            open: Family::default(),
+            open_sessions: Family::default(),
             accepted: Family::default(),
             closed: Family::default(),
             limited: Family::default(),
@@ -64,7 +64,7 @@ impl Default for SessionMetrics {
 
 impl SessionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        r.declare("sessions_open", "Sessions open now", self.open.clone());
+        r.declare("sessions_open", "Sessions open now", self.open_sessions.clone());
         r.declare("sessions_accepted", "Sessions accepted", self.accepted.clone());
         r.declare("sessions_closed", "Closed sessions by reason", self.closed.clone());
         r.declare("sessions_limited", "Closed sessions by limiting section and cause", self.limited.clone());
@@ -85,7 +85,7 @@ impl SessionMetrics {
 
     pub(super) fn record_closed(&self, closed: &SessionClosed) {
         let listener = ByListener { listener: closed.listener.clone() };
-        self.open.get_or_create(&listener).dec();
+        self.open_sessions.get_or_create(&listener).dec();
         if let Some(connect) = closed.connect {
             self.connect.get_or_create(&listener).observe(connect.as_secs_f64());
         }
@@ -121,22 +121,23 @@ impl Metrics {
     #[must_use]
     pub fn totals(&self, listener: &str) -> Arc<ListenerTotals> {
         let mut totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = totals.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.sessions.new_totals(listener)));
-        Arc::clone(made)
+        let listener_totals =
+            totals.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.sessions.new_totals(listener)));
+        Arc::clone(listener_totals)
     }
 
     /// Bytes toward clients and toward servers since the start, through all listeners.
     #[must_use]
     pub fn bytes_moved(&self) -> (u64, u64) {
         let totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        totals.values().map(|one| one.bytes()).fold((0, 0), |(down, up), one| (down + one.0, up + one.1))
+        totals.values().map(|total| total.bytes()).fold((0, 0), |(down, up), total| (down + total.0, up + total.1))
     }
 
     /// Counts a session in.
     pub fn record_accepted(&self, listener: &str) {
         let label = ByListener { listener: listener.to_owned() };
         self.sessions.accepted.get_or_create(&label).inc();
-        self.sessions.open.get_or_create(&label).inc();
+        self.sessions.open_sessions.get_or_create(&label).inc();
     }
 
     /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.

@@ -49,8 +49,9 @@ impl PacketMetrics {
 
     fn counters(&self, listener: &str) -> Arc<PacketCounters> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = counters.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.new_counters(listener)));
-        Arc::clone(made)
+        let listener_counters =
+            counters.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.new_counters(listener)));
+        Arc::clone(listener_counters)
     }
 
     fn new_counters(&self, listener: &str) -> PacketCounters {

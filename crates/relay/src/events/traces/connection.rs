@@ -69,7 +69,7 @@ impl CollectorConnection {
     /// No span was accepted, as far as known.
     pub async fn post(&mut self, body: Vec<u8>) -> Result<u64, ExportError> {
         match timeout(EXPORT_TIMEOUT, self.exchange(body.into())).await {
-            Ok(done) => done,
+            Ok(result) => result,
             Err(_) => {
                 self.idle = None;
                 Err(ExportError::Unreachable(format!("no answer in {} s", EXPORT_TIMEOUT.as_secs())))
@@ -80,30 +80,30 @@ impl CollectorConnection {
     async fn exchange(&mut self, body: Bytes) -> Result<u64, ExportError> {
         let response = self.send_request(body).await?;
         let status = response.status();
-        let answer = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
-        if answer.is_err() {
+        let response_body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
+        if response_body.is_err() {
             // The rest would be read as the next response.
             self.idle = None;
         }
         if !status.is_success() {
             return Err(ExportError::Rejected(status));
         }
-        Ok(answer.map_or(0, |answer| rejected_spans(&answer.to_bytes())))
+        Ok(response_body.map_or(0, |response_body| rejected_spans(&response_body.to_bytes())))
     }
 
     async fn send_request(&mut self, body: Bytes) -> Result<Response<Incoming>, ExportError> {
-        if let Some(mut kept) = self.idle.take()
-            && kept.ready().await.is_ok()
-            && let Ok(response) = kept.send_request(self.request(body.clone())?).await
+        if let Some(mut idle) = self.idle.take()
+            && idle.ready().await.is_ok()
+            && let Ok(response) = idle.send_request(self.request(body.clone())?).await
         {
-            self.idle = Some(kept);
+            self.idle = Some(idle);
             return Ok(response);
         }
         // The collector may close an idle connection at any time.
-        let (mut fresh, driving) = handshake(TokioIo::new(self.connect().await?)).await?;
-        tokio::spawn(driving);
-        let response = fresh.send_request(self.request(body)?).await?;
-        self.idle = Some(fresh);
+        let (mut sender, connection) = handshake(TokioIo::new(self.connect().await?)).await?;
+        tokio::spawn(connection);
+        let response = sender.send_request(self.request(body)?).await?;
+        self.idle = Some(sender);
         Ok(response)
     }
 
@@ -123,14 +123,14 @@ impl CollectorConnection {
             Host::Ip(ip) => vec![SocketAddr::new(*ip, address.port)],
             Host::Name(name) => lookup_host((name.as_str(), address.port)).await?.collect(),
         };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+        let mut last_error = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
         for address in addresses {
             match self.connect_to(address).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
     async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {

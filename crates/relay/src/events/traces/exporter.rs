@@ -30,29 +30,29 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Nothing was told yet.
+    /// An exporter that has exported nothing.
     pub fn new(settings: Arc<ExportSettings>, metrics: TraceMetrics, events: Weak<Events>) -> Self {
         Self { settings, metrics, events }
     }
 
-    /// Tells of all that have ended, until there will be no more.
-    pub async fn run(&self, mut ended: mpsc::Receiver<EndedSession>, mut closing: watch::Receiver<()>) {
+    /// Exports ended sessions until `queue` is closed.
+    pub async fn run(&self, mut queue: mpsc::Receiver<EndedSession>, mut shutdown: watch::Receiver<()>) {
         let mut connection = CollectorConnection::new(Arc::clone(&self.settings));
         let (mut batch, mut failures) = (Vec::with_capacity(MAX_BATCH), 0);
-        while fill_batch(&mut ended, &mut batch).await {
-            let told = self.export(&mut connection, &batch).await;
+        while fill_batch(&mut queue, &mut batch).await {
+            let result = self.export(&mut connection, &batch).await;
             batch.clear();
-            let Err(trouble) = told else {
+            let Err(error) = result else {
                 failures = 0;
                 continue;
             };
             if failures == 0 {
-                self.warn(&trouble);
+                self.warn(&error);
             }
             failures += 1;
             tokio::select! {
                 () = sleep(retry_delay(failures)) => {}
-                _ = closing.changed() => {}
+                _ = shutdown.changed() => {}
             }
         }
     }
@@ -60,10 +60,10 @@ impl Exporter {
     async fn export(&self, connection: &mut CollectorConnection, batch: &[EndedSession]) -> Result<(), ExportError> {
         let sessions = batch.len() as u64;
         let spans: Vec<Span> =
-            batch.iter().flat_map(|ended| spans::session_spans(ended, &self.settings.traces)).collect();
+            batch.iter().flat_map(|session| spans::session_spans(session, &self.settings.traces)).collect();
         let body = export_request(&self.settings.traces.name, &spans).expect("invariant: spans can be written as JSON");
-        let answer = connection.post(body).await;
-        match &answer {
+        let result = connection.post(body).await;
+        match &result {
             Ok(rejected) => {
                 // The collector counts spans; a session with any rejected span counts as refused.
                 let refused = (*rejected).min(sessions);
@@ -73,29 +73,29 @@ impl Exporter {
             Err(ExportError::Rejected(_)) => self.metrics.record_refused(sessions),
             Err(ExportError::Unreachable(_)) => self.metrics.record_unreachable(sessions),
         }
-        answer.map(drop)
+        result.map(drop)
     }
 
     /// Warns once per outage.
-    fn warn(&self, trouble: &ExportError) {
+    fn warn(&self, error: &ExportError) {
         let Some(events) = self.events.upgrade() else { return };
         let address = &self.settings.traces.collector.address;
         let message = format!(
-            "traces: the collector at {address} {trouble}: sessions go on, and those it is not told of are counted in \
+            "traces: the collector at {address} {error}: sessions go on, and those it is not told of are counted in \
              ekiden_traced_sessions_total; start it, or take [traces] out and reload"
         );
         events.emit(&Event::Warning { message });
     }
 }
 
-/// Waits for some, and then a while for more; false when there will be none.
-async fn fill_batch(ended: &mut mpsc::Receiver<EndedSession>, batch: &mut Vec<EndedSession>) -> bool {
-    if ended.recv_many(batch, MAX_BATCH).await == 0 {
+/// Waits for a session, and then a while for more; false when the queue is closed.
+async fn fill_batch(queue: &mut mpsc::Receiver<EndedSession>, batch: &mut Vec<EndedSession>) -> bool {
+    if queue.recv_many(batch, MAX_BATCH).await == 0 {
         return false;
     }
-    let until = Instant::now() + BATCH_DELAY;
+    let deadline = Instant::now() + BATCH_DELAY;
     while batch.len() < MAX_BATCH {
-        match timeout_at(until, ended.recv_many(batch, MAX_BATCH - batch.len())).await {
+        match timeout_at(deadline, queue.recv_many(batch, MAX_BATCH - batch.len())).await {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }

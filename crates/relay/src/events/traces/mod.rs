@@ -72,19 +72,19 @@ impl TraceHandle {
         Self { metrics, exporter: RwLock::default() }
     }
 
-    /// Tells as `config` says from now on.
+    /// Exports traces as `config` says from now on.
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
     pub fn apply_config(&self, config: &config::Config, events: &Arc<Events>) -> io::Result<()> {
         let mark = config.needed_marks().map(|marks| marks.own());
-        let wanted = config.traces.clone().map(|traces| ExportSettings { traces, mark });
-        let mut telling = self.exporter.write().unwrap_or_else(PoisonError::into_inner);
-        if telling.as_ref().map(|telling| &*telling.settings) == wanted.as_ref() {
+        let settings = config.traces.clone().map(|traces| ExportSettings { traces, mark });
+        let mut exporter = self.exporter.write().unwrap_or_else(PoisonError::into_inner);
+        if exporter.as_ref().map(|exporter| &*exporter.settings) == settings.as_ref() {
             return Ok(());
         }
         // The exporter before exports its queue and ends by itself.
-        *telling = match wanted {
+        *exporter = match settings {
             Some(settings) => Some(ExportThread::start(settings, self.metrics.clone(), Arc::downgrade(events))?),
             None => None,
         };
@@ -93,23 +93,23 @@ impl TraceHandle {
 
     /// Queues a closed session for export, if its trace is sampled.
     pub fn on_session_closed(&self, closed: Box<SessionClosed>, sender: Option<PublicKey>) {
-        let telling = self.exporter.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(telling) = &*telling else { return };
+        let exporter = self.exporter.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(exporter) = &*exporter else { return };
         let trace = closed.trace.unwrap_or_else(TraceId::generate);
-        if !telling.settings.traces.sample_ratio.is_sampled(trace) {
+        if !exporter.settings.traces.sample_ratio.is_sampled(trace) {
             return;
         }
         let ended = EndedSession { trace, sender, closed, ended_at: SystemTime::now() };
-        if telling.queue.try_send(ended).is_err() {
+        if exporter.queue.try_send(ended).is_err() {
             self.metrics.record_queue_full();
         }
     }
 
     /// Exports the queue within a short time, and ends the exporter.
     pub fn close(&self) {
-        let telling = self.exporter.write().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ExportThread { queue: ended, shutdown: closing, thread, .. }) = telling {
-            drop((ended, closing));
+        let exporter = self.exporter.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ExportThread { queue, shutdown, thread, .. }) = exporter {
+            drop((queue, shutdown));
             // A thread that has panicked has ended, too.
             let _ = thread.join();
         }
@@ -119,25 +119,25 @@ impl TraceHandle {
 impl ExportThread {
     fn start(settings: ExportSettings, counts: TraceMetrics, events: Weak<Events>) -> io::Result<Self> {
         let settings = Arc::new(settings);
-        let (ended, waiting) = mpsc::channel(MAX_QUEUED);
-        let (closing, closed) = watch::channel(());
+        let (queue, receiver) = mpsc::channel(MAX_QUEUED);
+        let (shutdown, closed) = watch::channel(());
         let exporter = Exporter::new(Arc::clone(&settings), counts, events);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = async move {
             tokio::select! {
-                () = exporter.run(waiting, closed.clone()) => {}
+                () = exporter.run(receiver, closed.clone()) => {}
                 () = flush_deadline(closed) => {}
             }
         };
         let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(run))?;
-        Ok(Self { settings, queue: ended, shutdown: closing, thread })
+        Ok(Self { settings, queue, shutdown, thread })
     }
 }
 
 /// Completes some time after the end was asked for.
-async fn flush_deadline(mut closing: watch::Receiver<()>) {
+async fn flush_deadline(mut shutdown: watch::Receiver<()>) {
     // The sender sends nothing: its drop is the signal.
-    let _ = closing.changed().await;
+    let _ = shutdown.changed().await;
     sleep(FLUSH_TIMEOUT).await;
 }
 

@@ -26,14 +26,16 @@ impl SpanTimes {
     fn from_closed(closed: &SessionClosed, at: SystemTime) -> Self {
         let end = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let begin = end.saturating_sub(closed.duration);
-        let asked = closed.handshake.map(|handshake| begin + handshake);
-        let after = |span: Option<Duration>| asked.zip(span).map(|(asked, span)| nanoseconds((asked + span).min(end)));
+        let requested = closed.handshake.map(|handshake| begin + handshake);
+        let after = |span: Option<Duration>| {
+            requested.zip(span).map(|(requested, span)| nanoseconds((requested + span).min(end)))
+        };
         // OPEN may have been sent and not been granted.
-        let stood = !matches!(closed.end, EndReason::ConnectFailed(_));
+        let is_connected = !matches!(closed.end, EndReason::ConnectFailed(_));
         Self {
             started: nanoseconds(begin),
-            requested: asked.map(|asked| nanoseconds(asked.min(end))),
-            connected: after(closed.connect).filter(|_| stood),
+            requested: requested.map(|requested| nanoseconds(requested.min(end))),
+            connected: after(closed.connect).filter(|_| is_connected),
             first_byte: after(closed.first_byte),
             ended: nanoseconds(end),
         }
@@ -51,22 +53,22 @@ pub fn session_spans(ended: &EndedSession, traces: &TracesConfig) -> Vec<Span> {
     let (ids, times) = (SessionSpanIds::derive(*trace, &traces.key), SpanTimes::from_closed(closed, *at));
     let caller = sender.as_ref().map(|key| SessionSpanIds::derive(*trace, key).session.to_string());
     let part = |name, kind, id, span| Span::new(name, kind, trace, id, Some(ids.session.to_string()), span);
-    let whole = Span::new("session", SpanKind::Server, trace, ids.session, caller, times.started..times.ended);
-    let mut spans = vec![session_span(whole, closed, traces.client_address)];
+    let root = Span::new("session", SpanKind::Server, trace, ids.session, caller, times.started..times.ended);
+    let mut spans = vec![session_span(root, closed, traces.client_address)];
     spans.push(part("ingress", SpanKind::Internal, ids.ingress, times.started..times.requested.unwrap_or(times.ended)));
-    if let Some(asked) = times.requested {
-        let span = part("dial", SpanKind::Client, ids.dial, asked..times.connected.unwrap_or(times.ended));
-        spans.push(dial_span(span, closed, asked));
+    if let Some(requested) = times.requested {
+        let span = part("dial", SpanKind::Client, ids.dial, requested..times.connected.unwrap_or(times.ended));
+        spans.push(dial_span(span, closed, requested));
     }
-    if let Some(stands) = times.connected {
-        let span = part("transfer", SpanKind::Internal, ids.transfer, stands..times.ended);
-        spans.push(transfer_span(span, closed, times.first_byte.map(|first| first.max(stands))));
+    if let Some(connected) = times.connected {
+        let span = part("transfer", SpanKind::Internal, ids.transfer, connected..times.ended);
+        spans.push(transfer_span(span, closed, times.first_byte.map(|first| first.max(connected))));
     }
     spans
 }
 
 fn session_span(span: Span, closed: &SessionClosed, client_address: bool) -> Span {
-    let mut more = vec![
+    let mut attributes = vec![
         Attribute::text("network.transport", "tcp"),
         Attribute::text("ekiden.listener", &closed.listener),
         Attribute::number("ekiden.session", closed.session),
@@ -75,20 +77,20 @@ fn session_span(span: Span, closed: &SessionClosed, client_address: bool) -> Spa
         Attribute::number("ekiden.bytes_up", closed.bytes_up),
         Attribute::number("ekiden.bytes_down", closed.bytes_down),
     ];
-    more.extend(closed.peer.as_ref().map(|peer| Attribute::text("ekiden.peer", peer)));
-    more.extend(closed.limited.map(|limited| Attribute::text("ekiden.limited", limited)));
+    attributes.extend(closed.peer.as_ref().map(|peer| Attribute::text("ekiden.peer", peer)));
+    attributes.extend(closed.limited.map(|limited| Attribute::text("ekiden.limited", limited)));
     if let Some(target) = &closed.target {
-        more.push(match &target.host {
+        attributes.push(match &target.host {
             Host::Name(name) => Attribute::text("server.address", name),
             Host::Ip(ip) => Attribute::text("server.address", ip),
         });
-        more.push(Attribute::number("server.port", target.port));
+        attributes.push(Attribute::number("server.port", target.port));
     }
     if let Some(client) = closed.client.filter(|_| client_address) {
-        more.push(Attribute::text("client.address", client.0.ip()));
-        more.push(Attribute::number("client.port", client.0.port()));
+        attributes.push(Attribute::text("client.address", client.0.ip()));
+        attributes.push(Attribute::number("client.port", client.0.port()));
     }
-    let span = span.with_attributes(more);
+    let span = span.with_attributes(attributes);
     if is_failure(closed.end) { failed_span(span, closed) } else { span }
 }
 
@@ -107,29 +109,30 @@ fn failed_span(span: Span, closed: &SessionClosed) -> Span {
 }
 
 /// Each relay reports its time from OPEN to its answer.
-fn dial_span(span: Span, closed: &SessionClosed, asked: u64) -> Span {
-    let mut more = vec![Attribute::text("ekiden.path", &closed.path)];
+fn dial_span(span: Span, closed: &SessionClosed, requested: u64) -> Span {
+    let mut attributes = vec![Attribute::text("ekiden.path", &closed.path)];
     if let Some(server) = closed.server {
-        more.push(Attribute::text("network.peer.address", server.0.ip()));
-        more.push(Attribute::number("network.peer.port", server.0.port()));
+        attributes.push(Attribute::text("network.peer.address", server.0.ip()));
+        attributes.push(Attribute::number("network.peer.port", server.0.port()));
     }
     if let Some(chosen) = &closed.chosen {
-        more.push(Attribute::text("ekiden.reason", chosen.reason));
-        more.extend(chosen.predicted.map(|span| Attribute::seconds("ekiden.predicted_seconds", span)));
-        more.extend(chosen.took.map(|span| Attribute::seconds("ekiden.took_seconds", span)));
+        attributes.push(Attribute::text("ekiden.reason", chosen.reason));
+        attributes.extend(chosen.predicted.map(|span| Attribute::seconds("ekiden.predicted_seconds", span)));
+        attributes.extend(chosen.took.map(|span| Attribute::seconds("ekiden.took_seconds", span)));
     }
-    let span = (1_u64..).zip(&closed.hops).fold(span.with_attributes(more), |span, (number, took)| {
-        let of = vec![Attribute::number("ekiden.hop", number), Attribute::seconds("ekiden.hop_seconds", *took)];
-        span.with_event("hop answered", asked.saturating_add(nanoseconds(*took)), of)
+    let span = (1_u64..).zip(&closed.hops).fold(span.with_attributes(attributes), |span, (number, took)| {
+        let hop_attributes =
+            vec![Attribute::number("ekiden.hop", number), Attribute::seconds("ekiden.hop_seconds", *took)];
+        span.with_event("hop answered", requested.saturating_add(nanoseconds(*took)), hop_attributes)
     });
     if matches!(closed.end, EndReason::ConnectFailed(_)) { failed_span(span, closed) } else { span }
 }
 
 fn transfer_span(span: Span, closed: &SessionClosed, first_byte: Option<u64>) -> Span {
-    let mut more = vec![Attribute::number("ekiden.bytes_spliced", closed.bytes_spliced)];
-    more.extend(closed.down.iter().flat_map(|info| section_attributes(DOWN_ATTRIBUTES, info)));
-    more.extend(closed.up.iter().flat_map(|info| section_attributes(UP_ATTRIBUTES, info)));
-    let span = span.with_attributes(more);
+    let mut attributes = vec![Attribute::number("ekiden.bytes_spliced", closed.bytes_spliced)];
+    attributes.extend(closed.down.iter().flat_map(|info| section_attributes(DOWN_ATTRIBUTES, info)));
+    attributes.extend(closed.up.iter().flat_map(|info| section_attributes(UP_ATTRIBUTES, info)));
+    let span = span.with_attributes(attributes);
     match first_byte {
         Some(at) => span.with_event("first byte", at, Vec::new()),
         None => span,
@@ -142,11 +145,14 @@ const DOWN_ATTRIBUTES: [&str; 4] =
 const UP_ATTRIBUTES: [&str; 4] =
     ["ekiden.up.rtt_seconds", "ekiden.up.min_rtt_seconds", "ekiden.up.segments_out", "ekiden.up.retransmitted"];
 
-fn section_attributes([rtt, min_rtt, out, again]: [&'static str; 4], info: &SectionInfo) -> [Attribute; 4] {
+fn section_attributes(
+    [rtt, min_rtt, segments_out, retransmitted]: [&'static str; 4],
+    info: &SectionInfo,
+) -> [Attribute; 4] {
     [
         Attribute::seconds(rtt, info.rtt),
         Attribute::seconds(min_rtt, info.min_rtt),
-        Attribute::number(out, info.segments_out),
-        Attribute::number(again, info.retransmitted),
+        Attribute::number(segments_out, info.segments_out),
+        Attribute::number(retransmitted, info.retransmitted),
     ]
 }

@@ -24,8 +24,8 @@ pub enum EtcdError {
 
 impl EtcdError {
     /// The server is unavailable, with the reason.
-    pub fn unavailable(why: impl ToString) -> Self {
-        Self::Unavailable(EtcdErrorMessage(why.to_string()))
+    pub fn unavailable(reason: impl ToString) -> Self {
+        Self::Unavailable(EtcdErrorMessage(reason.to_string()))
     }
 
     /// The error as a message.
@@ -34,7 +34,7 @@ impl EtcdError {
             Self::TooLarge => EtcdErrorMessage(
                 "the entries under the prefix are too large: remove entries of other programs".to_owned(),
             ),
-            Self::Rejected(trouble) | Self::Unavailable(trouble) => trouble,
+            Self::Rejected(message) | Self::Unavailable(message) => message,
         }
     }
 
@@ -49,19 +49,19 @@ impl EtcdError {
     pub fn from_gateway(error: &Value) -> Option<Self> {
         // In a stream, etcd before 3.6 calls the field `grpc_code`.
         let code = error.get("code").or_else(|| error.get("grpc_code"))?.as_i64()?;
-        let said = error.get("message")?.as_str()?;
-        let remedy = remedy(code, said).map_or(String::new(), |remedy| format!("; {remedy}"));
-        let trouble = EtcdErrorMessage(format!("{said}{remedy}"));
+        let message = error.get("message")?.as_str()?;
+        let remedy = remedy(code, message).map_or(String::new(), |remedy| format!("; {remedy}"));
+        let full_message = EtcdErrorMessage(format!("{message}{remedy}"));
         Some(match code {
             // Permission and argument errors would repeat at once.
-            3 | 7 | 8 | 9 | 16 => Self::Rejected(trouble),
-            _ => Self::Unavailable(trouble),
+            3 | 7 | 8 | 9 | 16 => Self::Rejected(full_message),
+            _ => Self::Unavailable(full_message),
         })
     }
 }
 
 /// The operator's remedy, as far as the message tells.
-fn remedy(code: i64, said: &str) -> Option<&'static str> {
+fn remedy(code: i64, message: &str) -> Option<&'static str> {
     [
         (RESOURCE_EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),
         (OUT_OF_RANGE, "compacted", "everything is read again"),
@@ -71,7 +71,7 @@ fn remedy(code: i64, said: &str) -> Option<&'static str> {
         (7, "permission denied", "let the user read and write under the prefix (etcdctl role grant-permission)"),
     ]
     .into_iter()
-    .find_map(|(of, word, remedy)| (of == code && said.contains(word)).then_some(remedy))
+    .find_map(|(error_code, phrase, remedy)| (error_code == code && message.contains(phrase)).then_some(remedy))
 }
 
 #[cfg(test)]

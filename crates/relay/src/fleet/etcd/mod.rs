@@ -58,8 +58,8 @@ impl<'a> EtcdClient<'a> {
 
     /// Reads the value of one key; `None` if the key does not exist.
     pub async fn read_key(&mut self, key: &str) -> Result<Option<Vec<u8>>, EtcdError> {
-        let answer = self.range(&json!({ "key": encode(key) })).await?;
-        Ok(answer.kvs.into_iter().next().map(|kv| kv.value))
+        let response = self.range(&json!({ "key": encode(key) })).await?;
+        Ok(response.kvs.into_iter().next().map(|kv| kv.value))
     }
 
     /// Reads the newest revision.
@@ -75,14 +75,14 @@ impl<'a> EtcdClient<'a> {
     /// Writes a key under a lease. Returns the revision of the write.
     pub async fn put(&mut self, key: &str, value: &str, lease: i64) -> Result<i64, EtcdError> {
         let request = json!({ "key": encode(key), "value": encode(value), "lease": lease.to_string() });
-        let answer: WriteResponse = parse(&self.call("/v3/kv/put", &request).await?)?;
-        Ok(answer.header.revision)
+        let response: WriteResponse = parse(&self.call("/v3/kv/put", &request).await?)?;
+        Ok(response.header.revision)
     }
 
     /// Grants a lease of so many seconds. Returns the identifier.
     pub async fn grant_lease(&mut self, seconds: i64) -> Result<i64, EtcdError> {
-        let answer = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() })).await?;
-        parse::<LeaseResponse>(&answer).map(|lease| lease.id)
+        let response = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() })).await?;
+        parse::<LeaseResponse>(&response).map(|lease| lease.id)
     }
 
     /// Renews a lease for its full duration.
@@ -121,8 +121,8 @@ impl<'a> EtcdClient<'a> {
     async fn authenticate(&mut self) -> Result<(), EtcdError> {
         let Some(user) = &self.fleet.credentials else { return Ok(()) };
         let request = json!({ "name": user.user, "password": user.password }).to_string();
-        let answer = into_body(self.connection.post("/v3/auth/authenticate", &request, None).await?)?;
-        self.token = Some(parse::<AuthenticateResponse>(&answer)?.token);
+        let response = into_body(self.connection.post("/v3/auth/authenticate", &request, None).await?)?;
+        self.token = Some(parse::<AuthenticateResponse>(&response)?.token);
         Ok(())
     }
 
@@ -130,12 +130,12 @@ impl<'a> EtcdClient<'a> {
     /// request (`--auth-token-ttl`) and when a password is set.
     async fn call(&mut self, path: &str, request: &Value) -> Result<Bytes, EtcdError> {
         let request = request.to_string();
-        let mut answer = self.connection.post(path, &request, self.token.as_deref()).await?;
-        if self.token.is_some() && answer.status == StatusCode::UNAUTHORIZED {
+        let mut response = self.connection.post(path, &request, self.token.as_deref()).await?;
+        if self.token.is_some() && response.status == StatusCode::UNAUTHORIZED {
             self.authenticate().await?;
-            answer = self.connection.post(path, &request, self.token.as_deref()).await?;
+            response = self.connection.post(path, &request, self.token.as_deref()).await?;
         }
-        into_body(answer)
+        into_body(response)
     }
 }
 

@@ -47,15 +47,15 @@ pub struct Gate {
     queue: AsyncFd<NfQueue>,
     marks: Marks,
     /// The mark of packets that may go to the listener.
-    welcome: u32,
+    admit_mark: u32,
     /// Admitted connections, the oldest first.
-    let_in: RefCell<VecDeque<(Instant, FourTuple)>>,
+    admitted: RefCell<VecDeque<(Instant, FourTuple)>>,
     /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
     destroyer: Option<SocketDestroyer>,
     /// Servers that said nothing, and since when.
     silent: RefCell<HashMap<SocketAddr, Instant>>,
     /// Why packets are let pass that could be ours, while that is so.
-    passing: Cell<Option<&'static str>>,
+    bypass_reason: Cell<Option<&'static str>>,
 }
 
 /// Serves the first packets of listener `number` until the stop signal, then only the connections that are under way.
@@ -68,22 +68,22 @@ pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mu
     let queue = AsyncFd::new(queue)?;
     let gate = Rc::new(Gate {
         // TPROXY finds out by itself whether the listener is there; address translation would lead to nowhere.
-        welcome: match context.listener.kind {
+        admit_mark: match context.listener.kind {
             ListenerKind::Redirect => marks.let_in(number),
             _ => marks.caught(number),
         },
         marks,
         context,
         queue,
-        let_in: RefCell::default(),
+        admitted: RefCell::default(),
         destroyer: SocketDestroyer::open().ok(),
         silent: RefCell::default(),
-        passing: Cell::new(None),
+        bypass_reason: Cell::new(None),
     });
-    let mut look = interval(EXPIRY_INTERVAL);
+    let mut expiry_timer = interval(EXPIRY_INTERVAL);
     loop {
         tokio::select! {
-            _ = look.tick() => gate.expire(),
+            _ = expiry_timer.tick() => gate.expire(),
             readable = stop.stop_first(gate.queue.readable()) => {
                 let Some(readable) = readable else { break };
                 // An error concerns one datagram; the loop continues with the next.
@@ -91,8 +91,8 @@ pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mu
             }
         }
     }
-    while Rc::strong_count(&gate) > 1 || !gate.let_in.borrow().is_empty() {
-        look.tick().await;
+    while Rc::strong_count(&gate) > 1 || !gate.admitted.borrow().is_empty() {
+        expiry_timer.tick().await;
         gate.expire();
     }
     Ok(())
@@ -107,7 +107,7 @@ impl Gate {
         match pending.on_first_packet(four_tuple) {
             pending::FirstPacket::New => {}
             pending::FirstPacket::Again => return self.set_verdict(id, Verdict::Drop),
-            pending::FirstPacket::LetIn => return self.mark(id, self.welcome),
+            pending::FirstPacket::LetIn => return self.mark(id, self.admit_mark),
         }
         let permit = match self.try_admit(&four_tuple) {
             Ok(permit) => permit,
@@ -141,9 +141,9 @@ impl Gate {
     fn admit(&self, id: u32, four_tuple: FourTuple, permit: SessionPermit, pre_dialed: Option<Box<PreDialed>>) {
         let now = Instant::now();
         self.context.services().pending_connections.admit(four_tuple, now, permit, pre_dialed);
-        self.let_in.borrow_mut().push_back((now, four_tuple));
-        self.mark(id, self.welcome);
-        if let Some(reason) = self.passing.take() {
+        self.admitted.borrow_mut().push_back((now, four_tuple));
+        self.mark(id, self.admit_mark);
+        if let Some(reason) = self.bypass_reason.take() {
             self.context.services().events.emit(&Event::BypassEnded { listener: self.name(), reason });
         }
     }
@@ -161,7 +161,7 @@ impl Gate {
         let services = self.context.services();
         services.events.metrics.record_passed(&self.name(), reason);
         // The state of a single server is no matter for the operator.
-        if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
+        if !matches!(reason, "silent" | "denied" | "reset") && self.bypass_reason.replace(Some(reason)).is_none() {
             services.events.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
         self.mark(id, self.marks.pass());
@@ -204,8 +204,9 @@ impl Gate {
         let patience = self.context.config.timeouts.handshake;
         while let Some((since, four_tuple)) = self.next_older_than(patience) {
             if let Some((permit, pre_dialed)) = self.context.services().pending_connections.expire(&four_tuple, since) {
-                let (server, path) =
-                    pre_dialed.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path_name()));
+                let (server, path) = pre_dialed
+                    .as_ref()
+                    .map_or((None, None), |connection| (Some(connection.server), connection.taken.path_name()));
                 pre_dialed.into_iter().for_each(|pre_dialed| pre_dialed.abandon());
                 self.emit_closed(
                     permit,
@@ -218,9 +219,9 @@ impl Gate {
     }
 
     fn next_older_than(&self, patience: Duration) -> Option<(Instant, FourTuple)> {
-        let mut let_in = self.let_in.borrow_mut();
-        let old = let_in.front().is_some_and(|(since, _)| since.elapsed() > patience);
-        if old { let_in.pop_front() } else { None }
+        let mut admitted = self.admitted.borrow_mut();
+        let is_expired = admitted.front().is_some_and(|(since, _)| since.elapsed() > patience);
+        if is_expired { admitted.pop_front() } else { None }
     }
 
     /// Ends a connection that never became a session, with a closing event.
@@ -242,17 +243,17 @@ impl Gate {
 
 /// Dials while the first packet waits.
 async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: SessionPermit) {
-    let asked = Instant::now();
+    let started_at = Instant::now();
     let patience = gate.context.config.timeouts.hold;
     let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, None, None, patience);
-    let reached = timeout(patience, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
-    let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
-    match reached.and_then(|reached| pre_dialed(reached, &dial_context, asked)) {
+    let connected = timeout(patience, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
+    let connected = connected.unwrap_or(Err(Cause::TimedOut.into()));
+    match connected.and_then(|connected| pre_dialed(connected, &dial_context, started_at)) {
         Ok(pre_dialed) => gate.admit(id, four_tuple, permit, Some(Box::new(pre_dialed))),
         Err(error) => {
             gate.reject(id, &four_tuple, &error);
             let closed = gate.closed(&four_tuple, dial_context.path_name());
-            let (detail, trace, duration) = (error.detail(), dial_context.trace(), asked.elapsed());
+            let (detail, trace, duration) = (error.detail(), dial_context.trace(), started_at.elapsed());
             let chosen = dial_context
                 .prediction()
                 .map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
@@ -266,8 +267,12 @@ async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: Sessi
 }
 
 /// Detaches an established path from this thread, for the worker that will accept the connection.
-fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
-    let Dialled { stream, server, opened } = reached.dialled;
+fn pre_dialed(
+    connected: ConnectedPath,
+    dial_context: &DialContext,
+    started_at: Instant,
+) -> Result<PreDialed, DialError> {
+    let Dialled { stream, server, opened } = connected.dialled;
     let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone());
     let section = opened.and_then(|opened| opened.section.if_framed());
     Ok(PreDialed {
@@ -276,7 +281,7 @@ fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant
         section: section.map(|section| Rc::into_inner(section).expect("invariant: there is no other owner")),
         reuse,
         taken: dial_context.path_taken(),
-        times: reached.times.unwrap_or_default(),
-        took: asked.elapsed(),
+        times: connected.times.unwrap_or_default(),
+        took: started_at.elapsed(),
     })
 }

@@ -95,7 +95,7 @@ impl PendingConnections {
                 vacant.insert(PendingStage::Waits);
                 FirstPacket::New
             }
-            Entry::Occupied(known) => match known.get() {
+            Entry::Occupied(occupied) => match occupied.get() {
                 PendingStage::Waits => FirstPacket::Again,
                 PendingStage::LetIn { .. } | PendingStage::Runs => FirstPacket::LetIn,
             },
@@ -126,14 +126,16 @@ impl PendingConnections {
         }
     }
 
-    /// Removes a connection that was admitted at `then` and has no session yet. Returns its place and the connection
+    /// Removes a connection that was admitted at `admitted_at` and has no session. Returns its place and the connection
     /// dialled for it.
-    pub fn expire(&self, four_tuple: &FourTuple, then: Instant) -> Option<Admitted> {
+    pub fn expire(&self, four_tuple: &FourTuple, admitted_at: Instant) -> Option<Admitted> {
         let mut stages = self.lock();
         match stages.remove(four_tuple) {
-            Some(PendingStage::LetIn { since, permit, pre_dialed }) if since == then => Some((permit, pre_dialed)),
-            Some(other) => {
-                stages.insert(*four_tuple, other);
+            Some(PendingStage::LetIn { since, permit, pre_dialed }) if since == admitted_at => {
+                Some((permit, pre_dialed))
+            }
+            Some(stage) => {
+                stages.insert(*four_tuple, stage);
                 None
             }
             None => None,

@@ -73,9 +73,9 @@ impl BodyFlow<'_> {
         }
     }
 
-    async fn flow(&self, early: Vec<u8>, most: u64) -> Result<u64, FlowError> {
+    async fn flow(&self, early: Vec<u8>, limit: u64) -> Result<u64, FlowError> {
         let flow = Flow::new(self.from, self.to, self.direction, self.stats, self.pipes);
-        flow.with_early_bytes(early).with_limit(most).run().await
+        flow.with_early_bytes(early).with_limit(limit).run().await
     }
 
     /// Carries `early`, and then `rest` bytes more.
@@ -100,9 +100,9 @@ impl BodyFlow<'_> {
             if size == 0 {
                 continue;
             }
-            let here = reader.take(size);
-            let rest = size - here.len() as u64;
-            chunks.output.extend_from_slice(&here);
+            let buffered = reader.take(size);
+            let rest = size - buffered.len() as u64;
+            chunks.output.extend_from_slice(&buffered);
             if rest > 0 {
                 self.relay_exactly(std::mem::take(&mut chunks.output), rest).await?;
             }
@@ -120,7 +120,7 @@ impl BodyFlow<'_> {
             self.write(&chunks.output).await?;
             chunks.output.clear();
         }
-        reader.next(|bytes| chunks.parse(bytes)).await.map_err(|trouble| match trouble {
+        reader.next(|bytes| chunks.parse(bytes)).await.map_err(|read_error| match read_error {
             ReadError::Gone(kind) => FlowError::Reading(kind.into()),
             ReadError::Late => FlowError::Reading(io::ErrorKind::TimedOut.into()),
             ReadError::Wire(error) => FlowError::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),

@@ -25,9 +25,9 @@ use crate::session::Session;
 /// The state of both connections after a response.
 pub struct DeliveredResponse {
     /// The server's connection can carry another request.
-    pub server_stays: bool,
+    pub server_keep_alive: bool,
     /// The client's connection can carry another request.
-    pub client_stays: bool,
+    pub client_keep_alive: bool,
     /// Both speak another protocol now.
     pub upgraded: bool,
 }
@@ -46,42 +46,42 @@ pub async fn exchange(
     // Only a connection that has carried exchanges may be dead, after which the request is sent again.
     let head = if upstream.exchanges == 0 { take(&mut outgoing.head).into() } else { Cow::from(&outgoing.head) };
     let outgoing = &*outgoing;
-    let (server, relays) = (&*upstream.stream, upstream.answer.take());
-    let mut answers = HandshakeReader::from_stream(server);
+    let (server, relay_answer) = (&*upstream.stream, upstream.answer.take());
+    let mut response_reader = HandshakeReader::from_stream(server);
     let mut sent = None;
     // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
     let mut sending = Some(Box::pin(async {
         let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
         up.relay(head.into_owned(), reader, outgoing.body, BodyCoding::Chunks).await
     }));
-    let answer = {
+    let response = {
         let mut heading = pin!(async {
-            if let Some(relays) = relays {
-                session.on_relay_answer(relays.answer.await?, relays.asked);
+            if let Some(relay_answer) = relay_answer {
+                session.on_relay_answer(relay_answer.answer.await?, relay_answer.sent_at);
             }
-            final_head(session, &mut answers, outgoing, &log.method).await
+            final_head(session, &mut response_reader, outgoing, &log.method).await
         });
         loop {
             // Whether the request has been sent counts when the answer is there.
             tokio::select! {
                 biased;
                 result = finish(&mut sending), if sent.is_none() => sent = Some(check_sent(result)?),
-                answer = &mut heading => break answer?,
+                response = &mut heading => break response?,
             }
         }
     };
-    if answer.status == 407 {
+    if response.status == 407 {
         return Err(blame(outgoing, Cause::DeniedByHop, Cause::BadAnswer));
     }
-    log.status = answer.status;
+    log.status = response.status;
     // "A client cannot begin using an upgraded protocol on the connection until it has completely sent the request
     // message" (RFC 9110, 7.8).
-    if answer.status == 101 && sent != Some(SendOutcome::Whole) {
+    if response.status == 101 && sent != Some(SendOutcome::Complete) {
         return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
     }
-    let mut answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
+    let mut response = rewriting::rewrite_response(outgoing, response, sent == Some(SendOutcome::Complete));
     let delivered = {
-        let mut delivering = Box::pin(deliver(session, server, &mut answers, &mut answer));
+        let mut delivering = Box::pin(deliver(session, server, &mut response_reader, &mut response));
         loop {
             tokio::select! {
                 biased;
@@ -92,17 +92,17 @@ pub async fn exchange(
     };
     delivered.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
     // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
-    if answer.body == BodyFraming::UntilClose && pump::stream_end(server) == StreamEnd::Reset {
+    if response.body == BodyFraming::UntilClose && pump::stream_end(server) == StreamEnd::Reset {
         return Err(EndReason::ResetByServer.into());
     }
-    if answer.framing == BodyFraming::UntilClose {
+    if response.framing == BodyFraming::UntilClose {
         pump::cancel_abort(&session.client);
     }
-    let whole_request_sent = sent == Some(SendOutcome::Whole);
+    let is_request_complete = sent == Some(SendOutcome::Complete);
     Ok(DeliveredResponse {
-        server_stays: answer.server_stays && whole_request_sent && answers.is_empty(),
-        client_stays: answer.client_stays && whole_request_sent,
-        upgraded: answer.upgraded,
+        server_keep_alive: response.server_keep_alive && is_request_complete && response_reader.is_empty(),
+        client_keep_alive: response.client_keep_alive && is_request_complete,
+        upgraded: response.upgraded,
     })
 }
 
@@ -117,21 +117,21 @@ async fn finish<F: Future>(future: &mut Option<Pin<Box<F>>>) -> F::Output {
 async fn deliver(
     session: &Session,
     server: &TcpStream,
-    answers: &mut HandshakeReader<'_>,
-    answer: &mut rewriting::OutgoingResponse,
+    response_reader: &mut HandshakeReader<'_>,
+    response: &mut rewriting::OutgoingResponse,
 ) -> Result<(), FlowError> {
     let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
-    if answer.framing == BodyFraming::UntilClose {
+    if response.framing == BodyFraming::UntilClose {
         // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
         // tells the client that the answer is incomplete.
         pump::abort(&session.client);
     }
-    let mut head = take(&mut answer.head);
-    if answer.upgraded {
+    let mut head = take(&mut response.head);
+    if response.upgraded {
         // Bytes of the new protocol that the server sent after its head.
-        head.append(&mut answers.take_all());
+        head.append(&mut response_reader.take_all());
     }
-    down.relay(head, answers, answer.body, answer.coding).await
+    down.relay(head, response_reader, response.body, response.coding).await
 }
 
 fn lane<'a>(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, direction: Direction) -> BodyFlow<'a> {
@@ -140,15 +140,15 @@ fn lane<'a>(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, directio
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendOutcome {
-    Whole,
+    Complete,
     /// The server does not read the rest; its response may still arrive.
-    Partly,
+    Partial,
 }
 
 fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeError> {
     match result {
-        Ok(()) => Ok(SendOutcome::Whole),
-        Err(FlowError::Writing(_)) => Ok(SendOutcome::Partly),
+        Ok(()) => Ok(SendOutcome::Complete),
+        Err(FlowError::Writing(_)) => Ok(SendOutcome::Partial),
         Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
             Err(ExchangeError::Ended(EndReason::BadHandshake("a chunked body that is none")))
         }
@@ -164,21 +164,21 @@ fn final_head(
     method: &str,
 ) -> impl Future<Output = Result<ResponseHead, ExchangeError>> {
     // Not an async function, which would hold its arguments twice.
-    let mut nothing_yet = true;
+    let mut is_first = true;
     async move {
         loop {
             let parse = |bytes: &[u8]| ResponseHead::parse(bytes, session.context.config.limits.head, method);
             let head = match reader.next(parse).await {
                 Ok(head) => head,
-                Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
+                Err(ReadError::Gone(_)) if is_first && reader.is_empty() => {
                     return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
                 }
                 Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
                 Err(ReadError::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
             };
-            nothing_yet = false;
+            is_first = false;
             let switches = head.status == 101;
-            let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
+            let may_switch = |protocols: &String| rewrite::can_switch(protocols, &head.headers);
             if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
                 return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
             }
@@ -199,10 +199,10 @@ async fn deliver_interim(session: &Session, server: Endpoint<'_>, head: Response
 }
 
 /// Blames the server, or the `http` hop if the request went to one.
-fn blame(outgoing: &OutgoingRequest, hops: Cause, servers: Cause) -> ExchangeError {
+fn blame(outgoing: &OutgoingRequest, hop_cause: Cause, server_cause: Cause) -> ExchangeError {
     match &outgoing.hop {
-        Some(hop) => DialError::at_hop(hops, hop).into(),
-        None => servers.into(),
+        Some(hop) => DialError::at_hop(hop_cause, hop).into(),
+        None => server_cause.into(),
     }
 }
 
@@ -223,7 +223,7 @@ pub struct RequestLog<'a> {
 impl<'a> RequestLog<'a> {
     /// Begins the record of a request.
     pub fn new(session: &'a Session, head: &RequestHead) -> Self {
-        Self::of(session, head.method.clone(), rewriting::url_for_the_log(head))
+        Self::of(session, head.method.clone(), rewriting::log_url(head))
     }
 
     /// Begins the record of a request with this method and URL.

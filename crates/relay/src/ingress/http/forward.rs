@@ -40,12 +40,12 @@ pub enum ClientConnection {
     Upgraded(Rc<TcpStream>),
 }
 
-/// Why an exchange came to nothing.
+/// Why an exchange failed.
 pub enum ExchangeError {
     /// The section of the server, or of this `http` hop, ended before the first byte of an answer.
     NoAnswer(Option<Box<str>>),
-    /// The client is to be told this.
-    Told(Box<DialError>),
+    /// The dial failed, and the client gets this error.
+    Dial(Box<DialError>),
     /// The session is over.
     Ended(EndReason),
 }
@@ -58,7 +58,7 @@ impl From<Cause> for ExchangeError {
 
 impl From<DialError> for ExchangeError {
     fn from(error: DialError) -> Self {
-        Self::Told(Box::new(error))
+        Self::Dial(Box::new(error))
     }
 }
 
@@ -116,7 +116,7 @@ pub async fn forward(
             let error = DialError { hop: hop.map(String::from), ..Cause::Reset.into() };
             Err(Box::pin(give_up(session, &error, &mut log)).await)
         }
-        Err(ExchangeError::Told(error)) => Err(Box::pin(give_up(session, &error, &mut log)).await),
+        Err(ExchangeError::Dial(error)) => Err(Box::pin(give_up(session, &error, &mut log)).await),
     }
 }
 
@@ -127,43 +127,46 @@ async fn try_paths(
     head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    let ways = session.dial_context.paths(target_of(&head))?;
-    if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
-        return Box::pin(race(session, reader, ways, head, log)).await;
+    let path_choices = session.dial_context.paths(target_of(&head))?;
+    if path::racing_count(&path_choices) > 1
+        && path_choices.iter().all(|path_choice| path_choice.path.http_hop().is_none())
+    {
+        return Box::pin(race(session, reader, path_choices, head, log)).await;
     }
     let mut failure = None;
     let mut head = Some(head);
-    for (at, way) in ways.iter().enumerate() {
-        session.dial_context.on_attempt(way);
-        // Kept as long as there is another way.
-        let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
-        let Some(this) = this else { break };
-        let mut outgoing = rewriting::rewrite_request(session, way, this);
-        match Box::pin(try_idle_then_fresh(session, reader, way, ways.len(), &mut outgoing, log)).await {
-            Err(ExchangeError::Told(error)) if error.first_hop_down => {
-                session.dial_context.on_failure(way, &error);
+    for (at, path_choice) in path_choices.iter().enumerate() {
+        session.dial_context.on_attempt(path_choice);
+        // Kept as long as there is another path.
+        let attempt_head = if at + 1 < path_choices.len() { head.clone() } else { head.take() };
+        let Some(attempt_head) = attempt_head else { break };
+        let mut outgoing = rewriting::rewrite_request(session, path_choice, attempt_head);
+        match Box::pin(try_idle_then_fresh(session, reader, path_choice, path_choices.len(), &mut outgoing, log)).await
+        {
+            Err(ExchangeError::Dial(error)) if error.first_hop_down => {
+                session.dial_context.on_failure(path_choice, &error);
                 failure = Some(error);
             }
             decided => return decided,
         }
     }
-    Err(failure.map_or_else(|| Cause::HopFailed.into(), ExchangeError::Told))
+    Err(failure.map_or_else(|| Cause::HopFailed.into(), ExchangeError::Dial))
 }
 
 /// Races several paths, because too few measurements exist to choose one.
 async fn race(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    ways: Vec<PathChoice>,
+    path_choices: Vec<PathChoice>,
     head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    let asked = Instant::now();
-    let reached = Box::pin(connect_by_paths(&session.dial_context, target_of(&head), ways)).await?;
-    let (way, mut outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
-    let mut upstream = upstream::from_dialled(session, way, reached.dialled, asked).await?;
+    let started_at = Instant::now();
+    let connected = Box::pin(connect_by_paths(&session.dial_context, target_of(&head), path_choices)).await?;
+    let (path_choice, mut outgoing) = (&connected.way, rewriting::rewrite_request(session, &connected.way, head));
+    let mut upstream = upstream::from_dialled(session, path_choice, connected.dialled, started_at).await?;
     let delivered = watched_exchange(session, reader, &mut outgoing, &mut upstream, log).await?;
-    Ok(after_exchange(session, way, &outgoing, upstream, delivered))
+    Ok(after_exchange(session, path_choice, &outgoing, upstream, delivered))
 }
 
 fn target_of(head: &RequestHead) -> &Target {
@@ -182,22 +185,22 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
     session.record_dial_error(error)
 }
 
-/// Uses an idle connection if the request is repeatable, and then a fresh one. `way` is one of `ways` paths.
+/// Uses an idle connection if the request is repeatable, and then a fresh one. `path_choice` is one of `path_count` paths.
 #[expect(clippy::manual_async_fn, reason = "an async function holds its arguments twice")]
 fn try_idle_then_fresh(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    way: &PathChoice,
-    ways: usize,
+    path_choice: &PathChoice,
+    path_count: usize,
     outgoing: &mut OutgoingRequest,
     log: &mut RequestLog<'_>,
 ) -> impl Future<Output = Result<ClientConnection, ExchangeError>> {
     async move {
-        let take_idle = || upstream::take_idle(session, way, &outgoing.target);
+        let take_idle = || upstream::take_idle(session, path_choice, &outgoing.target);
         let mut upstream = if let Some(idle) = outgoing.repeatable.then(take_idle).flatten() {
             idle
         } else {
-            Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?
+            Box::pin(upstream::dial(session, path_choice, path_count, &outgoing.target)).await?
         };
         loop {
             let is_reused = upstream.exchanges > 0;
@@ -206,10 +209,11 @@ fn try_idle_then_fresh(
                     session.context.services().events.metrics.record_upstream_reuse("stale");
                 }
                 delivered => {
-                    return delivered.map(|delivered| after_exchange(session, way, outgoing, upstream, delivered));
+                    return delivered
+                        .map(|delivered| after_exchange(session, path_choice, outgoing, upstream, delivered));
                 }
             }
-            upstream = Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?;
+            upstream = Box::pin(upstream::dial(session, path_choice, path_count, &outgoing.target)).await?;
         }
     }
 }
@@ -241,19 +245,19 @@ fn watched_exchange(
 /// Keeps the server's connection for other requests if it can carry them, and returns the state of the client's.
 fn after_exchange(
     session: &Session,
-    way: &PathChoice,
+    path_choice: &PathChoice,
     outgoing: &OutgoingRequest,
     upstream: Upstream,
     delivered: DeliveredResponse,
 ) -> ClientConnection {
     match delivered {
         DeliveredResponse { upgraded: true, .. } => ClientConnection::Upgraded(upstream.stream),
-        DeliveredResponse { server_stays, client_stays, .. } => {
+        DeliveredResponse { server_keep_alive, client_keep_alive, .. } => {
             session.release_upstream();
-            if server_stays {
-                upstream::release(session, way, &outgoing.target, upstream);
+            if server_keep_alive {
+                upstream::release(session, path_choice, &outgoing.target, upstream);
             }
-            if client_stays { ClientConnection::Next } else { ClientConnection::Close }
+            if client_keep_alive { ClientConnection::Next } else { ClientConnection::Close }
         }
     }
 }

@@ -47,7 +47,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
     let limit = session.context.config.limits.head;
     let head = match reader.next(|bytes| RequestHead::parse(bytes, limit)).await {
         Ok(head) => head,
-        Err(trouble) => return Err(refuse(session, reader.is_http(), trouble).await),
+        Err(error) => return Err(refuse(session, reader.is_http(), error).await),
     };
     // Browsers send no proxy password with a request for the script.
     if pac::is_requested(&session.dial_context.current_listener().listener, &head) {
@@ -67,8 +67,8 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
     }
 }
 
-async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndReason {
-    match &trouble {
+async fn refuse(session: &Session, has_begun: bool, error: ReadError) -> EndReason {
+    match &error {
         ReadError::Gone(_) => {}
         ReadError::Late if has_begun => send_error(session.client_end(), 408, "Request Timeout").await,
         ReadError::Late => {}
@@ -77,7 +77,7 @@ async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndRe
         }
         ReadError::Wire(_) => send_error(session.client_end(), 400, "Bad Request").await,
     }
-    trouble.into()
+    error.into()
 }
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndReason> {
@@ -104,12 +104,12 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
 pub fn serve(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    asked: ProxyRequest,
+    request: ProxyRequest,
 ) -> impl Future<Output = Result<ClientRequest, EndReason>> {
     // Not an async function, which would hold its arguments twice.
     session.dial_context.require_raw_sections();
     async move {
-        match forward::run(session, reader, asked.head).await? {
+        match forward::run(session, reader, request.head).await? {
             ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
             ClientConnection::Close => {
                 Box::pin(super::lingering_close(session.client_end())).await;
@@ -121,8 +121,8 @@ pub fn serve(
 }
 
 /// Answers a request that the limits of the session do not permit.
-pub async fn refuse_request(session: &Session, asked: &ProxyRequest, error: &DialError) -> EndReason {
-    let mut log = RequestLog::new(session, &asked.head);
+pub async fn refuse_request(session: &Session, request: &ProxyRequest, error: &DialError) -> EndReason {
+    let mut log = RequestLog::new(session, &request.head);
     forward::give_up(session, error, &mut log).await
 }
 

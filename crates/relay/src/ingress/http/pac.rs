@@ -62,9 +62,9 @@ pub async fn send(session: &Session, head: &RequestHead) -> EndReason {
     let mut log = RequestLog::of(session, head.method.clone(), PATH.to_owned());
     let default_port = if context.listener.tls.is_some() { 443 } else { 80 };
     // The client has reached the relay by this name, and the certificate has it.
-    let named = head.headers.get("Host").and_then(|host| std::str::from_utf8(host).ok());
-    let named = named.and_then(|host| Target::parse(host, Some(default_port)).ok());
-    let Some(relay) = named.or_else(|| session.client.local_addr().map(Target::from).ok()) else {
+    let requested = head.headers.get("Host").and_then(|host| std::str::from_utf8(host).ok());
+    let requested = requested.and_then(|host| Target::parse(host, Some(default_port)).ok());
+    let Some(relay) = requested.or_else(|| session.client.local_addr().map(Target::from).ok()) else {
         return EndReason::LeftEarly;
     };
     let script = script(&context.config, &context.listener, &relay);
@@ -73,11 +73,11 @@ pub async fn send(session: &Session, head: &RequestHead) -> EndReason {
     headers.push("Content-Length", script.len().to_string());
     headers.push("Cache-Control", "no-cache");
     headers.push("Connection", "close");
-    let mut answer = rewrite::write_response(200, "OK", &headers);
-    answer.extend_from_slice(script.as_bytes());
+    let mut response = rewrite::write_response(200, "OK", &headers);
+    response.extend_from_slice(script.as_bytes());
     log.status = 200;
-    let answer = if head.method == "HEAD" { responses::head_only(&answer) } else { &answer };
-    send_and_close(session.client_end(), answer).await;
+    let response = if head.method == "HEAD" { responses::head_only(&response) } else { &response };
+    send_and_close(session.client_end(), response).await;
     EndReason::Finished
 }
 

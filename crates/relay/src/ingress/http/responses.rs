@@ -50,9 +50,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// The part of a response that answers HEAD (RFC 9110, 9.3.2).
-pub fn head_only(answer: &[u8]) -> &[u8] {
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
-    &answer[..end]
+pub fn head_only(response: &[u8]) -> &[u8] {
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(response.len(), |at| at + 4);
+    &response[..end]
 }
 
 /// A response with one sentence as its body.
@@ -86,8 +86,8 @@ fn plain_text(sentence: &str) -> Headers {
 }
 
 fn with_body(status: u16, reason: &str, headers: &Headers, sentence: &str) -> Vec<u8> {
-    let mut answer = rewrite::write_response(status, reason, headers);
-    answer.extend_from_slice(sentence.as_bytes());
-    answer.push(b'\n');
-    answer
+    let mut response = rewrite::write_response(status, reason, headers);
+    response.extend_from_slice(sentence.as_bytes());
+    response.push(b'\n');
+    response
 }

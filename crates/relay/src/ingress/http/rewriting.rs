@@ -29,9 +29,9 @@ pub struct OutgoingRequest {
     pub repeatable: bool,
     /// The `http` hop that is asked, where that is not the server itself.
     pub hop: Option<Box<str>>,
-    stays: bool,
+    keep_alive: bool,
     /// Whether the client shows credentials that vouch for the server's whole connection.
-    vouches: bool,
+    has_connection_auth: bool,
 }
 
 /// A response as sent to the client.
@@ -47,19 +47,19 @@ pub struct OutgoingResponse {
     /// Whether both speak another protocol from here on.
     pub upgraded: bool,
     /// Whether the server's connection can carry another request.
-    pub server_stays: bool,
+    pub server_keep_alive: bool,
     /// Whether the client's can.
-    pub client_stays: bool,
+    pub client_keep_alive: bool,
 }
 
 /// Rewrites a request in absolute form for the next hop or the server.
-pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHead>) -> OutgoingRequest {
-    let stays = is_persistent(session, &head);
+pub fn rewrite_request(session: &Session, path_choice: &PathChoice, head: Box<RequestHead>) -> OutgoingRequest {
+    let keep_alive = is_persistent(session, &head);
     let RequestHead { method, target: form, version, mut headers, body } = *head;
     let RequestTarget::Absolute { scheme, userinfo, target, authority_text, path_and_query } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
-    let vouches = authenticates_connection(&headers, "Authorization");
+    let has_connection_auth = authenticates_connection(&headers, "Authorization");
     let upgrade = if version == Version::Http11 { rewrite::upgrade_protocols(&headers) } else { None };
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::set_host(&mut headers, &authority_text);
@@ -72,7 +72,7 @@ pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHea
     let scheme = scheme_word(scheme);
     let user = userinfo.map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
     let origin = format!("{scheme}://{user}{authority_text}");
-    let hop = way.path.http_hop();
+    let hop = path_choice.path.http_hop();
     let line_target = upstream::request_target(hop.map(AsRef::as_ref), &origin, &path_and_query, &mut headers);
     OutgoingRequest {
         target,
@@ -82,8 +82,8 @@ pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHea
         body,
         version,
         upgrade,
-        stays,
-        vouches,
+        keep_alive,
+        has_connection_auth,
     }
 }
 
@@ -95,7 +95,7 @@ const fn scheme_word(scheme: Scheme) -> &'static str {
 }
 
 /// The URL for the log: scheme, host and path, without user and query.
-pub fn url_for_the_log(head: &RequestHead) -> String {
+pub fn log_url(head: &RequestHead) -> String {
     let RequestTarget::Absolute { scheme, authority_text, path_and_query, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
@@ -108,12 +108,13 @@ pub fn decrement_max_forwards(head: &mut RequestHead) -> bool {
     if !matches!(head.method.as_str(), "OPTIONS" | "TRACE") {
         return true;
     }
-    let left = head.headers.get("Max-Forwards").and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
-    match left {
+    let remaining =
+        head.headers.get("Max-Forwards").and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+    match remaining {
         None => true,
         Some(0) => false,
-        Some(left) => {
-            head.headers.set("Max-Forwards", (left - 1).to_string());
+        Some(remaining) => {
+            head.headers.set("Max-Forwards", (remaining - 1).to_string());
             true
         }
     }
@@ -122,14 +123,15 @@ pub fn decrement_max_forwards(head: &mut RequestHead) -> bool {
 /// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request, so no other client may use the connection
 /// afterwards.
 fn authenticates_connection(headers: &Headers, field: &str) -> bool {
-    let named = |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");
-    headers.list(field).any(|value| named(value.split(|byte| *byte == b' ').next().unwrap_or_default()))
+    let is_connection_scheme =
+        |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");
+    headers.list(field).any(|value| is_connection_scheme(value.split(|byte| *byte == b' ').next().unwrap_or_default()))
 }
 
 /// Rewrites the response for the client. A response to an incomplete request ends the connection (RFC 9112, 9.6).
 pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_sent: bool) -> OutgoingResponse {
-    let shared = !outgoing.vouches && !authenticates_connection(&head.headers, "WWW-Authenticate");
-    let server_stays =
+    let shared = !outgoing.has_connection_auth && !authenticates_connection(&head.headers, "WWW-Authenticate");
+    let server_keep_alive =
         shared && rewrite::is_keep_alive(head.version, &head.headers) && head.body != BodyFraming::UntilClose;
     let ResponseHead { status, reason, version, mut headers, body } = head;
     let upgraded = status == 101;
@@ -137,21 +139,21 @@ pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::add_via(&mut headers, version, responses::NAME);
     // An HTTP/1.0 client does not understand chunks: it gets the bare data, ended by the close of the connection.
-    let plain = body == BodyFraming::Chunked && outgoing.version == Version::Http10;
+    let is_dechunked = body == BodyFraming::Chunked && outgoing.version == Version::Http10;
     let (framing, coding) =
-        if plain { (BodyFraming::UntilClose, BodyCoding::Plain) } else { (body, BodyCoding::Chunks) };
+        if is_dechunked { (BodyFraming::UntilClose, BodyCoding::Plain) } else { (body, BodyCoding::Chunks) };
     rewrite::set_framing(&mut headers, framing);
-    let client_stays = outgoing.stays && request_sent && framing != BodyFraming::UntilClose;
+    let client_keep_alive = outgoing.keep_alive && request_sent && framing != BodyFraming::UntilClose;
     if upgraded {
         headers.push("Connection", "upgrade");
         headers.push("Upgrade", protocol.unwrap_or_default());
-    } else if !client_stays {
+    } else if !client_keep_alive {
         headers.push("Connection", "close");
     } else if outgoing.version == Version::Http10 {
         headers.push("Connection", "keep-alive");
     }
     let head = rewrite::write_response(status, &reason, &headers);
-    OutgoingResponse { head, body, framing, coding, upgraded, server_stays, client_stays }
+    OutgoingResponse { head, body, framing, coding, upgraded, server_keep_alive, client_keep_alive }
 }
 
 /// Rewrites an interim answer (1xx).

@@ -37,7 +37,7 @@ pub struct RelayAnswer {
     /// The answer to OPEN, or why the path does not stand.
     pub answer: AnswerFuture,
     /// When OPEN was sent.
-    pub asked: Instant,
+    pub sent_at: Instant,
 }
 
 /// The target of the request line: the path for a server; for an `http` hop the absolute form, starting at `origin`
@@ -54,15 +54,15 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 }
 
 /// An idle connection on the path, if there is one.
-pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option<Upstream> {
+pub fn take_idle(session: &Session, path_choice: &PathChoice, target: &Target) -> Option<Upstream> {
     let context = session.dial_context.current_listener();
-    if context.listener.keep_client_address || way.send_proxy.is_some() {
+    if context.listener.keep_client_address || path_choice.send_proxy.is_some() {
         // They have the addresses of other clients.
         return None;
     }
     let dialler = session.dial_context.dialler_for(&context, 1);
-    let permits = |server| dialler.permits(way, target, server);
-    let key = UpstreamKey::new(&context.config, way, target);
+    let permits = |server| dialler.permits(path_choice, target, server);
+    let key = UpstreamKey::new(&context.config, path_choice, target);
     let IdleUpstream { stream, section, server, exchanges } = context.services().upstream_pool.take(&key, permits)?;
     // Without memory for a registration, a new connection has its own error.
     let stream = Rc::new(TcpStream::from_std(stream).ok()?);
@@ -73,50 +73,56 @@ pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option
     Some(Upstream { stream, section, server, exchanges, answer: None })
 }
 
-/// A new connection by one of `ways` candidate paths.
-pub async fn dial(session: &Session, way: &PathChoice, ways: usize, target: &Target) -> Result<Upstream, DialError> {
-    let asked = Instant::now();
+/// A new connection by one of `path_count` candidate paths.
+pub async fn dial(
+    session: &Session,
+    path_choice: &PathChoice,
+    path_count: usize,
+    target: &Target,
+) -> Result<Upstream, DialError> {
+    let started_at = Instant::now();
     let (context, open_params) = (session.dial_context.current_listener(), session.dial_context.open_params());
-    let dialler = session.dial_context.dialler_for(&context, ways);
-    let dialled = match way.path.http_hop() {
-        Some(_) => dialler.connect_to_last_hop(way, target, &open_params).await?,
-        None => dialler.connect(way, target, &open_params).await?,
+    let dialler = session.dial_context.dialler_for(&context, path_count);
+    let dialled = match path_choice.path.http_hop() {
+        Some(_) => dialler.connect_to_last_hop(path_choice, target, &open_params).await?,
+        None => dialler.connect(path_choice, target, &open_params).await?,
     };
-    from_dialled(session, way, dialled, asked).await
+    from_dialled(session, path_choice, dialled, started_at).await
 }
 
-/// The connection that was dialled by `way`.
+/// The connection that was dialled by `path_choice`.
 pub async fn from_dialled(
     session: &Session,
-    way: &PathChoice,
+    path_choice: &PathChoice,
     dialled: Dialled,
-    asked: Instant,
+    started_at: Instant,
 ) -> Result<Upstream, DialError> {
     let earlier = earlier_sessions(dialled.opened.as_ref().and_then(|opened| opened.reuse.as_ref()));
     session.dial_context.on_dialled(&dialled);
     let PlainSection { stream, section, server, answer } = into_plain(dialled).await?;
-    session.on_connected(server, Rc::clone(&section), asked);
+    session.on_connected(server, Rc::clone(&section), started_at);
     session.start_section(Direction::Up, &section, earlier);
-    let answer = answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(way, answer), asked }));
+    let answer =
+        answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(path_choice, answer), sent_at: started_at }));
     let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
     Ok(Upstream { stream, section, server, exchanges: 0, answer })
 }
 
 /// The relays before an `http` hop report the hop as their target. For the client the hop is not the target.
-fn blame_http_hop(way: &PathChoice, answer: AnswerFuture) -> AnswerFuture {
-    let Some(hop) = way.path.http_hop().map(Arc::clone) else { return answer };
+fn blame_http_hop(path_choice: &PathChoice, answer: AnswerFuture) -> AnswerFuture {
+    let Some(hop) = path_choice.path.http_hop().map(Arc::clone) else { return answer };
     Box::pin(async move { answer.await.map_err(|error| error.blame_next_hop(hop)) })
 }
 
 /// Keeps the connection for the next request, of any thread. The session has given up the section before.
-pub fn release(session: &Session, way: &PathChoice, target: &Target, upstream: Upstream) {
+pub fn release(session: &Session, path_choice: &PathChoice, target: &Target, upstream: Upstream) {
     let context = session.dial_context.current_listener();
-    if context.listener.keep_client_address || way.send_proxy.is_some() {
+    if context.listener.keep_client_address || path_choice.send_proxy.is_some() {
         return;
     }
     // A connection that cannot leave the runtime is closed.
     let Some(idle) = into_idle(upstream) else { return };
-    let key = UpstreamKey::new(&context.config, way, target);
+    let key = UpstreamKey::new(&context.config, path_choice, target);
     context.services().upstream_pool.put(key, idle, &context.config);
 }
 

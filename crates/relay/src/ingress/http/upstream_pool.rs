@@ -43,14 +43,14 @@ pub struct UpstreamKey {
 }
 
 impl UpstreamKey {
-    /// The key of a connection for `target` that is dialled by `way` under `config`.
+    /// The key of a connection for `target` that is dialled by `path_choice` under `config`.
     #[must_use]
-    pub fn new(config: &Config, way: &PathChoice, target: &Target) -> Self {
+    pub fn new(config: &Config, path_choice: &PathChoice, target: &Target) -> Self {
         Self {
-            hops: way.path.hops.clone(),
-            beyond: way.beyond.clone(),
-            target: way.path.http_hop().is_none().then(|| target.clone()),
-            profile: way.path.is_direct().then(|| Arc::clone(&way.profile)),
+            hops: path_choice.path.hops.clone(),
+            beyond: path_choice.beyond.clone(),
+            target: path_choice.path.http_hop().is_none().then(|| target.clone()),
+            profile: path_choice.path.is_direct().then(|| Arc::clone(&path_choice.profile)),
             marks: config.needed_marks(),
             dns_servers: config.dns_servers.clone(),
         }
@@ -63,12 +63,14 @@ impl UpstreamKey {
             return None;
         }
         if let Some(profile) = &self.profile {
-            let goes = |paths: &[Arc<Path>]| paths.iter().any(|path| path.is_direct());
+            let has_direct = |paths: &[Arc<Path>]| paths.iter().any(|path| path.is_direct());
             let mut routes = config.routes.iter();
-            return routes.any(|route| route.profile == *profile && (route.auto || goes(&route.paths))).then_some(self);
+            return routes
+                .any(|route| route.profile == *profile && (route.auto || has_direct(&route.paths)))
+                .then_some(self);
         }
-        let known = |hop| config.relays.iter().find(|known| *known == hop).map(Arc::clone);
-        self.hops = self.hops.iter().map(known).collect::<Option<_>>()?;
+        let current_hop = |hop| config.relays.iter().find(|current_hop| *current_hop == hop).map(Arc::clone);
+        self.hops = self.hops.iter().map(current_hop).collect::<Option<_>>()?;
         let is_used = config.has_auto_route() || config.paths().iter().any(|path| path.hops == self.hops);
         is_used.then_some(self)
     }
@@ -92,7 +94,7 @@ pub struct UpstreamPool {
 #[derive(Debug, Default)]
 struct PoolState {
     /// The connections of each key, the most recently used last.
-    by_key: HashMap<UpstreamKey, Vec<KeptUpstream>>,
+    connections: HashMap<UpstreamKey, Vec<KeptUpstream>>,
     /// The configuration in force; `None` before the first and after the last, when nothing is kept.
     config: Option<Arc<Config>>,
     /// Time of the next check for ended connections.
@@ -115,7 +117,7 @@ pub struct IdleUpstream {
 #[derive(Debug)]
 struct KeptUpstream {
     idle: IdleUpstream,
-    until: Instant,
+    expires_at: Instant,
 }
 
 impl UpstreamPool {
@@ -134,9 +136,9 @@ impl UpstreamPool {
         let mut state = self.lock();
         state.config = Some(Arc::clone(config));
         let mut closed = Vec::new();
-        for (key, idle) in std::mem::take(&mut state.by_key) {
+        for (key, idle) in std::mem::take(&mut state.connections) {
             match key.adapted_to(config) {
-                Some(key) => drop(state.by_key.insert(key, idle)),
+                Some(key) => drop(state.connections.insert(key, idle)),
                 None => closed.push(idle),
             }
         }
@@ -148,7 +150,7 @@ impl UpstreamPool {
     pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<IdleUpstream> {
         let (metrics, now) = (&self.events.metrics, Instant::now());
         while let Some(last) = self.pop(key, &permits) {
-            if last.until > now && is_alive(&last.idle.stream) {
+            if last.expires_at > now && is_alive(&last.idle.stream) {
                 metrics.record_upstream_reuse("hit");
                 return Some(last.idle);
             }
@@ -160,7 +162,7 @@ impl UpstreamPool {
 
     fn pop(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<KeptUpstream> {
         let mut state = self.lock();
-        let idle = state.by_key.get_mut(key)?;
+        let idle = state.connections.get_mut(key)?;
         let last = idle.iter().rposition(|upstream| permits(upstream.idle.server))?;
         Some(idle.remove(last))
     }
@@ -172,9 +174,9 @@ impl UpstreamPool {
         let Some(in_force) = state.config.clone() else { return };
         let key = if Arc::ptr_eq(&in_force, config) { Some(key) } else { key.adapted_to(&in_force) };
         let Some(key) = key else { return };
-        if state.by_key.values().map(Vec::len).sum::<usize>() < in_force.limits.kept_connections {
-            let until = Instant::now() + in_force.timeouts.kept_idle;
-            state.by_key.entry(key).or_default().push(KeptUpstream { idle, until });
+        if state.connections.values().map(Vec::len).sum::<usize>() < in_force.limits.kept_connections {
+            let expires_at = Instant::now() + in_force.timeouts.kept_idle;
+            state.connections.entry(key).or_default().push(KeptUpstream { idle, expires_at });
         }
     }
 
@@ -203,26 +205,27 @@ impl UpstreamPool {
 impl PoolState {
     /// Removes the connections that have ended or were idle for too long.
     fn remove_ended(&mut self, now: Instant) -> Vec<KeptUpstream> {
-        let all: Vec<_> = std::mem::take(&mut self.by_key).into_iter().collect();
-        let mut ended = find_ended(&all).into_iter();
+        let entries: Vec<_> = std::mem::take(&mut self.connections).into_iter().collect();
+        let mut ended = find_ended(&entries).into_iter();
         let mut removed = Vec::new();
-        for (key, idle) in all {
-            let (good, bad): (Vec<_>, Vec<_>) = idle.into_iter().partition(|upstream| {
+        for (key, idle) in entries {
+            let (retained, expired): (Vec<_>, Vec<_>) = idle.into_iter().partition(|upstream| {
                 let has_ended = ended.next().unwrap_or(false);
-                upstream.until > now && !has_ended
+                upstream.expires_at > now && !has_ended
             });
-            removed.extend(bad);
-            if !good.is_empty() {
-                self.by_key.insert(key, good);
+            removed.extend(expired);
+            if !retained.is_empty() {
+                self.connections.insert(key, retained);
             }
         }
         removed
     }
 }
 
-/// Finds connections that have ended, with one poll(2); in the order of `all`.
-fn find_ended(all: &[(UpstreamKey, Vec<KeptUpstream>)]) -> Vec<bool> {
-    let streams: Vec<_> = all.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.idle.stream.as_fd()).collect();
+/// Finds connections that have ended, with one poll(2); in the order of `entries`.
+fn find_ended(entries: &[(UpstreamKey, Vec<KeptUpstream>)]) -> Vec<bool> {
+    let streams: Vec<_> =
+        entries.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.idle.stream.as_fd()).collect();
     if streams.is_empty() {
         return Vec::new();
     }
@@ -368,7 +371,7 @@ mod tests {
         // A session that began before the reload releases its connection after it.
         test.pool.put(key(&before, 2), lent, &before);
         let same = |key: &UpstreamKey| key.hops.iter().all(|hop| Arc::ptr_eq(hop, &test.config.relays[0]));
-        assert!(test.pool.lock().by_key.keys().all(same));
+        assert!(test.pool.lock().connections.keys().all(same));
         assert_eq!([1, 2].map(|port| test.take(port)), servers.map(|server| server.peer_addr().ok()));
     }
 

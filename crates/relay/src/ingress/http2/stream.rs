@@ -80,24 +80,24 @@ pub async fn serve_stream(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) -> StreamOutcome {
-    let (result, near) = match open_session(&client, &listener).await {
-        Ok(near) => ("session", Some(near)),
+    let (result, stream_end) = match open_session(&client, &listener).await {
+        Ok(stream_end) => ("session", Some(stream_end)),
         Err(result) => (result, None),
     };
     listener.services().events.metrics.record_http2_stream(&listener.listener.name, result);
-    let Some(near) = near else {
+    let Some(stream_end) = stream_end else {
         refuse(&mut respond, result);
         return StreamOutcome::Served;
     };
     // The close of the session's connection is a reset until the stream has ended in order.
-    abort(&near);
-    let exchange = StreamExchange::new(&near, request.method().clone(), listener.config.limits.head);
-    let ended = tokio::select! {
-        ended = exchange.run(request, &mut respond) => ended,
+    abort(&stream_end);
+    let exchange = StreamExchange::new(&stream_end, request.method().clone(), listener.config.limits.head);
+    let outcome = tokio::select! {
+        outcome = exchange.run(request, &mut respond) => outcome,
         () = wait_idle(&exchange.stats, listener.config.timeouts.idle + IDLE_MARGIN) => Err(StreamError::Session),
     };
-    match ended {
-        Ok(()) => cancel_abort(&near),
+    match outcome {
+        Ok(()) => cancel_abort(&stream_end),
         Err(StreamError::Session) => respond.send_reset(exchange.reset_reason()),
         Err(StreamError::Client) if !exchange.is_answered.get() => return StreamOutcome::Abandoned,
         Err(StreamError::Client) => {}
@@ -111,8 +111,8 @@ pub async fn serve_stream(
 /// The limit that refuses it.
 async fn open_session(client: &StreamContext, listener: &Rc<ListenerContext>) -> Result<TcpStream, &'static str> {
     let permit = listener.try_admit(client.address.0.ip())?;
-    let (near, far) = loopback_pair().await.map_err(|_| "exhausted")?;
-    for end in [&near, &far] {
+    let (stream_end, session_end) = loopback_pair().await.map_err(|_| "exhausted")?;
+    for end in [&stream_end, &session_end] {
         let socket = SockRef::from(end);
         // Without a bound of its own, the kernel's bound holds.
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER).and_then(|()| socket.set_recv_buffer_size(SOCKET_BUFFER));
@@ -120,10 +120,10 @@ async fn open_session(client: &StreamContext, listener: &Rc<ListenerContext>) ->
     let connection = IncomingConnection {
         carrier: Some(Rc::clone(&client.carrier)),
         user: client.user.clone(),
-        ..IncomingConnection::plain(far, client.address, Origin::Itself)
+        ..IncomingConnection::plain(session_end, client.address, Origin::Itself)
     };
     listener.start_session(connection, permit);
-    Ok(near)
+    Ok(stream_end)
 }
 
 /// Answers a stream that gets no session.
@@ -293,33 +293,33 @@ impl<'a> StreamExchange<'a> {
         Ok(())
     }
 
-    /// Sends up to `most` bytes of the session, those in `reader` first. Returns how many there were.
+    /// Sends up to `limit` bytes of the session, those in `reader` first. Returns how many there were.
     async fn send_up_to(
         &self,
         reader: &mut HandshakeReader<'_>,
-        most: u64,
+        limit: u64,
         sending: &mut SendStream<Bytes>,
     ) -> Result<u64, StreamError> {
         let mut sent = 0;
-        let early = reader.take(most);
+        let early = reader.take(limit);
         for bytes in early.chunks(MAX_READ) {
             let mut rest = bytes;
             while !rest.is_empty() {
                 let (place, room) = self.room(sending, rest.len()).await?;
-                let (now, later) = rest.split_at(room);
-                self.send(now.to_vec(), place, sending)?;
+                let (piece, remainder) = rest.split_at(room);
+                self.send(piece.to_vec(), place, sending)?;
                 sent += room as u64;
-                rest = later;
+                rest = remainder;
             }
         }
-        while sent < most {
+        while sent < limit {
             tokio::select! {
                 biased;
                 _ = poll_fn(|context| sending.poll_reset(context)) => return Err(StreamError::Client),
                 readable = self.session.readable() => readable?,
             }
-            let wanted = usize::try_from(most - sent).unwrap_or(usize::MAX).min(MAX_READ);
-            let (place, room) = self.room(sending, wanted).await?;
+            let length = usize::try_from(limit - sent).unwrap_or(usize::MAX).min(MAX_READ);
+            let (place, room) = self.room(sending, length).await?;
             let mut bytes = Vec::with_capacity(room);
             match self.session.try_read_buf(&mut (&mut bytes).limit(room)) {
                 Ok(0) => break,
@@ -334,23 +334,23 @@ impl<'a> StreamExchange<'a> {
         Ok(sent)
     }
 
-    /// Waits until the stream takes a piece, and returns how many bytes of `wanted` it may have.
+    /// Waits until the stream takes a piece, and returns how many bytes of `length` it may have.
     async fn room(
         &self,
         sending: &mut SendStream<Bytes>,
-        wanted: usize,
+        length: usize,
     ) -> Result<(OwnedSemaphorePermit, usize), StreamError> {
         let place = tokio::select! {
             biased;
             place = Arc::clone(&self.pieces).acquire_owned() => place.expect("invariant: it is never closed"),
             _ = poll_fn(|context| sending.poll_reset(context)) => return Err(StreamError::Client),
         };
-        sending.reserve_capacity(wanted);
+        sending.reserve_capacity(length);
         while sending.capacity() == 0 {
             // `None` after a reset.
             poll_fn(|context| sending.poll_capacity(context)).await.ok_or(StreamError::Client)??;
         }
-        Ok((place, sending.capacity().min(wanted)))
+        Ok((place, sending.capacity().min(length)))
     }
 
     fn send(

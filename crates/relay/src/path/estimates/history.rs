@@ -26,7 +26,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
 const MAX_PAGES: u32 = 16 * 1024;
 
-/// Most rows; the oldest go.
+/// Most rows; the oldest are deleted first.
 const MAX_ROWS: u32 = 500_000;
 
 /// Most sections with usual values.
@@ -56,14 +56,14 @@ const DELETE_OLD: &str = "DELETE FROM sections WHERE hour < max(?1,
 pub(super) struct Baselines {
     pub now: HourBaseline,
     pub previous: HourBaseline,
-    /// When this hour began, by the time of the book; none where nothing is kept.
+    /// When this hour began, by the clock of the estimate store; `None` without a history.
     pub current_since: Option<Duration>,
 }
 
 /// The usual values of one hour.
 pub(super) type HourBaseline = HashMap<(PeerId, EstimateDirection), HourlyBaseline>;
 
-/// The thread that writes, where something is kept.
+/// The thread that writes the history, if there is one.
 #[derive(Debug, Default)]
 pub struct EstimateHistory(Mutex<Option<HistoryThread>>);
 
@@ -80,17 +80,17 @@ impl EstimateHistory {
     /// The kernel's, when it cannot create a thread.
     pub fn apply_config(
         &self,
-        kept: Option<&Kept>,
+        settings: Option<&Kept>,
         estimates: &Arc<EstimateStore>,
         events: &Arc<Events>,
     ) -> std::io::Result<()> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.as_ref().map(|writer| &writer.config) == kept {
+        if writer.as_ref().map(|writer| &writer.config) == settings {
             return Ok(());
         }
         writer.take().into_iter().for_each(HistoryThread::stop);
-        if let Some(kept) = kept {
-            *writer = Some(HistoryThread::start(kept.clone(), Arc::clone(estimates), Arc::clone(events))?);
+        if let Some(settings) = settings {
+            *writer = Some(HistoryThread::start(settings.clone(), Arc::clone(estimates), Arc::clone(events))?);
         }
         Ok(())
     }
@@ -102,9 +102,9 @@ impl EstimateHistory {
 }
 
 impl HistoryThread {
-    fn start(kept: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> std::io::Result<Self> {
+    fn start(settings: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> std::io::Result<Self> {
         let mut history = HistoryWriter {
-            config: kept.clone(),
+            config: settings.clone(),
             estimates,
             events,
             database: None,
@@ -115,7 +115,7 @@ impl HistoryThread {
             history.write_new();
             WRITE_INTERVAL
         })?;
-        Ok(Self { config: kept, writer })
+        Ok(Self { config: settings, writer })
     }
 
     fn stop(self) {
@@ -129,7 +129,7 @@ struct HistoryWriter {
     events: Arc<Events>,
     /// The database, and the hour whose usual figures were read last.
     database: Option<(Connection, u32)>,
-    /// By the time of the book.
+    /// Time of the last write, by the clock of the estimate store.
     written_at: Duration,
     has_warned: bool,
 }
@@ -149,43 +149,50 @@ impl HistoryWriter {
     }
 
     fn try_write_new(&mut self) -> rusqlite::Result<()> {
-        let (hour, into_it) = hour_since_epoch(SystemTime::now());
-        let (database, read) = match &mut self.database {
+        let (hour, since_hour) = hour_since_epoch(SystemTime::now());
+        let (database, baseline_hour) = match &mut self.database {
             Some(open) => open,
             none => none.insert((database::open(&self.config.file, CREATE_TABLE, MAX_PAGES)?, 0)),
         };
         let now = self.estimates.now();
         write_samples(database, &self.estimates.updated_since(self.written_at), hour)?;
         self.written_at = now;
-        if *read != hour {
+        if *baseline_hour != hour {
             delete_old(database, hour, self.config.retention)?;
-            self.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(into_it))?);
-            *read = hour;
+            self.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(since_hour))?);
+            *baseline_hour = hour;
         }
         Ok(())
     }
 }
 
-fn write_samples(database: &mut Connection, news: &[(PeerId, DuplexEstimate)], hour: u32) -> rusqlite::Result<()> {
+fn write_samples(database: &mut Connection, updates: &[(PeerId, DuplexEstimate)], hour: u32) -> rusqlite::Result<()> {
     let transaction = database.transaction()?;
     {
-        let mut note = transaction.prepare_cached(UPSERT_SAMPLE)?;
-        for (place, both) in news {
-            for (way, estimate) in
-                [(EstimateDirection::Sending, &both.sending), (EstimateDirection::Receiving, &both.receiving)]
+        let mut upsert = transaction.prepare_cached(UPSERT_SAMPLE)?;
+        for (peer_id, duplex) in updates {
+            for (direction, estimate) in
+                [(EstimateDirection::Sending, &duplex.sending), (EstimateDirection::Receiving, &duplex.receiving)]
             {
                 let rtt = estimate.rtt().map(|rtt| rtt.as_secs_f64());
-                note.execute(params![place.to_string(), way as i64, hour, rtt, estimate.loss(), estimate.rate()])?;
+                upsert.execute(params![
+                    peer_id.to_string(),
+                    direction as i64,
+                    hour,
+                    rtt,
+                    estimate.loss(),
+                    estimate.rate()
+                ])?;
             }
         }
     }
     transaction.commit()
 }
 
-/// Deletes rows older than `keep`, and the oldest beyond the bound.
-fn delete_old(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
-    let kept = u32::try_from(keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
-    database.execute(DELETE_OLD, params![hour.saturating_sub(kept), MAX_ROWS]).map(drop)
+/// Deletes rows older than `retention`, and the oldest beyond the bound.
+fn delete_old(database: &Connection, hour: u32, retention: Duration) -> rusqlite::Result<()> {
+    let hours = u32::try_from(retention.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    database.execute(DELETE_OLD, params![hour.saturating_sub(hours), MAX_ROWS]).map(drop)
 }
 
 /// The usual values of this hour, which began at `since`, and of the one before.
@@ -198,22 +205,22 @@ fn read_baselines(database: &Connection, hour: u32, since: Duration) -> rusqlite
 fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<HourBaseline> {
     let mut query = database.prepare_cached(SELECT_BASELINE)?;
     let rows = query.query_map(params![HOURS_PER_WEEK, hour, MAX_BASELINES], |row| {
-        let usual = HourlyBaseline { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
-        let way = if row.get::<_, i64>(1)? == EstimateDirection::Sending as i64 {
+        let baseline = HourlyBaseline { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
+        let direction = if row.get::<_, i64>(1)? == EstimateDirection::Sending as i64 {
             EstimateDirection::Sending
         } else {
             EstimateDirection::Receiving
         };
-        Ok((row.get::<_, String>(0)?.parse::<PeerId>().ok().map(|place| (place, way)), usual))
+        Ok((row.get::<_, String>(0)?.parse::<PeerId>().ok().map(|peer_id| (peer_id, direction)), baseline))
     })?;
-    rows.filter_map(|row| row.map(|(key, usual)| key.map(|key| (key, usual))).transpose()).collect()
+    rows.filter_map(|row| row.map(|(key, baseline)| key.map(|key| (key, baseline))).transpose()).collect()
 }
 
 /// The hour since 1970, and how much of it is over.
 fn hour_since_epoch(time: SystemTime) -> (u32, Duration) {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let hour = u32::try_from(since.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
-    (hour, since.saturating_sub(HOUR * hour))
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let hour = u32::try_from(since_epoch.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    (hour, since_epoch.saturating_sub(HOUR * hour))
 }
 
 #[cfg(test)]

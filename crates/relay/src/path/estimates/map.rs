@@ -21,7 +21,7 @@ use super::store::{DuplexEstimate, EstimateDirection, EstimateTables, EstimateVi
 use super::{EstimateStore, PeerId};
 use crate::config::{Config, Hop};
 
-/// Our own estimate is taken from here on, however sure another relay is of its own.
+/// From this confidence on our own estimate precedes all reported ones.
 const MIN_OWN_CONFIDENCE: f64 = 0.5;
 
 /// Upper bound of the confidence in a reported value: a reporting relay may be wrong, or lie.
@@ -32,16 +32,16 @@ const OWN_NAME: &str = "here";
 
 impl EstimateStore {
     /// The current map of the sections between this relay, the relays of `config`, and the targets. Relays keep their
-    /// numbers of `before`. `None` when no relay is configured.
+    /// numbers of `previous`. `None` when no relay is configured.
     #[must_use]
-    pub fn map(&self, config: &Config, before: Option<&NetworkMap>) -> Option<NetworkMap> {
+    pub fn map(&self, config: &Config, previous: Option<&NetworkMap>) -> Option<NetworkMap> {
         let relays: Vec<(PublicKey, &Hop)> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &**hop))).collect();
         // A draining relay is not selected.
         let relays = relays.into_iter().filter(|(key, _)| !config.draining.contains(key)).collect::<Vec<_>>();
         let own = config.relays.iter().find_map(|hop| hop.peering())?.own_key.public_key();
-        let mut map = match before {
-            Some(before) if before.key(THIS_RELAY) == Some(own) => NetworkMap::empty_like(before),
+        let mut map = match previous {
+            Some(previous) if previous.key(THIS_RELAY) == Some(own) => NetworkMap::empty_like(previous),
             _ => NetworkMap::new(own, OWN_NAME),
         };
         let nodes: Vec<MapNode> = relays
@@ -50,22 +50,26 @@ impl EstimateStore {
                 Some(MapNode { number: map.add_node(key, &hop.name)?, key, congestion: congestion_of(hop) })
             })
             .collect();
-        let (now, pages) = (self.now(), self.lock());
-        let chart = MapBuilder { tables: &pages, own_key: own, now };
+        let (now, tables) = (self.now(), self.lock());
+        let builder = MapBuilder { tables: &tables, own_key: own, now };
         let by_key: HashMap<_, _> = nodes.iter().map(|node| (node.key, node)).collect();
         for node in &nodes {
-            chart.set_section(THIS_RELAY, &own, node, &mut map);
-            let told =
-                pages.reported.get(&node.key).into_iter().flat_map(BoundedMap::iter).filter(|(_, both)| both.dialled);
-            for (place, _) in told {
-                if let PeerId::Relay(key) = place
+            builder.set_section(THIS_RELAY, &own, node, &mut map);
+            let reported = tables
+                .reported
+                .get(&node.key)
+                .into_iter()
+                .flat_map(BoundedMap::iter)
+                .filter(|(_, duplex)| duplex.dialled);
+            for (peer_id, _) in reported {
+                if let PeerId::Relay(key) = peer_id
                     && let Some(to) = by_key.get(key)
                 {
-                    chart.set_section(node.number, &node.key, to, &mut map);
+                    builder.set_section(node.number, &node.key, to, &mut map);
                 }
             }
         }
-        chart.set_last_hops(&nodes, &mut map);
+        builder.set_last_hops(&nodes, &mut map);
         Some(map)
     }
 }
@@ -88,8 +92,8 @@ impl MapBuilder<'_> {
     /// Sets both directions of the section from a dialling node.
     fn set_section(&self, from: u32, dialler: &PublicKey, to: &MapNode, map: &mut NetworkMap) {
         for direction in [Direction::Down, Direction::Up] {
-            if let Some(known) = self.section(dialler, &to.key, direction, to.congestion) {
-                map.set_section(from, to.number, direction, &known);
+            if let Some(entry) = self.section(dialler, &to.key, direction, to.congestion) {
+                map.set_section(from, to.number, direction, &entry);
             }
         }
     }
@@ -102,57 +106,62 @@ impl MapBuilder<'_> {
         direction: Direction,
         congestion: CongestionControl,
     ) -> Option<MapEntry> {
-        let (near, far) =
+        let (by_dialler, by_relay) =
             (self.estimate_by(dialler, PeerId::Relay(*relay)), self.estimate_by(relay, PeerId::Relay(*dialler)));
-        let rtt = [near, far].into_iter().flatten().find_map(|both| both.rtt());
+        let rtt = [by_dialler, by_relay].into_iter().flatten().find_map(|duplex| duplex.rtt());
         let ((sender, receiver), (at_sender, at_receiver)) = match direction {
-            Direction::Down => ((relay, dialler), (far, near)),
-            Direction::Up => ((dialler, relay), (near, far)),
+            Direction::Down => ((relay, dialler), (by_relay, by_dialler)),
+            Direction::Up => ((dialler, relay), (by_dialler, by_relay)),
         };
         let ends = [
-            (sender, at_sender.map(|both| both.sending), PeerId::Relay(*receiver), EstimateDirection::Sending),
-            (receiver, at_receiver.map(|both| both.receiving), PeerId::Relay(*sender), EstimateDirection::Receiving),
+            (sender, at_sender.map(|duplex| duplex.sending), PeerId::Relay(*receiver), EstimateDirection::Sending),
+            (
+                receiver,
+                at_receiver.map(|duplex| duplex.receiving),
+                PeerId::Relay(*sender),
+                EstimateDirection::Receiving,
+            ),
         ];
-        most_trusted(ends.into_iter().filter_map(|(teller, estimate, place, way)| {
-            let own = (*teller == self.own_key).then_some((place, way));
+        most_trusted(ends.into_iter().filter_map(|(reporter, estimate, peer_id, estimate_direction)| {
+            let own = (*reporter == self.own_key).then_some((peer_id, estimate_direction));
             self.known_section(&estimate.unwrap_or_default(), rtt, congestion, true, own)
         }))
     }
 
-    fn estimate_by(&self, relay: &PublicKey, place: PeerId) -> Option<DuplexEstimate> {
+    fn estimate_by(&self, relay: &PublicKey, peer_id: PeerId) -> Option<DuplexEstimate> {
         if *relay == self.own_key {
-            self.tables.own.peek(&place).map(|entry| entry.estimate)
+            self.tables.own.peek(&peer_id).map(|entry| entry.estimate)
         } else {
-            self.tables.reported.get(relay)?.peek(&place).copied()
+            self.tables.reported.get(relay)?.peek(&peer_id).copied()
         }
     }
 
     fn set_last_hops(&self, nodes: &[MapNode], map: &mut NetworkMap) {
-        for (place, entry) in self.tables.own.iter() {
-            self.set_last_hop(THIS_RELAY, *place, &entry.estimate, true, map);
+        for (peer_id, entry) in self.tables.own.iter() {
+            self.set_last_hop(THIS_RELAY, *peer_id, &entry.estimate, true, map);
         }
-        let expected = self.tables.baselines.now.keys().map(|(place, _)| place);
-        for place in expected.filter(|place| self.tables.own.peek(place).is_none()) {
-            self.set_last_hop(THIS_RELAY, *place, &DuplexEstimate::default(), true, map);
+        let with_baseline = self.tables.baselines.now.keys().map(|(peer_id, _)| peer_id);
+        for peer_id in with_baseline.filter(|peer_id| self.tables.own.peek(peer_id).is_none()) {
+            self.set_last_hop(THIS_RELAY, *peer_id, &DuplexEstimate::default(), true, map);
         }
         for node in nodes {
-            let Some(told) = self.tables.reported.get(&node.key) else { continue };
-            for (place, both) in told.iter() {
-                self.set_last_hop(node.number, *place, both, false, map);
+            let Some(reported) = self.tables.reported.get(&node.key) else { continue };
+            for (peer_id, duplex) in reported.iter() {
+                self.set_last_hop(node.number, *peer_id, duplex, false, map);
             }
         }
     }
 
-    fn set_last_hop(&self, node: u32, place: PeerId, both: &DuplexEstimate, own: bool, map: &mut NetworkMap) {
-        let PeerId::Targets(prefix) = place else { return };
-        let ways = [
-            (Direction::Down, EstimateDirection::Receiving, &both.receiving),
-            (Direction::Up, EstimateDirection::Sending, &both.sending),
+    fn set_last_hop(&self, node: u32, peer_id: PeerId, duplex: &DuplexEstimate, is_own: bool, map: &mut NetworkMap) {
+        let PeerId::Targets(prefix) = peer_id else { return };
+        let directions = [
+            (Direction::Down, EstimateDirection::Receiving, &duplex.receiving),
+            (Direction::Up, EstimateDirection::Sending, &duplex.sending),
         ];
-        for (direction, way, estimate) in ways {
-            let own = own.then_some((place, way));
-            if let Some(known) = self.known_section(estimate, both.rtt(), CongestionControl::default(), false, own) {
-                map.set_last_section(node, prefix, direction, &known);
+        for (direction, estimate_direction, estimate) in directions {
+            let own = is_own.then_some((peer_id, estimate_direction));
+            if let Some(entry) = self.known_section(estimate, duplex.rtt(), CongestionControl::default(), false, own) {
+                map.set_last_section(node, prefix, direction, &entry);
             }
         }
     }
@@ -176,28 +185,30 @@ impl MapBuilder<'_> {
 
     /// The measured values, adjusted by the usual values of this hour.
     fn with_baseline(&self, estimate: &Estimate, own: (PeerId, EstimateDirection)) -> (EstimateSnapshot, f64) {
-        let usual = &self.tables.baselines;
+        let baselines = &self.tables.baselines;
         let (figures, confidence) = (estimate.snapshot(), estimate.confidence(self.now));
-        let (Some(now), Some(since)) = (usual.now.get(&own), usual.current_since) else { return (figures, confidence) };
+        let (Some(now), Some(since)) = (baselines.now.get(&own), baselines.current_since) else {
+            return (figures, confidence);
+        };
         let then: Option<&HourlyBaseline> =
-            if estimate.updated_at() >= since { Some(now) } else { usual.previous.get(&own) };
+            if estimate.updated_at() >= since { Some(now) } else { baselines.previous.get(&own) };
         forecast(&figures, confidence, then, now)
     }
 }
 
-/// The one that goes before the others.
-fn most_trusted(known: impl Iterator<Item = MapEntry>) -> Option<MapEntry> {
-    let rank = |known: &MapEntry| {
-        if known.is_own && known.confidence >= MIN_OWN_CONFIDENCE { 1.0 + known.confidence } else { known.confidence }
+/// The entry with the highest confidence, where a good estimate of this relay precedes all reported ones.
+fn most_trusted(entries: impl Iterator<Item = MapEntry>) -> Option<MapEntry> {
+    let rank = |entry: &MapEntry| {
+        if entry.is_own && entry.confidence >= MIN_OWN_CONFIDENCE { 1.0 + entry.confidence } else { entry.confidence }
     };
-    known.max_by(|one, other| rank(one).total_cmp(&rank(other)))
+    entries.max_by(|one, other| rank(one).total_cmp(&rank(other)))
 }
 
 fn congestion_of(hop: &Hop) -> CongestionControl {
     hop.profile.congestion().map_or(CongestionControl::default(), |name| CongestionControl::from_name(&name.0))
 }
 
-/// Most relays of which this is told: each may have a section to each.
+/// Most relays whose sections are listed: each relay may have a section to each.
 const MAX_RELAYS: usize = 32;
 
 /// A section between relays.
@@ -219,20 +230,20 @@ impl EstimateStore {
     pub fn relay_sections(&self, config: &Config) -> Vec<RelaySectionView> {
         let keyed = config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &*hop.name)));
         let relays: Vec<(PublicKey, &str)> = keyed.take(MAX_RELAYS).collect();
-        let (now, pages) = (self.now(), self.lock());
-        let view = |from: Option<&str>, to: &str, both: &DuplexEstimate| RelaySectionView {
+        let (now, tables) = (self.now(), self.lock());
+        let view = |from: Option<&str>, to: &str, duplex: &DuplexEstimate| RelaySectionView {
             from: from.map(str::to_owned),
             to: to.to_owned(),
-            up: EstimateView::from_estimate(&both.sending, now),
-            down: EstimateView::from_estimate(&both.receiving, now),
+            up: EstimateView::from_estimate(&duplex.sending, now),
+            down: EstimateView::from_estimate(&duplex.receiving, now),
         };
         let mut sections = Vec::new();
         for (key, to) in &relays {
-            let place = PeerId::Relay(*key);
-            sections.extend(pages.own.peek(&place).map(|entry| view(None, to, &entry.estimate)));
-            for (teller, from) in relays.iter().filter(|(teller, _)| teller != key) {
-                let told = pages.reported.get(teller).and_then(|told| told.peek(&place));
-                sections.extend(told.filter(|both| both.dialled).map(|both| view(Some(from), to, both)));
+            let peer_id = PeerId::Relay(*key);
+            sections.extend(tables.own.peek(&peer_id).map(|entry| view(None, to, &entry.estimate)));
+            for (reporter, from) in relays.iter().filter(|(reporter, _)| reporter != key) {
+                let reported = tables.reported.get(reporter).and_then(|reported| reported.peek(&peer_id));
+                sections.extend(reported.filter(|duplex| duplex.dialled).map(|duplex| view(Some(from), to, duplex)));
             }
         }
         sections

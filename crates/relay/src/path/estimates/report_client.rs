@@ -25,10 +25,10 @@ use crate::dial::{OpenParams, ReadyConnection};
 use crate::events::Events;
 use crate::pump::{RecordCipher, abort};
 
-/// How often it asks.
+/// Interval of queries.
 const QUERY_INTERVAL: Duration = Duration::from_secs(3);
 
-/// How often it looks where nothing flows: 16 KiB each way are 22 kbit/s, and twice as much where both sides look.
+/// Interval of probes of a section without traffic: 16 KiB each way are 22 kbit/s, and twice as much where both sides probe.
 const PROBE_INTERVAL: Duration = Duration::from_secs(12);
 
 /// How long an answer may take.
@@ -46,21 +46,21 @@ enum ReportCallEnd {
     Unsupported,
 }
 
-/// Calls `hop` for as long as it is wanted.
-pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, estimates: Arc<EstimateStore>, events: Arc<Events>) {
+/// Queries `hop` over one connection after another, until this future is dropped.
+pub async fn run(hop: Arc<Hop>, context: Rc<ReportContext>, estimates: Arc<EstimateStore>, events: Arc<Events>) {
     let Some(peering) = hop.peering() else { return };
-    let mut has_told = false;
+    let mut has_warned = false;
     loop {
-        let pause = match run_once(&hop, peering, &means, &estimates).await {
+        let pause = match run_once(&hop, peering, &context, &estimates).await {
             ReportCallEnd::Broken => RETRY_DELAY,
             ReportCallEnd::Unsupported => {
-                if !has_told {
+                if !has_warned {
                     let message = format!(
                         "relay {hop} reports no estimates of its sections: update ekiden there for better path choices"
                     );
                     events.emit(&Event::Warning { message });
                 }
-                has_told = true;
+                has_warned = true;
                 UNSUPPORTED_RETRY_DELAY
             }
         };
@@ -71,10 +71,10 @@ pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, estimates: Arc<Estimat
 async fn run_once(
     hop: &Arc<Hop>,
     peering: &Peering,
-    means: &ReportContext,
+    context: &ReportContext,
     estimates: &EstimateStore,
 ) -> ReportCallEnd {
-    let Ok((stream, cipher)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
+    let Ok((stream, cipher)) = dial_and_open(hop, peering, context, Purpose::Report, true).await else {
         return ReportCallEnd::Broken;
     };
     let answer = timeout(ANSWER_TIMEOUT, cipher.next_record(&stream)).await;
@@ -83,20 +83,20 @@ async fn run_once(
             if OpenAnswer::read(&record.record[record.plaintext.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
         _ => return ReportCallEnd::Unsupported,
     }
-    let mut caller = ReportClient {
+    let mut client = ReportClient {
         connection: ReportConnection::new(stream, &cipher, peering.key, true),
         peer: PeerId::Relay(peering.key),
         cursor: None,
     };
-    // However it ends, it begins anew.
-    let _: io::Result<()> = caller.run(estimates, hop, peering, means).await;
+    // After any error `run` connects again.
+    let _: io::Result<()> = client.run(estimates, hop, peering, context).await;
     ReportCallEnd::Broken
 }
 
 struct ReportClient<'a> {
     connection: ReportConnection<'a>,
     peer: PeerId,
-    /// Where the last question has ended.
+    /// The last prefix of the previous query.
     cursor: Option<Prefix>,
 }
 
@@ -106,20 +106,20 @@ impl ReportClient<'_> {
         estimates: &EstimateStore,
         hop: &Arc<Hop>,
         peering: &Peering,
-        means: &ReportContext,
+        context: &ReportContext,
     ) -> io::Result<()> {
         loop {
-            let begun = Instant::now();
+            let started_at = Instant::now();
             self.query(estimates).await?;
             if estimates.needs_probe(self.peer, PROBE_INTERVAL) {
                 self.probe(estimates).await?;
             }
             for target in estimates.take_target_probes(&peering.key) {
-                if let Some(took) = probe_target(target, hop, peering, means).await {
+                if let Some(took) = probe_target(target, hop, peering, context).await {
                     estimates.record_target_probe(peering.key, target, took);
                 }
             }
-            tokio::time::sleep_until(begun + QUERY_INTERVAL).await;
+            tokio::time::sleep_until(started_at + QUERY_INTERVAL).await;
         }
     }
 
@@ -129,8 +129,8 @@ impl ReportClient<'_> {
         self.connection.send(&ReportMessage::Query(ReportQuery { neighbours: true, prefixes })).await?;
         match self.connection.receive(ANSWER_TIMEOUT).await? {
             ReportMessage::Reply(entries) => {
-                let PeerId::Relay(teller) = self.peer else { return Ok(()) };
-                estimates.record_report(teller, &entries);
+                let PeerId::Relay(reporter) = self.peer else { return Ok(()) };
+                estimates.record_report(reporter, &entries);
                 Ok(())
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -149,39 +149,40 @@ impl ReportClient<'_> {
     }
 }
 
-/// Has a relay connect to a target, and says how long that took there.
+/// Has a relay connect to a target. Returns the connect time that the relay reports.
 async fn probe_target(
     target: SocketAddr,
     hop: &Arc<Hop>,
     peering: &Peering,
-    means: &ReportContext,
+    context: &ReportContext,
 ) -> Option<Duration> {
     let purpose = Purpose::Stream(Target::from(target));
-    let (stream, cipher) = dial_and_open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
-    let record = timeout(means.config.timeouts.connect, cipher.next_record(&stream)).await.ok()?.ok()?;
+    let (stream, cipher) = dial_and_open(hop, peering, context, purpose, peering.encrypt).await.ok()?;
+    let record = timeout(context.config.timeouts.connect, cipher.next_record(&stream)).await.ok()?.ok()?;
     abort(&stream);
     let answer = OpenAnswer::read(&record.record[record.plaintext]).ok()?;
-    let has_heard = match answer.outcome {
+    let has_answer = match answer.outcome {
         Ok(()) => true,
         Err(OpenFailure { cause, relay, is_about_hop: of_hop }) => cause == Cause::Refused && relay == 0 && !of_hop,
     };
-    answer.relay_times.first().copied().filter(|_| has_heard)
+    answer.relay_times.first().copied().filter(|_| has_answer)
 }
 
 /// Dials the first member of a relay that can be reached, and sends OPEN for `purpose`.
 async fn dial_and_open(
     hop: &Arc<Hop>,
     peering: &Peering,
-    means: &ReportContext,
+    context: &ReportContext,
     purpose: Purpose,
     encrypt: bool,
 ) -> Result<(TcpStream, RecordCipher), ReportCallEnd> {
-    let config = &means.config;
-    let context = OutgoingContext { names: &means.names, congestion: &config.congestion, marks: config.needed_marks() };
+    let config = &context.config;
+    let outgoing =
+        OutgoingContext { names: &context.names, congestion: &config.congestion, marks: config.needed_marks() };
     let mut ready = Err(ReportCallEnd::Broken);
     for member in hop.members() {
         let deadline = Instant::now() + config.timeouts.connect;
-        ready = section::prepare(member, peering, None, context, deadline).await.map_err(|_| ReportCallEnd::Broken);
+        ready = section::prepare(member, peering, None, outgoing, deadline).await.map_err(|_| ReportCallEnd::Broken);
         if ready.is_ok() {
             break;
         }

@@ -56,8 +56,8 @@ impl ReportClients {
         events: &Arc<Events>,
     ) -> io::Result<()> {
         self.config.send_replace(Some(Arc::clone(config)));
-        let is_wanted = config.has_auto_route() || self.is_queried.load(Ordering::Relaxed);
-        if is_wanted { self.start(config, estimates, events) } else { Ok(()) }
+        let is_needed = config.has_auto_route() || self.is_queried.load(Ordering::Relaxed);
+        if is_needed { self.start(config, estimates, events) } else { Ok(()) }
     }
 
     /// Notes that another relay asks.
@@ -87,7 +87,7 @@ impl ReportClients {
 }
 
 fn spawn_thread(
-    mut served: watch::Receiver<ReportClientsConfig>,
+    mut config_receiver: watch::Receiver<ReportClientsConfig>,
     estimates: Arc<EstimateStore>,
     events: Arc<Events>,
 ) -> io::Result<JoinHandle<()>> {
@@ -95,12 +95,12 @@ fn spawn_thread(
     let thread = std::thread::Builder::new().name("reports".to_owned());
     thread.spawn(move || {
         LocalSet::new().block_on(&runtime, async {
-            let mut calls = ReportTasks::default();
+            let mut tasks = ReportTasks::default();
             loop {
-                let config = served.borrow_and_update().clone();
+                let config = config_receiver.borrow_and_update().clone();
                 let Some(config) = config else { return };
-                calls.apply_config(config, &estimates, &events);
-                if served.changed().await.is_err() {
+                tasks.apply_config(config, &estimates, &events);
+                if config_receiver.changed().await.is_err() {
                     return;
                 }
             }
@@ -108,7 +108,7 @@ fn spawn_thread(
     })
 }
 
-/// The calls that are made, by whom they are for.
+/// The tasks of the report connections, by the key of the relay.
 #[derive(Default)]
 struct ReportTasks(HashMap<PublicKey, ReportTask>);
 
@@ -122,13 +122,13 @@ impl ReportTasks {
     fn apply_config(&mut self, config: Arc<Config>, estimates: &Arc<EstimateStore>, events: &Arc<Events>) {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
-        self.0.retain(|key, call| relays.get(key).is_some_and(|hop| *hop == call.hop));
-        let means = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
+        self.0.retain(|key, task| relays.get(key).is_some_and(|hop| *hop == task.hop));
+        let context = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
         for (key, hop) in relays {
             self.0.entry(key).or_insert_with(|| {
                 let task = spawn_local(report_client::run(
                     Arc::clone(&hop),
-                    Rc::clone(&means),
+                    Rc::clone(&context),
                     Arc::clone(estimates),
                     Arc::clone(events),
                 ));

@@ -20,7 +20,7 @@ use crate::pump::RecordCipher;
 /// Shortest interval between two packet trains, for any number of requests.
 const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A caller that says nothing for so long is gone: it asks every few seconds.
+/// Silence after which a caller counts as gone: callers query every few seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers until the peer closes, or sends an invalid report.
@@ -29,16 +29,16 @@ pub async fn serve(
     mut stream: TcpStream,
     cipher: &RecordCipher,
     caller: PublicKey,
-    came: Instant,
+    arrived_at: Instant,
 ) {
-    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![came.elapsed()] };
-    let talk = async {
+    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![arrived_at.elapsed()] };
+    let exchange = async {
         stream.write_all(&cipher.seal_all(&answer.write())).await?;
-        let mut line = ReportConnection::new(stream, cipher, caller, false);
-        line.answer_requests(estimates).await
+        let mut connection = ReportConnection::new(stream, cipher, caller, false);
+        connection.answer_requests(estimates).await
     };
     // An error needs no report: the caller reconnects.
-    let _: io::Result<()> = talk.await;
+    let _: io::Result<()> = exchange.await;
 }
 
 /// One report connection, of either side.
@@ -59,17 +59,17 @@ impl<'a> ReportConnection<'a> {
     }
 
     async fn answer_requests(&mut self, estimates: &EstimateStore) -> io::Result<()> {
-        let mut heard = SentEntries::default();
+        let mut sent = SentEntries::default();
         let mut last_train: Option<Instant> = None;
         loop {
             match self.receive(IDLE_TIMEOUT).await? {
-                ReportMessage::Query(ask) => {
-                    let entries = estimates.report_for(&ask, self.remote_key, &mut heard);
+                ReportMessage::Query(query) => {
+                    let entries = estimates.report_for(&query, self.remote_key, &mut sent);
                     self.send(&ReportMessage::Reply(entries)).await?;
                 }
-                ReportMessage::Probe(look) => {
+                ReportMessage::Probe(probe) => {
                     let is_early = last_train.is_some_and(|at| at.elapsed() < MIN_TRAIN_INTERVAL);
-                    let bytes = if is_early { 0 } else { look.reply_bytes };
+                    let bytes = if is_early { 0 } else { probe.reply_bytes };
                     last_train = Some(Instant::now());
                     self.send(&ReportMessage::Probe(ProbeTrain { bytes, reply_bytes: 0 })).await?;
                     self.record_sample(estimates);
@@ -92,11 +92,13 @@ impl<'a> ReportConnection<'a> {
 
     /// Records the samples of the connection since the last call.
     pub fn record_sample(&mut self, estimates: &EstimateStore) {
-        let Ok(now) = tcp_counters(self.stream.as_fd()) else { return };
+        let Ok(reading) = tcp_counters(self.stream.as_fd()) else { return };
         let pumped = PumpTimes { span: self.last_read_at.elapsed(), ..PumpTimes::default() };
-        let (out, back) =
-            (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
-        (self.last_reading, self.last_read_at) = (now, Instant::now());
-        estimates.record_probe(PeerId::Relay(self.remote_key), self.dialled, &out, &back);
+        let (sending, receiving) = (
+            sample_sending(&self.last_reading, &reading, pumped),
+            sample_receiving(&self.last_reading, &reading, pumped),
+        );
+        (self.last_reading, self.last_read_at) = (reading, Instant::now());
+        estimates.record_probe(PeerId::Relay(self.remote_key), self.dialled, &sending, &receiving);
     }
 }

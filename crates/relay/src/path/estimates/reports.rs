@@ -16,16 +16,16 @@ use ekiden_proto::wire::section::report::{self, ReportQuery, SectionReport, Subj
 use super::store::{DuplexEstimate, EstimateTables, MAX_REPORTED};
 use super::{EstimateStore, PeerId};
 
-/// How long a network is asked for that no session goes to any more.
+/// How long relays are queried for a network after its last session.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The shortest time between two looks at one network from one relay: each is a connection to a target.
+/// Shortest interval between two probes of one network by one relay: each is a connection to a target.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Most looks that wait for one relay.
+/// Most probes that wait for one relay.
 const MAX_PENDING_PROBES: usize = 16;
 
-/// Most relays that may tell.
+/// Most relays whose reports are stored.
 const MAX_REPORTERS: usize = 1024;
 
 /// The entries that a peer has received on one connection, so that only changes are sent.
@@ -33,63 +33,67 @@ const MAX_REPORTERS: usize = 1024;
 pub struct SentEntries(HashMap<Subject, Duration>);
 
 impl EstimateStore {
-    /// Answers a question: the changes since the last `heard`, those that concern the asking relay first.
+    /// Answers a query: the changes that are not in `sent`, those that concern the requesting relay first.
     #[must_use]
-    pub fn report_for(&self, ask: &ReportQuery, asker: PublicKey, heard: &mut SentEntries) -> Vec<SectionReport> {
+    pub fn report_for(&self, query: &ReportQuery, requester: PublicKey, sent: &mut SentEntries) -> Vec<SectionReport> {
         let now = self.now();
-        let pages = self.lock();
-        let neighbours = pages.own.iter().filter(|_| ask.neighbours).filter_map(|(place, entry)| match place {
+        let tables = self.lock();
+        let neighbours = tables.own.iter().filter(|_| query.neighbours).filter_map(|(peer_id, entry)| match peer_id {
             PeerId::Relay(key) => Some((subject_of(*key, &entry.estimate), entry.estimate)),
             PeerId::Proxy(_) | PeerId::Targets(_) => None,
         });
-        let targets = ask.prefixes.iter().filter_map(|prefix| {
-            let entry = pages.own.peek(&PeerId::Targets(*prefix))?;
-            entry.origin_relays.contains(&asker).then_some((Subject::Targets(*prefix), entry.estimate))
+        let targets = query.prefixes.iter().filter_map(|prefix| {
+            let entry = tables.own.peek(&PeerId::Targets(*prefix))?;
+            entry.origin_relays.contains(&requester).then_some((Subject::Targets(*prefix), entry.estimate))
         });
-        let mut news: Vec<_> =
-            neighbours.chain(targets).filter(|(subject, both)| heard.is_new(subject, both)).collect();
-        let of_asker = [Subject::Relay(asker), Subject::Caller(asker)];
-        news.sort_by_key(|(subject, _)| !of_asker.contains(subject));
-        news.truncate(report::MAX_ENTRIES);
-        news.into_iter().map(|(subject, both)| heard.record_sent(subject, &both, now)).collect()
+        let mut entries: Vec<_> =
+            neighbours.chain(targets).filter(|(subject, duplex)| sent.is_new(subject, duplex)).collect();
+        let requester_subjects = [Subject::Relay(requester), Subject::Caller(requester)];
+        entries.sort_by_key(|(subject, _)| !requester_subjects.contains(subject));
+        entries.truncate(report::MAX_ENTRIES);
+        entries.into_iter().map(|(subject, duplex)| sent.record_sent(subject, &duplex, now)).collect()
     }
 
     /// The estimates of the sections to other relays, which every peer may see.
     #[must_use]
     pub fn neighbours(&self) -> Vec<SectionReport> {
-        let (now, pages) = (self.now(), self.lock());
-        let entry = |(place, entry): (&PeerId, &super::store::SectionEstimate)| match place {
+        let (now, tables) = (self.now(), self.lock());
+        let entry = |(peer_id, entry): (&PeerId, &super::store::SectionEstimate)| match peer_id {
             PeerId::Relay(key) => Some(report_entry(subject_of(*key, &entry.estimate), &entry.estimate, now)),
             PeerId::Proxy(_) | PeerId::Targets(_) => None,
         };
-        pages.own.iter().filter_map(entry).collect()
+        tables.own.iter().filter_map(entry).collect()
     }
 
     /// Stores the report of another relay. Networks that this relay did not ask for are ignored.
-    pub fn record_report(&self, teller: PublicKey, entries: &[SectionReport]) {
+    pub fn record_report(&self, reporter: PublicKey, entries: &[SectionReport]) {
         let now = self.now();
-        let mut pages = self.lock();
+        let mut tables = self.lock();
         for entry in entries {
-            let place = match entry.subject {
+            let peer_id = match entry.subject {
                 Subject::Relay(key) | Subject::Caller(key) => PeerId::Relay(key),
-                Subject::Targets(prefix) if pages.requested.peek(&prefix).is_some() => PeerId::Targets(prefix),
+                Subject::Targets(prefix) if tables.requested.peek(&prefix).is_some() => PeerId::Targets(prefix),
                 Subject::Targets(_) => continue,
             };
-            let estimate = |told: &report::DirectionEstimate| Estimate::from_snapshot(&told.snapshot, told.age, now);
+            let estimate =
+                |reported: &report::DirectionEstimate| Estimate::from_snapshot(&reported.snapshot, reported.age, now);
             let dialled = !matches!(entry.subject, Subject::Caller(_));
-            let both =
+            let duplex =
                 DuplexEstimate { sending: estimate(&entry.sending), receiving: estimate(&entry.receiving), dialled };
-            if let Some(places) = pages.reports_from(teller) {
-                places.insert(place, both);
+            if let Some(reports) = tables.reports_from(reporter) {
+                reports.insert(peer_id, duplex);
             }
         }
     }
 
-    /// Whether a report of this relay holds measurements later than that.
+    /// Whether a report of this relay holds measurements that are newer than `since`.
     #[must_use]
-    pub fn has_report_since(&self, teller: &PublicKey, since: Duration) -> bool {
-        let pages = self.lock();
-        pages.reported.get(teller).is_some_and(|told| told.iter().any(|(_, both)| both.updated_at() > since))
+    pub fn has_report_since(&self, reporter: &PublicKey, since: Duration) -> bool {
+        let tables = self.lock();
+        tables
+            .reported
+            .get(reporter)
+            .is_some_and(|reports| reports.iter().any(|(_, duplex)| duplex.updated_at() > since))
     }
 
     /// Notes that a session goes to this network, so that other relays are asked for it.
@@ -102,34 +106,34 @@ impl EstimateStore {
     #[must_use]
     pub fn requested_prefixes(&self, from: Option<Prefix>) -> (Vec<Prefix>, Option<Prefix>) {
         let now = self.now();
-        let pages = self.lock();
-        let lately = pages.requested.iter().filter(|(_, at)| now.saturating_sub(**at) < REQUEST_TIMEOUT);
-        let mut wanted: Vec<_> = lately.map(|(prefix, _)| *prefix).filter(|prefix| from < Some(*prefix)).collect();
-        wanted.sort_unstable();
-        wanted.truncate(report::MAX_ENTRIES);
-        let end = wanted.last().copied().filter(|_| wanted.len() == report::MAX_ENTRIES);
-        (wanted, end)
+        let tables = self.lock();
+        let recent = tables.requested.iter().filter(|(_, at)| now.saturating_sub(**at) < REQUEST_TIMEOUT);
+        let mut prefixes: Vec<_> = recent.map(|(prefix, _)| *prefix).filter(|prefix| from < Some(*prefix)).collect();
+        prefixes.sort_unstable();
+        prefixes.truncate(report::MAX_ENTRIES);
+        let end = prefixes.last().copied().filter(|_| prefixes.len() == report::MAX_ENTRIES);
+        (prefixes, end)
     }
 
-    /// Has `relay` look at a target soon: it connects to it, and ends the connection. False where it has just looked at
-    /// one of the same network, or has enough to do.
+    /// Has `relay` probe a target soon: the relay connects to the target, and ends the connection. False if the relay has
+    /// just probed the network of the target, or has too many pending probes.
     pub fn queue_target_probe(&self, relay: PublicKey, target: SocketAddr) -> bool {
         let now = self.now();
-        let mut pages = self.lock();
+        let mut tables = self.lock();
         let key = (relay, Prefix::from(target.ip()));
-        if pages.last_probes.peek(&key).is_some_and(|at| now.saturating_sub(*at) < MIN_PROBE_INTERVAL) {
+        if tables.last_probes.peek(&key).is_some_and(|at| now.saturating_sub(*at) < MIN_PROBE_INTERVAL) {
             return false;
         }
-        let looks = pages.pending_probes.entry(relay).or_default();
-        if looks.len() >= MAX_PENDING_PROBES {
+        let pending = tables.pending_probes.entry(relay).or_default();
+        if pending.len() >= MAX_PENDING_PROBES {
             return false;
         }
-        looks.push(target);
-        pages.last_probes.insert(key, now);
+        pending.push(target);
+        tables.last_probes.insert(key, now);
         true
     }
 
-    /// The targets that `relay` is to look at.
+    /// Takes the targets that `relay` is to probe.
     #[must_use]
     pub fn take_target_probes(&self, relay: &PublicKey) -> Vec<SocketAddr> {
         self.lock().pending_probes.remove(relay).unwrap_or_default()
@@ -139,39 +143,43 @@ impl EstimateStore {
     pub fn record_target_probe(&self, relay: PublicKey, target: SocketAddr, took: Duration) {
         let now = self.now();
         let sample = SectionSample { rtt: Some(took), segments: 2, ..SectionSample::default() };
-        let mut pages = self.lock();
-        let Some(places) = pages.reports_from(relay) else { return };
-        let both = places.get_or_insert_with(PeerId::Targets(target.ip().into()), DuplexEstimate::default);
-        both.sending.record(&sample, now);
-        both.receiving.record(&sample, now);
+        let mut tables = self.lock();
+        let Some(reports) = tables.reports_from(relay) else { return };
+        let duplex = reports.get_or_insert_with(PeerId::Targets(target.ip().into()), DuplexEstimate::default);
+        duplex.sending.record(&sample, now);
+        duplex.receiving.record(&sample, now);
     }
 }
 
 impl EstimateTables {
-    fn reports_from(&mut self, teller: PublicKey) -> Option<&mut BoundedMap<PeerId, DuplexEstimate>> {
-        let is_known = self.reported.contains_key(&teller);
-        let told = (is_known || self.reported.len() < MAX_REPORTERS).then(|| self.reported.entry(teller));
-        told.map(|told| told.or_insert_with(|| BoundedMap::new(MAX_REPORTED)))
+    fn reports_from(&mut self, reporter: PublicKey) -> Option<&mut BoundedMap<PeerId, DuplexEstimate>> {
+        let is_known = self.reported.contains_key(&reporter);
+        let entry = (is_known || self.reported.len() < MAX_REPORTERS).then(|| self.reported.entry(reporter));
+        entry.map(|entry| entry.or_insert_with(|| BoundedMap::new(MAX_REPORTED)))
     }
 }
 
 impl SentEntries {
-    fn is_new(&self, subject: &Subject, both: &DuplexEstimate) -> bool {
-        both.updated_at() > Duration::ZERO && self.0.get(subject).is_none_or(|at| both.updated_at() > *at)
+    fn is_new(&self, subject: &Subject, duplex: &DuplexEstimate) -> bool {
+        duplex.updated_at() > Duration::ZERO && self.0.get(subject).is_none_or(|at| duplex.updated_at() > *at)
     }
 
-    fn record_sent(&mut self, subject: Subject, both: &DuplexEstimate, now: Duration) -> SectionReport {
-        self.0.insert(subject, both.updated_at());
-        report_entry(subject, both, now)
+    fn record_sent(&mut self, subject: Subject, duplex: &DuplexEstimate, now: Duration) -> SectionReport {
+        self.0.insert(subject, duplex.updated_at());
+        report_entry(subject, duplex, now)
     }
 }
 
-fn subject_of(key: PublicKey, both: &DuplexEstimate) -> Subject {
-    if both.dialled { Subject::Relay(key) } else { Subject::Caller(key) }
+fn subject_of(key: PublicKey, duplex: &DuplexEstimate) -> Subject {
+    if duplex.dialled { Subject::Relay(key) } else { Subject::Caller(key) }
 }
 
-fn report_entry(subject: Subject, both: &DuplexEstimate, now: Duration) -> SectionReport {
-    let told =
+fn report_entry(subject: Subject, duplex: &DuplexEstimate, now: Duration) -> SectionReport {
+    let direction_estimate =
         |estimate: &Estimate| report::DirectionEstimate { snapshot: estimate.snapshot(), age: estimate.age(now) };
-    SectionReport { subject, sending: told(&both.sending), receiving: told(&both.receiving) }
+    SectionReport {
+        subject,
+        sending: direction_estimate(&duplex.sending),
+        receiving: direction_estimate(&duplex.receiving),
+    }
 }

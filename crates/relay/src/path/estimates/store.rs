@@ -18,7 +18,7 @@ use super::history::Baselines;
 /// Most sections of this relay; the least recently used one is dropped first.
 const MAX_PEERS: usize = 1 << 16;
 
-/// Most sections that one other relay may tell of.
+/// Most sections that one other relay may report.
 pub(super) const MAX_REPORTED: usize = 1 << 14;
 
 /// Most networks that other relays are asked for.
@@ -45,7 +45,7 @@ pub(super) struct EstimateTables {
     pub reported: HashMap<PublicKey, BoundedMap<PeerId, DuplexEstimate>>,
     /// When a session of ours went there last.
     pub requested: BoundedMap<Prefix, Duration>,
-    /// The targets at which a relay is to look, and when it last looked at one of a network.
+    /// The targets that a relay is to probe, and the time of its last probe of a network.
     pub pending_probes: HashMap<PublicKey, Vec<SocketAddr>>,
     pub last_probes: BoundedMap<(PublicKey, Prefix), Duration>,
     /// The usual values of this hour.
@@ -122,7 +122,7 @@ impl EstimateStore {
     /// A store without estimates.
     #[must_use]
     pub fn new(started_at: Instant) -> Self {
-        let pages = EstimateTables {
+        let tables = EstimateTables {
             own: BoundedMap::new(MAX_PEERS),
             reported: HashMap::new(),
             requested: BoundedMap::new(MAX_REQUESTED),
@@ -130,7 +130,7 @@ impl EstimateStore {
             last_probes: BoundedMap::new(MAX_PEERS),
             baselines: Baselines::default(),
         };
-        Self { started_at, tables: Mutex::new(pages) }
+        Self { started_at, tables: Mutex::new(tables) }
     }
 
     /// The time by which estimates count.
@@ -143,24 +143,24 @@ impl EstimateStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the samples of a connection that this relay dialled to `place` while it carried `bytes` of a session.
-    /// `user` is the relay whose session it was.
+    /// Records the samples of a connection that this relay dialled to `peer_id` while it carried `bytes` of a session.
+    /// `origin_relay` is the relay whose session it was.
     pub fn record_session(
         &self,
-        place: PeerId,
-        user: Option<PublicKey>,
+        peer_id: PeerId,
+        origin_relay: Option<PublicKey>,
         sending: &SectionSample,
         receiving: &SectionSample,
         bytes: u64,
     ) {
         let now = self.now();
-        let mut pages = self.lock();
-        let entry = pages.record(place, sending, receiving, now);
+        let mut tables = self.lock();
+        let entry = tables.record(peer_id, sending, receiving, now);
         entry.estimate.dialled = true;
         entry.record_bytes(bytes, now);
-        match (place, user) {
-            (PeerId::Targets(prefix), None) => pages.requested.insert(prefix, now),
-            (_, Some(user)) => entry.add_origin_relay(user),
+        match (peer_id, origin_relay) {
+            (PeerId::Targets(prefix), None) => tables.requested.insert(prefix, now),
+            (_, Some(origin_relay)) => entry.add_origin_relay(origin_relay),
             _ => {}
         }
     }
@@ -168,83 +168,83 @@ impl EstimateStore {
     /// Like `record_session`, for a connection that a relay dialled to this one.
     pub(super) fn record_incoming_session(
         &self,
-        caller: PeerId,
+        peer_id: PeerId,
         sending: &SectionSample,
         receiving: &SectionSample,
         bytes: u64,
     ) {
         let now = self.now();
-        self.lock().record(caller, sending, receiving, now).record_bytes(bytes, now);
+        self.lock().record(peer_id, sending, receiving, now).record_bytes(bytes, now);
     }
 
-    /// Records the samples of a probe of `place`, over a connection that this relay `dialled` or accepted.
+    /// Records the samples of a probe of `peer_id`, over a connection that this relay `dialled` or accepted.
     pub(super) fn record_probe(
         &self,
-        place: PeerId,
+        peer_id: PeerId,
         dialled: bool,
         sending: &SectionSample,
         receiving: &SectionSample,
     ) {
         let now = self.now();
-        let mut pages = self.lock();
-        let entry = pages.record(place, sending, receiving, now);
+        let mut tables = self.lock();
+        let entry = tables.record(peer_id, sending, receiving, now);
         entry.estimate.dialled |= dialled;
         entry.last_probed = Some(now);
     }
 
     /// Whether the section was not probed for that long, and no session measures it.
     #[must_use]
-    pub(super) fn needs_probe(&self, place: PeerId, after: Duration) -> bool {
+    pub(super) fn needs_probe(&self, peer_id: PeerId, after: Duration) -> bool {
         let now = self.now();
-        let pages = self.lock();
-        let lately = |at: Duration| now.saturating_sub(at) < after;
-        pages.own.peek(&place).is_none_or(|entry| !entry.is_busy(now) && !entry.last_probed.is_some_and(lately))
+        let tables = self.lock();
+        let is_recent = |at: Duration| now.saturating_sub(at) < after;
+        tables.own.peek(&peer_id).is_none_or(|entry| !entry.is_busy(now) && !entry.last_probed.is_some_and(is_recent))
     }
 
     /// Whether sessions move bytes there, so that no probe is needed.
     #[must_use]
-    pub fn is_busy(&self, place: PeerId) -> bool {
+    pub fn is_busy(&self, peer_id: PeerId) -> bool {
         let now = self.now();
-        self.lock().own.peek(&place).is_some_and(|entry| entry.is_busy(now))
+        self.lock().own.peek(&peer_id).is_some_and(|entry| entry.is_busy(now))
     }
 
     /// Our own estimates that have a sample of after `since`.
     pub(super) fn updated_since(&self, since: Duration) -> Vec<(PeerId, DuplexEstimate)> {
-        let pages = self.lock();
-        let news = pages.own.iter().filter(|(_, entry)| entry.estimate.updated_at() > since);
-        news.map(|(place, entry)| (*place, entry.estimate)).collect()
+        let tables = self.lock();
+        let updated = tables.own.iter().filter(|(_, entry)| entry.estimate.updated_at() > since);
+        updated.map(|(peer_id, entry)| (*peer_id, entry.estimate)).collect()
     }
 
-    /// From now on this is usual.
-    pub(super) fn set_baselines(&self, expected: Baselines) {
-        self.lock().baselines = expected;
+    /// Replaces the usual values.
+    pub(super) fn set_baselines(&self, baselines: Baselines) {
+        self.lock().baselines = baselines;
     }
 
     /// All of it, for `/api/paths`.
     #[must_use]
     pub fn views(&self) -> Vec<SectionEstimateView> {
         let now = self.now();
-        let pages = self.lock();
-        let own = pages.own.iter().map(|(place, entry)| SectionEstimateView {
+        let tables = self.lock();
+        let own = tables.own.iter().map(|(peer_id, entry)| SectionEstimateView {
             busy: entry.is_busy(now),
-            ..SectionEstimateView::new(*place, None, &entry.estimate, now)
+            ..SectionEstimateView::new(*peer_id, None, &entry.estimate, now)
         });
-        let told = pages.reported.iter().flat_map(|(relay, told)| {
-            told.iter().map(move |(place, both)| SectionEstimateView::new(*place, Some(*relay), both, now))
+        let reported = tables.reported.iter().flat_map(|(relay, reported)| {
+            reported.iter().map(move |(peer_id, duplex)| SectionEstimateView::new(*peer_id, Some(*relay), duplex, now))
         });
-        own.chain(told).collect()
+        own.chain(reported).collect()
     }
 }
 
 impl EstimateTables {
     fn record(
         &mut self,
-        place: PeerId,
+        peer_id: PeerId,
         sending: &SectionSample,
         receiving: &SectionSample,
         now: Duration,
     ) -> &mut SectionEstimate {
-        let entry = self.own.get_or_insert_with(place, SectionEstimate::default);
+        let entry = self.own.get_or_insert_with(peer_id, SectionEstimate::default);
         entry.estimate.sending.record(sending, now);
         entry.estimate.receiving.record(receiving, now);
         entry
@@ -258,14 +258,14 @@ impl SectionEstimate {
         }
     }
 
-    fn add_origin_relay(&mut self, user: PublicKey) {
-        if self.origin_relays.contains(&user) {
+    fn add_origin_relay(&mut self, relay: PublicKey) {
+        if self.origin_relays.contains(&relay) {
             return;
         }
         if self.origin_relays.len() >= MAX_ORIGIN_RELAYS {
             self.origin_relays.remove(0);
         }
-        self.origin_relays.push(user);
+        self.origin_relays.push(relay);
     }
 
     fn is_busy(&self, now: Duration) -> bool {
@@ -286,10 +286,10 @@ impl DuplexEstimate {
 }
 
 impl SectionEstimateView {
-    fn new(place: PeerId, told_by: Option<PublicKey>, both: &DuplexEstimate, now: Duration) -> Self {
+    fn new(peer_id: PeerId, told_by: Option<PublicKey>, duplex: &DuplexEstimate, now: Duration) -> Self {
         let (sending, receiving) =
-            (EstimateView::from_estimate(&both.sending, now), EstimateView::from_estimate(&both.receiving, now));
-        Self { to: place.to_string(), told_by, sending, receiving, busy: false }
+            (EstimateView::from_estimate(&duplex.sending, now), EstimateView::from_estimate(&duplex.receiving, now));
+        Self { to: peer_id.to_string(), told_by, sending, receiving, busy: false }
     }
 }
 

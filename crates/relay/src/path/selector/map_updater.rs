@@ -20,13 +20,13 @@ use super::SelectorShared;
 use crate::config::Config;
 use crate::dial::Resolver;
 
-/// How often a map is drawn while there is something new.
+/// Interval between maps while measurements change.
 const MAP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Relays that look at a target, at most.
+/// Most relays that probe a target.
 const MAX_PROBING_RELAYS: usize = 16;
 
-/// How long a name server has.
+/// Timeout of a lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts it; it ends with the relay.
@@ -55,19 +55,19 @@ async fn run(inner: Arc<SelectorShared>) {
     }
 }
 
-/// Draws the map anew. The work is done beside the lock.
+/// Builds a new map, without the lock for most of the work.
 fn refresh_map(inner: &SelectorShared) {
-    let Some((config, before, costs, trust, asked)) = inner.with_state(|state| {
-        let (stirred, asked) = (std::mem::take(&mut state.is_dirty), state.take_requested());
+    let Some((config, previous, costs, trust, requested)) = inner.with_state(|state| {
+        let (is_dirty, requested) = (std::mem::take(&mut state.is_dirty), state.take_requested());
         let chooser = &state.chooser;
         let (config, map) = (Arc::clone(&state.config), Arc::clone(chooser.map()));
-        stirred.then(|| (config, map, *chooser.costs(), chooser.trust().clone(), asked))
+        is_dirty.then(|| (config, map, *chooser.costs(), chooser.trust().clone(), requested))
     }) else {
         return;
     };
-    let Some(map) = inner.estimates.map(&config, Some(&before)) else { return };
+    let Some(map) = inner.estimates.map(&config, Some(&previous)) else { return };
     let map = Arc::new(map);
-    request_estimates(inner, &map, &asked);
+    request_estimates(inner, &map, &requested);
     let fronts = ParetoFronts::compute(&map, &costs, &trust);
     inner.with_state(|state| {
         state.chooser.install_map(map, fronts);
@@ -76,12 +76,12 @@ fn refresh_map(inner: &SelectorShared) {
 }
 
 /// Asks the nearest relays for estimates of networks with sessions, and to probe those without an estimate.
-fn request_estimates(inner: &SelectorShared, map: &NetworkMap, asked: &HashMap<Prefix, SocketAddr>) {
+fn request_estimates(inner: &SelectorShared, map: &NetworkMap, requested: &HashMap<Prefix, SocketAddr>) {
     let mut relays: Vec<(Duration, u32)> = (0..u32::try_from(map.node_count()).unwrap_or(0))
         .filter_map(|node| Some((map.section(THIS_RELAY, node, Direction::Down)?.section.rtt, node)))
         .collect();
     relays.sort_unstable();
-    for (prefix, target) in asked {
+    for (prefix, target) in requested {
         inner.estimates.request_prefix(*prefix);
         for key in relays.iter().take(MAX_PROBING_RELAYS).filter_map(|(_, node)| map.key(*node)) {
             inner.estimates.queue_target_probe(key, *target);
@@ -89,7 +89,7 @@ fn request_estimates(inner: &SelectorShared, map: &NetworkMap, asked: &HashMap<P
     }
 }
 
-/// Looks up the names that wait for it.
+/// Looks up the pending names.
 fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Config>, Rc<Resolver>)>) {
     let Some((config, waiting)) =
         inner.with_state(|state| Some((Arc::clone(&state.config), state.names.take_pending())))

@@ -42,14 +42,14 @@ pub struct PathSelector {
 #[derive(Debug)]
 struct SelectorShared {
     estimates: Arc<EstimateStore>,
-    /// None before some route leaves it to us.
+    /// `None` until a route leaves the choice of the path to the selector.
     state: Mutex<Option<SelectorState>>,
     wake: Notify,
     stopped: AtomicBool,
 }
 
 impl PathSelector {
-    /// A selector over the estimates in `book`.
+    /// A selector over `estimates`.
     #[must_use]
     pub fn new(estimates: Arc<EstimateStore>) -> Self {
         let inner =
@@ -60,7 +60,7 @@ impl PathSelector {
     /// Chooses among the relays of `config` from now on.
     ///
     /// # Errors
-    /// The kernel's, when the clerk cannot be started.
+    /// The kernel's, when the thread cannot be started.
     pub fn apply_config(&self, config: &Arc<Config>) -> io::Result<()> {
         let mut state = self.shared.lock();
         match &mut *state {
@@ -71,17 +71,17 @@ impl PathSelector {
             }
             None => {}
         }
-        let begins = state.is_some();
+        let is_active = state.is_some();
         drop(state);
-        let mut clerk = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if begins && clerk.is_none() {
-            *clerk = Some(map_updater::start(Arc::clone(&self.shared))?);
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_active && thread.is_none() {
+            *thread = Some(map_updater::start(Arc::clone(&self.shared))?);
         }
         self.shared.wake.notify_one();
         Ok(())
     }
 
-    /// The ways to `target` by a route that leaves it to us; none while no relay is known.
+    /// The paths to `target` by a route that leaves the choice to the selector; `None` while no relay is known.
     pub fn select(&self, route: &Route, target: &Target) -> Option<PathSelection> {
         let now = self.shared.estimates.now();
         let (answer, waits) = self.shared.with_state(|state| {
@@ -94,35 +94,35 @@ impl PathSelector {
         Some(answer)
     }
 
-    /// Notes that a way stands.
-    pub fn on_connected(&self, expected: &Prediction) {
-        if expected.context.racing_count > 0 {
-            self.update(|state, _| state.on_connected(expected));
+    /// Records an established path.
+    pub fn on_connected(&self, prediction: &Prediction) {
+        if prediction.context.racing_count > 0 {
+            self.update(|state, _| state.on_connected(prediction));
         }
     }
 
-    /// Notes that a way does not stand, and that this is not the target's fault.
-    pub fn on_failure(&self, expected: &Prediction) {
-        self.update(|state, now| state.on_failure(expected, now));
+    /// Records a path that has failed for another reason than its target.
+    pub fn on_failure(&self, prediction: &Prediction) {
+        self.update(|state, now| state.on_failure(prediction, now));
     }
 
-    /// Notes how a session came out, or a part of it.
-    pub fn record_outcome(&self, expected: &Prediction, outcome: &TransferOutcome) {
-        self.update(|state, now| state.record_outcome(expected, outcome, now));
+    /// Records the outcome of a session, or of a part of a session.
+    pub fn record_outcome(&self, prediction: &Prediction, outcome: &TransferOutcome) {
+        self.update(|state, now| state.record_outcome(prediction, outcome, now));
     }
 
-    /// The prediction for a session that carries as many bytes as this one did; `None` without a prediction.
-    pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome) -> Option<Duration> {
-        expected.completion_time?;
-        self.update(|state, now| state.predict(expected, outcome, now)).flatten()
+    /// The predicted time for a session with the bytes of `outcome`; `None` without a prediction.
+    pub fn predict(&self, prediction: &Prediction, outcome: &TransferOutcome) -> Option<Duration> {
+        prediction.completion_time?;
+        self.update(|state, now| state.predict(prediction, outcome, now)).flatten()
     }
 
     /// Records the bytes of a whole session.
-    pub fn record_transfer(&self, plan: &SelectionContext, carried: &TransferStats) {
-        self.update(|state, now| state.record_transfer(plan, carried, now));
+    pub fn record_transfer(&self, plan: &SelectionContext, transfer: &TransferStats) {
+        self.update(|state, now| state.record_transfer(plan, transfer, now));
     }
 
-    /// Notes where a name lies.
+    /// Records the address of a name.
     pub fn record_address(&self, name: &str, address: IpAddr) {
         self.shared.record_address(name, address);
     }
@@ -130,9 +130,9 @@ impl PathSelector {
     /// Ends the thread of the selector.
     pub fn close(&self) {
         self.shared.stop();
-        if let Some(clerk) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // One that panicked has ended as well.
-            let _ = clerk.join();
+            let _ = thread.join();
         }
     }
 

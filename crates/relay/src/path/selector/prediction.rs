@@ -13,7 +13,7 @@ use ekiden_proto::path::prefix::Prefix;
 
 use crate::pump::Response;
 
-/// A session of so many bytes or more tells of a path's rate.
+/// From this size on a session measures the rate of its path.
 const BULK_BYTES: u64 = 256 << 10;
 
 /// The answer of the selector for one session.
@@ -38,7 +38,7 @@ pub struct Prediction {
     pub context: Arc<SelectionContext>,
     /// The path; `None` if a hop is no relay.
     pub candidate: Option<Candidate>,
-    /// From the client's wish to the last byte; none where too little is measured.
+    /// From the client's request to the last byte; `None` with too few measurements.
     pub completion_time: Option<Duration>,
 }
 
@@ -49,9 +49,9 @@ pub struct TransferStats {
     pub down: u64,
     /// Bytes toward the server.
     pub up: u64,
-    /// From the client's wish until the path stood; zero for a later part.
+    /// From the client's request until the path was established; zero for a later part.
     pub connect_time: Duration,
-    /// The largest answer; none before there is one.
+    /// The largest response; `None` before the first.
     pub largest_response: Option<Response>,
     /// Time in which bytes moved, or were waited for and not by the client.
     pub active_time: Duration,
@@ -62,7 +62,7 @@ pub struct TransferStats {
 }
 
 impl TransferStats {
-    /// In which direction most went, and how much.
+    /// The direction with more bytes, and their number.
     #[must_use]
     pub const fn dominant_direction(&self) -> TransferSize {
         if self.up > self.down { TransferSize::up(self.up) } else { TransferSize::down(self.down) }
@@ -77,7 +77,7 @@ impl TransferStats {
         }
     }
 
-    /// Whether it tells of a rate.
+    /// Whether the transfer is large enough to measure a rate.
     #[must_use]
     pub const fn is_bulk(&self) -> bool {
         self.dominant_direction().bytes >= BULK_BYTES
@@ -91,10 +91,10 @@ impl TransferStats {
     pub fn outcome(&self) -> Option<TransferOutcome> {
         let limited_by_path = !self.is_client_limited();
         if self.is_bulk() {
-            let (carried, took) = (self.dominant_direction(), self.connect_time + self.active_time);
+            let (size, took) = (self.dominant_direction(), self.connect_time + self.active_time);
             return Some(TransferOutcome {
-                transferred: carried,
-                session_bytes: carried.bytes,
+                transferred: size,
+                session_bytes: size.bytes,
                 elapsed: took,
                 is_continuation: false,
                 limited_by_path,
@@ -125,17 +125,17 @@ impl TransferStats {
         }
     }
 
-    /// Like `since`, for a part of a large session that is to carry `of` bytes in all.
+    /// Like `since`, for a part of a large session that is to carry `total_bytes` bytes in all.
     #[must_use]
-    pub fn partial_outcome(&self, of: u64) -> Option<TransferOutcome> {
+    pub fn partial_outcome(&self, total_bytes: u64) -> Option<TransferOutcome> {
         let TransferSize { bytes, direction } = self.dominant_direction();
         if bytes == 0 || self.is_client_limited() {
             return None;
         }
-        let carried = TransferSize { bytes, direction };
+        let size = TransferSize { bytes, direction };
         Some(TransferOutcome {
-            transferred: carried,
-            session_bytes: of,
+            transferred: size,
+            session_bytes: total_bytes,
             elapsed: self.active_time,
             is_continuation: true,
             limited_by_path: true,
@@ -144,19 +144,19 @@ impl TransferStats {
 }
 
 impl Prediction {
-    /// The text for status and the closing event; `left` names the paths that were tried before.
+    /// The text for status and the closing event; `failed_paths` names the paths that were tried before.
     #[must_use]
     pub fn to_choice_record(
         &self,
-        left: &[String],
+        failed_paths: &[String],
         predicted: Option<Duration>,
         took: Option<Duration>,
     ) -> ChoiceRecord {
         let SelectionContext { reason: why, likely, .. } = &*self.context;
-        let retreats = if left.is_empty() { String::new() } else { format!("; {}", left.join(", ")) };
+        let suffix = if failed_paths.is_empty() { String::new() } else { format!("; {}", failed_paths.join(", ")) };
         ChoiceRecord {
-            reason: if left.is_empty() { why.as_str() } else { "retreats" },
-            why: format!("{why}{retreats}"),
+            reason: if failed_paths.is_empty() { why.as_str() } else { "retreats" },
+            why: format!("{why}{suffix}"),
             likely_bytes: likely.bytes,
             likely_direction: likely.direction.as_str(),
             predicted,

@@ -38,30 +38,30 @@ impl PrefixCache {
         Self { addresses: BoundedMap::new(MAX_NAMES), pending: Vec::new() }
     }
 
-    /// Where a host lies.
+    /// The prefix of a host.
     pub fn prefix(&mut self, host: &Host, now: Duration) -> Prefix {
         let name = match host {
             Host::Ip(ip) => return (*ip).into(),
             Host::Name(name) => name,
         };
         let hash = hash(name);
-        let found = self.addresses.get(&hash).copied();
-        if found.is_none_or(|found| now.saturating_sub(found.found_at) > MAX_AGE) {
+        let cached = self.addresses.get(&hash).copied();
+        if cached.is_none_or(|cached| now.saturating_sub(cached.found_at) > MAX_AGE) {
             self.enqueue(name);
         }
-        found.map_or_else(|| placeholder_prefix(hash), |found| found.address.into())
+        cached.map_or_else(|| placeholder_prefix(hash), |cached| cached.address.into())
     }
 
-    /// An address of it, where one is known.
+    /// The address of a host, if it is known.
     #[must_use]
     pub fn address(&self, host: &Host) -> Option<IpAddr> {
         match host {
             Host::Ip(ip) => Some(*ip),
-            Host::Name(name) => self.addresses.peek(&hash(name)).map(|found| found.address),
+            Host::Name(name) => self.addresses.peek(&hash(name)).map(|cached| cached.address),
         }
     }
 
-    /// Notes where it does.
+    /// Stores the address of a name.
     pub fn insert(&mut self, name: &str, address: IpAddr, now: Duration) {
         self.pending.retain(|waiting| **waiting != *name);
         self.addresses.insert(hash(name), CachedAddress { address, found_at: now });
@@ -72,7 +72,7 @@ impl PrefixCache {
         std::mem::take(&mut self.pending)
     }
 
-    /// Whether there are any.
+    /// Whether names wait to be looked up.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()

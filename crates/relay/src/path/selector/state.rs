@@ -24,16 +24,16 @@ use crate::path::PathChoice;
 /// Most prefixes with a last connected candidate.
 const MAX_LAST_CONNECTED: usize = 1 << 14;
 
-/// Relays that are tried where nothing is measured and neither direct nor the default stands.
+/// Most relays that are tried without measurements, when neither direct nor the default path connects.
 const MAX_FALLBACKS: usize = 4;
 
-/// Networks of targets that are noted between two maps, at most.
+/// Most networks of targets that are recorded between two maps.
 const MAX_REQUESTED: usize = 1024;
 
 /// The answer for one session.
 #[derive(Debug)]
 pub struct PathSelection {
-    /// The ways, the best first.
+    /// The paths, the best first.
     pub choices: Vec<PathChoice>,
     /// The event for the operator, when the choice has changed.
     pub change_event: Option<Event>,
@@ -47,7 +47,7 @@ pub(super) struct SelectorState {
     pub names: PrefixCache,
     /// Whether a session has asked or reported since the last map.
     pub is_dirty: bool,
-    /// Where sessions have gone since.
+    /// The networks of sessions since then, each with one target.
     requested: HashMap<Prefix, SocketAddr>,
     sizes: TransferHistory,
     /// The paths of candidates, under this configuration.
@@ -77,12 +77,12 @@ impl SelectorState {
         self.is_dirty = true;
     }
 
-    /// Where sessions have gone since the last time, which is to be known from other relays as well.
+    /// The networks of sessions since the last call, for which other relays are queried.
     pub fn take_requested(&mut self) -> HashMap<Prefix, SocketAddr> {
         std::mem::take(&mut self.requested)
     }
 
-    /// The ways to `target` by a route that leaves it to us.
+    /// The paths to `target` by a route that leaves the choice to the selector.
     pub fn select(&mut self, route: &Route, target: &Target, now: Duration) -> PathSelection {
         self.is_dirty = true;
         let prefix = self.names.prefix(&target.host, now);
@@ -101,20 +101,20 @@ impl SelectorState {
             racing_count: racers,
             reason: choice.reason,
         });
-        let mut ways: Vec<PathChoice> = Vec::new();
+        let mut path_choices: Vec<PathChoice> = Vec::new();
         for (path, candidate) in racing {
-            ways.push(path_choice(
+            path_choices.push(path_choice(
                 route,
                 path,
                 Prediction { context: Arc::clone(&plan), candidate, completion_time: None },
             ));
         }
         for ranked in choice.ranking {
-            let is_there = |way: &PathChoice| way.candidate() == Some(&ranked.candidate);
-            if let Some(path) = self.path(&ranked.candidate).filter(|_| !ways.iter().any(is_there)) {
+            let is_listed = |listed: &PathChoice| listed.candidate() == Some(&ranked.candidate);
+            if let Some(path) = self.path(&ranked.candidate).filter(|_| !path_choices.iter().any(is_listed)) {
                 let predicted = Some(ranked.predicted).filter(|predicted| !predicted.is_zero());
                 let candidate = Some(ranked.candidate);
-                ways.push(path_choice(
+                path_choices.push(path_choice(
                     route,
                     path,
                     Prediction { context: Arc::clone(&plan), candidate, completion_time: predicted },
@@ -122,40 +122,41 @@ impl SelectorState {
             }
         }
         if racers > 0 {
-            self.add_fallbacks(route, &plan, &mut ways);
+            self.add_fallbacks(route, &plan, &mut path_choices);
         }
-        PathSelection { choices: ways, change_event: changed }
+        PathSelection { choices: path_choices, change_event: changed }
     }
 
     /// The paths that race while too few measurements exist: the default, direct, and the last connected candidate.
     fn racing_paths(&mut self, route: &Route, prefix: Prefix) -> Vec<(Arc<Path>, Option<Candidate>)> {
         let mut racing: Vec<_> = route.paths.iter().map(|path| (Arc::clone(path), self.candidate(path))).collect();
-        let stood = self.last_connected.get(&prefix).cloned();
-        if let Some(stood) = stood.filter(|stood| !racing.iter().any(|(_, known)| known.as_ref() == Some(stood)))
-            && let Some(path) = self.path(&stood)
+        let last_connected = self.last_connected.get(&prefix).cloned();
+        if let Some(last_connected) = last_connected
+            .filter(|last_connected| !racing.iter().any(|(_, known)| known.as_ref() == Some(last_connected)))
+            && let Some(path) = self.path(&last_connected)
         {
-            racing.push((path, Some(stood)));
+            racing.push((path, Some(last_connected)));
         }
         racing
     }
 
-    /// Where none of those stands, one of the other relays may.
-    fn add_fallbacks(&mut self, route: &Route, plan: &Arc<SelectionContext>, ways: &mut Vec<PathChoice>) {
+    /// Adds paths by the other relays, in case none of those connects.
+    fn add_fallbacks(&mut self, route: &Route, plan: &Arc<SelectionContext>, path_choices: &mut Vec<PathChoice>) {
         let config = Arc::clone(&self.config);
         for hop in config.relays.iter().filter(|hop| hop.is_section()).take(MAX_FALLBACKS) {
             let key = hop.peering().map(|peering| peering.key);
             let Some(node) = key.and_then(|key| self.chooser.map().find(&key)) else { continue };
             let candidate = Candidate { relays: vec![node] };
-            let is_there = |way: &PathChoice| way.candidate() == Some(&candidate);
-            if let Some(path) = self.path(&candidate).filter(|_| !ways.iter().any(is_there)) {
-                let expected =
+            let is_listed = |listed: &PathChoice| listed.candidate() == Some(&candidate);
+            if let Some(path) = self.path(&candidate).filter(|_| !path_choices.iter().any(is_listed)) {
+                let prediction =
                     Prediction { context: Arc::clone(plan), candidate: Some(candidate), completion_time: None };
-                ways.push(path_choice(route, path, expected));
+                path_choices.push(path_choice(route, path, prediction));
             }
         }
     }
 
-    /// The hops of a candidate; none where a relay is no longer there.
+    /// The path of a candidate; `None` if a relay has left the configuration.
     fn path(&mut self, candidate: &Candidate) -> Option<Arc<Path>> {
         if let Some(path) = self.paths.get(candidate) {
             return Some(Arc::clone(path));
@@ -191,48 +192,48 @@ impl SelectorState {
             likely_bytes: likely.bytes,
             likely_direction: likely.direction.as_str(),
             from: name(former),
-            to: choice.ranking.first().map_or_else(|| "-".to_owned(), |way| name(&way.candidate)),
+            to: choice.ranking.first().map_or_else(|| "-".to_owned(), |ranked| name(&ranked.candidate)),
             why: choice.reason.to_string(),
         })
     }
 
-    /// A way stood where too little was measured.
-    pub fn on_connected(&mut self, expected: &Prediction) {
-        if let Some(candidate) = &expected.candidate {
-            self.last_connected.insert(expected.context.prefix, candidate.clone());
+    /// Records an established path among racing paths.
+    pub fn on_connected(&mut self, prediction: &Prediction) {
+        if let Some(candidate) = &prediction.candidate {
+            self.last_connected.insert(prediction.context.prefix, candidate.clone());
         }
     }
 
-    /// A way did not stand though another one did, or it was a hop's fault.
-    pub fn on_failure(&mut self, expected: &Prediction, now: Duration) {
+    /// Records a failed path, if another path was established or a hop was at fault.
+    pub fn on_failure(&mut self, prediction: &Prediction, now: Duration) {
         self.is_dirty = true;
-        if let Some(candidate) = &expected.candidate {
-            self.chooser.record_failure(expected.context.prefix, candidate, now);
+        if let Some(candidate) = &prediction.candidate {
+            self.chooser.record_failure(prediction.context.prefix, candidate, now);
         }
     }
 
     /// Records the bytes of a session that has ended.
-    pub fn record_transfer(&mut self, plan: &SelectionContext, carried: &TransferStats, now: Duration) {
-        self.sizes.record(&plan.target.host, plan.target.port, carried.down, carried.up, now);
+    pub fn record_transfer(&mut self, plan: &SelectionContext, transfer: &TransferStats, now: Duration) {
+        self.sizes.record(&plan.target.host, plan.target.port, transfer.down, transfer.up, now);
     }
 
-    /// How it came out, or a part of it.
-    pub fn record_outcome(&mut self, expected: &Prediction, outcome: &TransferOutcome, now: Duration) {
+    /// Records the outcome of a session, or of a part of a session.
+    pub fn record_outcome(&mut self, prediction: &Prediction, outcome: &TransferOutcome, now: Duration) {
         self.is_dirty = true;
-        // Where its name lies may be known by now.
-        let prefix = self.names.prefix(&expected.context.target.host, now);
-        if let Some(candidate) = &expected.candidate {
+        // The address of the name may be known by now.
+        let prefix = self.names.prefix(&prediction.context.target.host, now);
+        if let Some(candidate) = &prediction.candidate {
             self.chooser.record_outcome(prefix, candidate, outcome, now);
         }
     }
 
     /// The prediction for a session with as many bytes.
-    pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome, now: Duration) -> Option<Duration> {
-        let Prediction { context: plan, candidate, .. } = expected;
+    pub fn predict(&self, prediction: &Prediction, outcome: &TransferOutcome, now: Duration) -> Option<Duration> {
+        let Prediction { context: plan, candidate, .. } = prediction;
         Some(self.chooser.predict(plan.prefix, candidate.as_ref()?, outcome.transferred, now)?.predicted)
     }
 }
 
-fn path_choice(route: &Route, path: Arc<Path>, expected: Prediction) -> PathChoice {
-    PathChoice { expected: Some(Arc::new(expected)), ..PathChoice::of_route(route, path) }
+fn path_choice(route: &Route, path: Arc<Path>, prediction: Prediction) -> PathChoice {
+    PathChoice { prediction: Some(Arc::new(prediction)), ..PathChoice::of_route(route, path) }
 }

@@ -52,7 +52,9 @@ fn names(choices: &[PathChoice]) -> Vec<&str> {
 
 fn prediction_of<'w>(choices: &'w [PathChoice], name: &str) -> &'w Prediction {
     let choice = choices.iter().find(|choice| *choice.path.name == *name);
-    choice.and_then(|choice| choice.expected.as_deref()).unwrap_or_else(|| panic!("no {name} in {:?}", names(choices)))
+    choice
+        .and_then(|choice| choice.prediction.as_deref())
+        .unwrap_or_else(|| panic!("no {name} in {:?}", names(choices)))
 }
 
 pub(super) fn sample(millis: u64, rate: f64) -> SectionSample {
@@ -82,7 +84,7 @@ fn default_and_direct_paths_race_while_nothing_is_measured() {
     let mut state = state(config(3, AUTO), &EstimateStore::new(Instant::now()));
     let answer = target_paths(&mut state, TARGET);
     assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r1", "r3"], 2));
-    assert!(answer.choices.iter().all(|choice| choice.expected.as_ref().unwrap().completion_time.is_none()));
+    assert!(answer.choices.iter().all(|choice| choice.prediction.as_ref().unwrap().completion_time.is_none()));
 
     state.on_connected(prediction_of(&answer.choices, "r3"));
     let answer = target_paths(&mut state, TARGET);

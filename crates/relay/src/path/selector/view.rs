@@ -23,7 +23,7 @@ pub struct ChoiceView {
     pub likely_direction: &'static str,
     /// The path they take.
     pub path: String,
-    /// All that is known, the best first.
+    /// All known paths, the best first.
     pub candidates: Vec<CandidateView>,
 }
 
@@ -32,13 +32,13 @@ pub struct ChoiceView {
 pub struct CandidateView {
     /// The names of its relays, or `direct`.
     pub path: String,
-    /// From the client's wish to the last byte.
+    /// From the client's request to the last byte.
     pub predicted_seconds: f64,
     /// The predicted bulk rate, in bytes per second.
     pub rate: f64,
-    /// How sure that is, 0 to 1.
+    /// The confidence in the prediction, 0 to 1.
     pub confidence: f64,
-    /// Whether it is not taken for now, because it failed or disappointed.
+    /// Whether the path is avoided for now, because it failed or was slower than predicted.
     pub out: bool,
 }
 
@@ -48,11 +48,11 @@ impl PathSelector {
     pub fn views(&self) -> Vec<ChoiceView> {
         let now = self.shared.estimates.now();
         let views = self.shared.with_state(|state| {
-            let mut standing: Vec<_> = state.chooser.standing_choices().collect();
-            standing.sort_by_key(|(prefix, likely, _)| (*prefix, Reverse(likely.bytes)));
-            standing.truncate(MAX_PREFIXES);
+            let mut choices: Vec<_> = state.chooser.standing_choices().collect();
+            choices.sort_by_key(|(prefix, likely, _)| (*prefix, Reverse(likely.bytes)));
+            choices.truncate(MAX_PREFIXES);
             Some(
-                standing
+                choices
                     .into_iter()
                     .map(|(prefix, likely, path)| {
                         let path = path.name(state.chooser.map());
@@ -72,8 +72,8 @@ fn choice_view(
     path: String,
     now: std::time::Duration,
 ) -> ChoiceView {
-    let outlook = state.chooser.ranked_candidates(prefix, likely, now).into_iter();
-    let candidates = outlook.map(|(ranked, out)| CandidateView {
+    let ranked_candidates = state.chooser.ranked_candidates(prefix, likely, now).into_iter();
+    let candidates = ranked_candidates.map(|(ranked, out)| CandidateView {
         path: ranked.candidate.name(state.chooser.map()),
         predicted_seconds: ranked.predicted.as_secs_f64(),
         rate: ranked.rate,

@@ -78,7 +78,7 @@ impl Table<'_> {
             let comment = comment.map_or(String::new(), |comment| format!("comment \"{comment}\"; "));
             let _ = writeln!(self.text, "  counter {name} {{ {comment}}}");
         };
-        for (number, listener) in self.rules.catches.iter().enumerate() {
+        for (number, listener) in self.rules.listeners.iter().enumerate() {
             counter(&format!("caught_{number}"), Some(&listener.name));
         }
         for (number, listener) in self.rules.catching_others() {
@@ -137,25 +137,25 @@ impl Table<'_> {
     }
 
     /// A chain that matches a listener's targets, and another one with the statements for them.
-    fn targets(&mut self, name: &str, take: &str, listener: &Listener, how: &[String]) {
-        self.matched_targets(name, take, listener, how, |target| Some(matching(target)));
+    fn targets(&mut self, name: &str, take: &str, listener: &Listener, statements: &[String]) {
+        self.matched_targets(name, take, listener, statements, |target| Some(matching(target)));
     }
 
-    /// Like `targets`, with the match that `of` makes of a target.
+    /// Like `targets`, with the match that `to_match` makes of a target.
     fn matched_targets(
         &mut self,
         name: &str,
         take: &str,
         listener: &Listener,
-        how: &[String],
-        of: impl Fn(&TargetPattern) -> Option<String>,
+        statements: &[String],
+        to_match: impl Fn(&TargetPattern) -> Option<String>,
     ) {
-        self.chain(take, "", |table| how.iter().for_each(|line| table.line(line)));
+        self.chain(take, "", |table| statements.iter().for_each(|line| table.line(line)));
         self.chain(name, "", |table| {
-            for target in listener.access.deny.iter().filter_map(&of) {
+            for target in listener.access.deny.iter().filter_map(&to_match) {
                 table.line(&format!("{target}return"));
             }
-            for target in listener.access.allow.iter().filter_map(&of) {
+            for target in listener.access.allow.iter().filter_map(&to_match) {
                 table.line(&format!("{target}goto {take}"));
             }
             if listener.access.allow.is_empty() {
@@ -209,8 +209,8 @@ impl Table<'_> {
         }
         self.chain("translate", "nat hook prerouting priority dstnat", |table| {
             for (number, listener) in rules.redirecting() {
-                let wanted = if gated { marks.let_in(number) } else { marks.caught(number) };
-                table.line(&format!("{} {TCP} {}", is(wanted), translation(listener)));
+                let packet_mark = if gated { marks.let_in(number) } else { marks.caught(number) };
+                table.line(&format!("{} {TCP} {}", is(packet_mark), translation(listener)));
             }
         });
     }
@@ -253,10 +253,10 @@ impl Table<'_> {
         let devices = self.rules.devices.clone();
         self.chain("turn_back", "filter hook forward priority filter - 20", |table| {
             for name in devices {
-                let again = format!("iifname \"{name}\" oifname \"{name}\"");
-                table.line(&format!("{again} {SYN} counter name unserved reject with icmpx type host-unreachable"));
-                table.line(&format!("{again} {TCP} counter name ended reject with tcp reset"));
-                table.line(&format!("{again} counter name returned reject with icmpx type admin-prohibited"));
+                let returned = format!("iifname \"{name}\" oifname \"{name}\"");
+                table.line(&format!("{returned} {SYN} counter name unserved reject with icmpx type host-unreachable"));
+                table.line(&format!("{returned} {TCP} counter name ended reject with tcp reset"));
+                table.line(&format!("{returned} counter name returned reject with icmpx type admin-prohibited"));
             }
         });
     }
@@ -284,8 +284,8 @@ impl Table<'_> {
             return;
         }
         for (number, listener) in rules.catching_own_programs() {
-            let how = [format!("counter name caught_{number}"), format!("{TCP} {}", translation(listener))];
-            self.targets(&format!("own_targets_{number}"), &format!("own_take_{number}"), listener, &how);
+            let statements = [format!("counter name caught_{number}"), format!("{TCP} {}", translation(listener))];
+            self.targets(&format!("own_targets_{number}"), &format!("own_take_{number}"), listener, &statements);
         }
         self.chain("own_programs", "nat hook output priority -100", |table| {
             table.line("meta mark & 0xf0000000 == 0xe0000000 accept # sent by this or another ekiden");
@@ -304,17 +304,17 @@ impl Table<'_> {
         let rules = self.rules;
         for (number, listener, policy) in rules.judging_quic() {
             let count = format!("counter name {}", quic_counter(number, policy));
-            let how = match policy {
+            let statement = match policy {
                 QuicPolicy::Pass => format!("{count} accept"),
                 QuicPolicy::Refuse => format!("{count} reject with icmpx type port-unreachable"),
             };
             let (name, take) = (format!("quic_targets_{number}"), format!("quic_take_{number}"));
-            self.matched_targets(&name, &take, listener, &[how], matching_quic);
+            self.matched_targets(&name, &take, listener, &[statement], matching_quic);
         }
-        let judges = |listener: &Listener| listener.tun.is_none();
-        if rules.catching_others().any(|(_, listener)| judges(listener)) {
+        let is_not_tunnel = |listener: &Listener| listener.tun.is_none();
+        if rules.catching_others().any(|(_, listener)| is_not_tunnel(listener)) {
             self.chain("quic", "filter hook forward priority filter - 10", |table| {
-                for (number, listener) in rules.catching_others().filter(|(_, listener)| judges(listener)) {
+                for (number, listener) in rules.catching_others().filter(|(_, listener)| is_not_tunnel(listener)) {
                     table.match_quic(number, listener, &format!("iifname {} ", others(listener)));
                 }
             });

@@ -36,12 +36,12 @@ pub(super) fn sources(listener: &Listener) -> Vec<String> {
     let clients = listener.capture.iter().flat_map(|capture| &capture.clients);
     let networks: Vec<_> = clients.map(ToString::to_string).collect();
     let families = Family::of(listener.bind);
-    let of = |family: Family| {
-        let wanted = networks.iter().filter(move |network| network.contains(':') == (family == Family::Ipv6));
-        wanted.map(move |network| format!("{} saddr {network} ", family.word()))
+    let family_matches = |family: Family| {
+        let selected = networks.iter().filter(move |network| network.contains(':') == (family == Family::Ipv6));
+        selected.map(move |network| format!("{} saddr {network} ", family.word()))
     };
     match families {
-        _ if !networks.is_empty() => families.iter().flat_map(|family| of(*family)).collect(),
+        _ if !networks.is_empty() => families.iter().flat_map(|family| family_matches(*family)).collect(),
         [Family::Ipv4] => vec!["meta nfproto ipv4 ".to_owned()],
         [Family::Ipv6] => vec!["meta nfproto ipv6 ".to_owned()],
         _ => vec![String::new()],

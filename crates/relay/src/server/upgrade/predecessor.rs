@@ -60,18 +60,18 @@ impl UpgradeCall {
         let predecessor = Predecessor { pid: self.pid, channel: Channel::new(self.end)? };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         predecessor.channel.send(&Message::Here { pid: std::process::id(), version }, None).await?;
-        let legacy = timeout(REPLY_TIMEOUT, predecessor.inherit()).await??;
-        Ok((predecessor, legacy))
+        let inheritance = timeout(REPLY_TIMEOUT, predecessor.inherit()).await??;
+        Ok((predecessor, inheritance))
     }
 }
 
 impl Predecessor {
     async fn inherit(&self) -> io::Result<Inheritance> {
-        let mut legacy = Inheritance::new();
+        let mut inheritance = Inheritance::new();
         loop {
             match self.channel.receive().await? {
-                Some((Message::Thing { thing }, Some(descriptor))) => legacy.push((thing, descriptor)),
-                Some((Message::All, _)) => return Ok(legacy),
+                Some((Message::Thing { thing }, Some(descriptor))) => inheritance.push((thing, descriptor)),
+                Some((Message::All, _)) => return Ok(inheritance),
                 Some(_) => {}
                 None => {
                     return Err(io::Error::other("the process before ended while it handed over: start ekiden again"));

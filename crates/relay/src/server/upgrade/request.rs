@@ -37,12 +37,12 @@ pub enum RequestError {
     #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
     Elsewhere(u32),
     /// The pid in the answer is not the pid that the kernel reports.
-    #[error("process {listens} listens there and says that it is process {told}: ask where the relay runs")]
+    #[error("process {actual} listens there and says that it is process {reported}: ask where the relay runs")]
     Contradicts {
         /// The process that listens.
-        listens: u32,
+        actual: u32,
         /// The pid in the answer.
-        told: u32,
+        reported: u32,
     },
     /// The process has no socket that listens at the address of the request.
     #[error("process {pid} does not listen at {address}: not a relay to trust")]
@@ -85,7 +85,7 @@ pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), 
     let (before, listener) = fetch_status(admin).await.map_err(no_answer)?;
     let pid = identify(admin, &before, listener)?;
     signal::send_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
-    let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + TIMEOUT_MARGIN;
+    let deadline = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + TIMEOUT_MARGIN;
     loop {
         match fetch_status(admin).await {
             Ok((now, _)) if (now.pid, now.started) != (before.pid, before.started) => return Ok((before, now)),
@@ -93,34 +93,38 @@ pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), 
                 return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
             }
             Err(_) if process::start_time(pid) != before.started => return Err(RequestError::Ended(pid)),
-            _ if Instant::now() > until => return Err(RequestError::Late(pid)),
+            _ if Instant::now() > deadline => return Err(RequestError::Late(pid)),
             _ => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
 /// The process to signal: the owner of the listening socket, even if the answer names another process.
-fn identify(admin: &AdminConfig, told: &UpgradeView, listener: Option<u32>) -> Result<u32, RequestError> {
+fn identify(admin: &AdminConfig, reported: &UpgradeView, listener: Option<u32>) -> Result<u32, RequestError> {
     let pid = match (&admin.bind, listener) {
         (AdminBind::Tcp(address), _) => {
-            let (pid, address) = (told.pid, *address);
-            let listens = process::has_listener(pid, address).or_else(|cause| match cause.kind() {
+            let (pid, address) = (reported.pid, *address);
+            let has_listener = process::has_listener(pid, address).or_else(|cause| match cause.kind() {
                 io::ErrorKind::NotFound => Ok(false),
                 _ => Err(RequestError::Refused { pid, cause }),
             });
-            if !listens? {
+            if !has_listener? {
                 return Err(RequestError::NoListener { pid, address });
             }
             pid
         }
         (_, Some(pid)) => pid,
-        (_, None) => return Err(RequestError::Elsewhere(told.pid)),
+        (_, None) => return Err(RequestError::Elsewhere(reported.pid)),
     };
-    if told.started.is_some() && process::start_time(pid) == told.started {
+    if reported.started.is_some() && process::start_time(pid) == reported.started {
         return Ok(pid);
     }
-    let told = told.pid;
-    Err(if pid == told { RequestError::Elsewhere(told) } else { RequestError::Contradicts { listens: pid, told } })
+    let reported = reported.pid;
+    Err(if pid == reported {
+        RequestError::Elsewhere(reported)
+    } else {
+        RequestError::Contradicts { actual: pid, reported }
+    })
 }
 
 async fn fetch_status(admin: &AdminConfig) -> io::Result<(UpgradeView, Option<u32>)> {

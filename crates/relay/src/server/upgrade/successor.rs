@@ -26,7 +26,7 @@ pub struct Successor {
     child: Child,
     channel: Channel,
     /// The pid and the version of the new process.
-    is: Option<(u32, String)>,
+    identity: Option<(u32, String)>,
     /// Whether the process was released or has ended.
     is_done: bool,
 }
@@ -79,15 +79,15 @@ pub struct Failure {
 }
 
 impl Successor {
-    /// Starts the program of this process again, with the same arguments, and hands over `legacy`. On return the new
+    /// Starts the program of this process again, with the same arguments, and hands over `inheritance`. On return the new
     /// process serves.
     ///
     /// # Errors
     /// Why the new process does not serve; then it has been ended.
-    pub async fn start(legacy: &Inheritance, patience: Duration) -> Result<Self, Failure> {
+    pub async fn start(inheritance: &Inheritance, patience: Duration) -> Result<Self, Failure> {
         let mut successor = Self::spawn().map_err(|why| Failure { why, pid: None })?;
-        let brought_up = timeout(patience, successor.hand_over(legacy)).await;
-        match brought_up.unwrap_or(Err(UpgradeError::Late(patience))) {
+        let handed_over = timeout(patience, successor.hand_over(inheritance)).await;
+        match handed_over.unwrap_or(Err(UpgradeError::Late(patience))) {
             Ok(()) => Ok(successor),
             Err(why) => {
                 let pid = successor.pid();
@@ -100,43 +100,43 @@ impl Successor {
     /// Kills the process and waits for its end.
     async fn end(mut self) {
         self.kill();
-        let gone = async { while let Ok(Some(_)) = self.channel.receive().await {} };
+        let closed = async { while let Ok(Some(_)) = self.channel.receive().await {} };
         // A killed process may still wait in the kernel, beyond any control.
-        let _ = timeout(KILL_TIMEOUT, gone).await;
+        let _ = timeout(KILL_TIMEOUT, closed).await;
     }
 
     fn spawn() -> Result<Self, UpgradeError> {
         if std::process::id() == 1 {
             return Err(UpgradeError::First);
         }
-        let (ours, its) = fd_passing::seqpacket_pair()?;
+        let (ours, theirs) = fd_passing::seqpacket_pair()?;
         let channel = Channel::new(ours)?;
         let mut arguments = env::args_os();
         // Use the name of the original call, so that a link or a search path leads to the new program.
         let program = arguments.next().unwrap_or_default();
         let mut command = Command::new(&program);
         command.args(arguments).env(VARIABLE, std::process::id().to_string()).env_remove(WATCHDOG_PID);
-        let child = command.stdin(Stdio::from(its)).spawn();
+        let child = command.stdin(Stdio::from(theirs)).spawn();
         let child = child.map_err(|cause| UpgradeError::Start { program: program_args(), cause })?;
-        Ok(Self { child, channel, is: None, is_done: false })
+        Ok(Self { child, channel, identity: None, is_done: false })
     }
 
-    async fn hand_over(&mut self, legacy: &Inheritance) -> Result<(), UpgradeError> {
+    async fn hand_over(&mut self, inheritance: &Inheritance) -> Result<(), UpgradeError> {
         match self.channel.receive().await? {
-            Some((Message::Here { pid, version }, _)) => self.is = Some((pid, version)),
+            Some((Message::Here { pid, version }, _)) => self.identity = Some((pid, version)),
             _ => return Err(self.exit_error()?),
         }
         // The orphan has sent that message; the process started here ends with it.
         self.child.wait()?;
-        let gone = |error: io::Error| match error.kind() {
+        let to_upgrade_error = |error: io::Error| match error.kind() {
             io::ErrorKind::BrokenPipe => UpgradeError::Died,
             _ => UpgradeError::System(error),
         };
-        for (thing, descriptor) in legacy {
-            let message = Message::Thing { thing: thing.clone() };
-            self.channel.send(&message, Some(descriptor.as_fd())).await.map_err(gone)?;
+        for (inherited, descriptor) in inheritance {
+            let message = Message::Thing { thing: inherited.clone() };
+            self.channel.send(&message, Some(descriptor.as_fd())).await.map_err(to_upgrade_error)?;
         }
-        self.channel.send(&Message::All, None).await.map_err(gone)?;
+        self.channel.send(&Message::All, None).await.map_err(to_upgrade_error)?;
         loop {
             match self.channel.receive().await? {
                 Some((Message::Serves, _)) => return Ok(()),
@@ -151,19 +151,19 @@ impl Successor {
     fn exit_error(&mut self) -> io::Result<UpgradeError> {
         // A process that has exited keeps its status.
         self.child.kill()?;
-        let how = self.child.wait()?;
+        let status = self.child.wait()?;
         // The started process exits with success when its orphan continues.
-        let has_begun = how.success();
+        let has_begun = status.success();
         Ok(if has_begun {
             UpgradeError::Died
         } else {
-            UpgradeError::Ended { program: program_args(), how: how.to_string() }
+            UpgradeError::Ended { program: program_args(), how: status.to_string() }
         })
     }
 
     /// The pid of the new process, after its first message.
     fn pid(&self) -> Option<u32> {
-        self.is.as_ref().map(|(pid, _)| *pid)
+        self.identity.as_ref().map(|(pid, _)| *pid)
     }
 
     fn kill(&mut self) {
@@ -178,7 +178,7 @@ impl Successor {
     /// The pid and the version of the new process.
     #[must_use]
     pub fn identity(&self) -> (u32, String) {
-        self.is.clone().expect("invariant: the new process sends its identity before it serves")
+        self.identity.clone().expect("invariant: the new process sends its identity before it serves")
     }
 
     /// Releases the new process: it is the relay from now on. It learns of the end of this process when the channel

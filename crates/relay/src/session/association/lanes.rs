@@ -45,8 +45,8 @@ struct AssociationLane {
     lane: Arc<Lane>,
     task: AbortHandle,
     /// Ends the lane when it is dropped.
-    _open: oneshot::Sender<()>,
-    begun: Instant,
+    _close: oneshot::Sender<()>,
+    opened_at: Instant,
 }
 
 impl Lanes {
@@ -56,30 +56,30 @@ impl Lanes {
     }
 
     /// Opens the first lane, whose section the session shows as its own.
-    pub fn open_first(&self, way: &PathChoice) -> LaneAnswer {
+    pub fn open_first(&self, path_choice: &PathChoice) -> LaneAnswer {
         let (sender, answer) = oneshot::channel();
-        let slot = self.open(way, Some(sender));
-        self.slots.borrow_mut().insert(way.path.name.clone(), slot);
+        let slot = self.open(path_choice, Some(sender));
+        self.slots.borrow_mut().insert(path_choice.path.name.clone(), slot);
         answer
     }
 
     /// The lane of a path, which is opened if there is none; `None` for a while after it has ended.
-    pub fn lane(&self, way: &PathChoice) -> Option<Arc<Lane>> {
+    pub fn lane(&self, path_choice: &PathChoice) -> Option<Arc<Lane>> {
         let mut slots = self.slots.borrow_mut();
-        if let Some(slot) = slots.get(&way.path.name) {
+        if let Some(slot) = slots.get(&path_choice.path.name) {
             if !slot.lane.is_retired() {
                 return Some(Arc::clone(&slot.lane));
             }
-            if slot.begun.elapsed() < RETRY_DELAY {
+            if slot.opened_at.elapsed() < RETRY_DELAY {
                 return None;
             }
             self.dropped.set(self.dropped.get() + slot.lane.dropped());
         } else if slots.len() >= MAX_LANES {
             return None;
         }
-        let slot = self.open(way, None);
+        let slot = self.open(path_choice, None);
         let lane = Arc::clone(&slot.lane);
-        slots.insert(way.path.name.clone(), slot);
+        slots.insert(path_choice.path.name.clone(), slot);
         Some(lane)
     }
 
@@ -88,20 +88,24 @@ impl Lanes {
         self.dropped.get() + self.slots.borrow().values().map(|slot| slot.lane.dropped()).sum::<u64>()
     }
 
-    fn open(&self, way: &PathChoice, answer: Option<oneshot::Sender<Result<(), LaneError>>>) -> AssociationLane {
+    fn open(
+        &self,
+        path_choice: &PathChoice,
+        answer: Option<oneshot::Sender<Result<(), LaneError>>>,
+    ) -> AssociationLane {
         let counters = Arc::new(self.association.counters.for_drops());
-        let lane = Lane::new(&counters, LaneRemote::from_path(&way.path), Direction::Up);
+        let lane = Lane::new(&counters, LaneRemote::from_path(&path_choice.path), Direction::Up);
         let is_first = answer.is_some();
-        let (open, closed) = oneshot::channel();
+        let (close, closed) = oneshot::channel();
         let task = AssociationTask {
             association: Rc::clone(&self.association),
-            way: way.clone(),
+            path_choice: path_choice.clone(),
             lane: Arc::clone(&lane),
             is_first,
             answer: Cell::new(answer),
         };
         let task = tokio::task::spawn_local(task.run(closed)).abort_handle();
-        AssociationLane { lane, task, _open: open, begun: Instant::now() }
+        AssociationLane { lane, task, _close: close, opened_at: Instant::now() }
     }
 }
 
@@ -125,7 +129,7 @@ pub fn push(lane: &Lane, record: &[u8]) -> Result<(), Option<DropReason>> {
 /// One lane, from dialling to its end.
 struct AssociationTask {
     association: Rc<Association>,
-    way: PathChoice,
+    path_choice: PathChoice,
     lane: Arc<Lane>,
     /// Whether the session shows the section of this lane.
     is_first: bool,
@@ -144,13 +148,13 @@ impl AssociationTask {
         }
         self.lane.retire();
         let Err((error, _)) = ended else { return };
-        let unheard = match self.answer.take() {
+        let unsent = match self.answer.take() {
             Some(answer) => answer.send(Err(error)).err(),
             None => Some(Err(error)),
         };
-        if let Some(Err(error)) = unheard {
+        if let Some(Err(error)) = unsent {
             let context = &self.association.session.context;
-            let (listener, path) = (&context.listener.name, &self.way.path.name);
+            let (listener, path) = (&context.listener.name, &self.path_choice.path.name);
             context.warn(format!("{listener}: no datagrams of a UDP association by {path}: {error}"));
         }
     }
@@ -161,9 +165,9 @@ impl AssociationTask {
         let context = session.dial_context.current_listener();
         let dialler = session.dial_context.dialler_for(&context, 1);
         if self.is_first {
-            session.dial_context.on_attempt(&self.way);
+            session.dial_context.on_attempt(&self.path_choice);
         }
-        let dialled = dialler.open_lane(&self.way, &Purpose::Association, &self.open_params()).await;
+        let dialled = dialler.open_lane(&self.path_choice, &Purpose::Association, &self.open_params()).await;
         let dialled = dialled.map_err(|error| (error.into(), false))?;
         let was_ready = dialled.can_redial();
         self.carry(dialled, closed).await.map_err(|error| (error, was_ready))
@@ -177,7 +181,7 @@ impl AssociationTask {
     }
 
     async fn carry(&self, dialled: Dialled, closed: &mut oneshot::Receiver<()>) -> Result<(), LaneError> {
-        let (session, asked) = (&self.association.session, Instant::now());
+        let (session, requested_at) = (&self.association.session, Instant::now());
         if self.is_first {
             session.dial_context.on_dialled(&dialled);
         }
@@ -185,7 +189,7 @@ impl AssociationTask {
         let OpenedSession { opening, section, .. } = opened.expect("invariant: an association was opened at a relay");
         let stream = Rc::new(stream);
         if self.is_first {
-            session.on_connected(server, Rc::clone(&stream), asked);
+            session.on_connected(server, Rc::clone(&stream), requested_at);
         }
         // The session counts payloads, when they are queued.
         let stats = FlowStats::new(Rc::new(()));
@@ -193,7 +197,7 @@ impl AssociationTask {
         let receiving = async {
             let times = opening.wait_answer(&stream, &section.cipher).await?;
             if self.is_first {
-                session.on_relay_answer(times, asked);
+                session.on_relay_answer(times, requested_at);
             }
             self.lane.mark_established();
             if let Some(answer) = self.answer.take() {

@@ -63,8 +63,9 @@ impl Outlet {
     pub fn open_default_lane(&self) -> Option<LaneAnswer> {
         let context = &self.association.session.context;
         let default = || path::default_datagram_path(&context.config, &context.services().pools);
-        let way = self.requested.clone().or_else(default).filter(|way| !way.path.is_direct())?;
-        Some(self.lanes.open_first(&way))
+        let path_choice =
+            self.requested.clone().or_else(default).filter(|path_choice| !path_choice.path.is_direct())?;
+        Some(self.lanes.open_first(&path_choice))
     }
 
     /// Passes on answers, until a quota is used up.
@@ -87,12 +88,12 @@ impl Outlet {
 
     /// Sends a datagram of the client to its target.
     pub fn send(&self, target: Target, payload: &[u8]) {
-        let known = self.remotes.borrow().verdict(&target);
-        let verdict = match known {
+        let cached = self.remotes.borrow().verdict(&target);
+        let verdict = match cached {
             Some(verdict) => verdict,
             None => match self.decide(&target) {
                 Decision::Known(verdict) => self.remotes.borrow_mut().insert(target, verdict),
-                Decision::LookUp(way) => return self.start_lookup(target, way, payload),
+                Decision::LookUp(path_choice) => return self.start_lookup(target, path_choice, payload),
             },
         };
         self.send_by(verdict, payload);
@@ -124,7 +125,7 @@ impl Outlet {
         let mut record = Vec::with_capacity(MAX_HEADER + payload.len());
         write_destination(&relayed.target, &mut record);
         record.extend_from_slice(payload);
-        let lane = self.lanes.lane(&relayed.way).ok_or(Some(DropReason::NoLane))?;
+        let lane = self.lanes.lane(&relayed.path_choice).ok_or(Some(DropReason::NoLane))?;
         super::lanes::push(&lane, &record)
     }
 
@@ -134,24 +135,26 @@ impl Outlet {
         let context = &session.context;
         let by_route = || path::datagram_path(&context.config, &context.services().pools, &target.host, target.port);
         let incoming = session.dial_context.incoming_open.as_ref();
-        let way = self.requested.clone().or_else(by_route);
-        let Some(way) = way.filter(|way| incoming.is_none_or(|incoming| incoming.permits(way))) else {
+        let path_choice = self.requested.clone().or_else(by_route);
+        let Some(path_choice) =
+            path_choice.filter(|path_choice| incoming.is_none_or(|incoming| incoming.permits(path_choice)))
+        else {
             return Decision::Known(Err(DropReason::Denied));
         };
-        let is_direct = way.path.is_direct();
+        let is_direct = path_choice.path.is_direct();
         let is_permitted = |ip| session.dial_context.access().permits(&target.host, ip, target.port);
         match &target.host {
             Host::Ip(ip) if is_permitted(Some(*ip)) => {
-                Decision::Known(Ok(destination(way, Target { host: target.host.clone(), port: target.port })))
+                Decision::Known(Ok(destination(path_choice, Target { host: target.host.clone(), port: target.port })))
             }
-            Host::Name(_) if is_direct || way.resolve == Resolve::Here => Decision::LookUp(way),
-            Host::Name(_) if is_permitted(None) => Decision::Known(Ok(destination(way, target.clone()))),
+            Host::Name(_) if is_direct || path_choice.resolve == Resolve::Here => Decision::LookUp(path_choice),
+            Host::Name(_) if is_permitted(None) => Decision::Known(Ok(destination(path_choice, target.clone()))),
             Host::Ip(_) | Host::Name(_) => Decision::Known(Err(DropReason::Denied)),
         }
     }
 
     /// Looks up a name. Datagrams to the name are dropped until the answer, except for `payload`.
-    fn start_lookup(&self, target: Target, way: PathChoice, payload: &[u8]) {
+    fn start_lookup(&self, target: Target, path_choice: PathChoice, payload: &[u8]) {
         let mut lookups = self.lookups.borrow_mut();
         let waiting = self.remotes.borrow_mut().insert(target.clone(), Err(DropReason::Unresolved));
         if lookups.len() >= MAX_LOOKUPS || matches!(waiting, Err(DropReason::OverLimit)) {
@@ -159,7 +162,7 @@ impl Outlet {
         }
         let (association, payload) = (Rc::clone(&self.association), payload.to_vec());
         lookups.spawn_local(async move {
-            let verdict = resolve(&association, &target, way).await;
+            let verdict = resolve(&association, &target, path_choice).await;
             (target, verdict, payload)
         });
         self.lookup_begun.notify_one();
@@ -196,16 +199,16 @@ impl Outlet {
     }
 }
 
-/// The way to a target that the rules permit. A path without a hop leads to an address.
-fn destination(way: PathChoice, target: Target) -> Destination {
+/// The destination of datagrams to a target that the rules permit. A path without a hop leads to an address.
+fn destination(path_choice: PathChoice, target: Target) -> Destination {
     match target.host {
-        Host::Ip(ip) if way.path.is_direct() => Destination::Direct(SocketAddr::new(ip, target.port)),
-        _ => Destination::Relayed(Rc::new(RelayedTarget { way, target })),
+        Host::Ip(ip) if path_choice.path.is_direct() => Destination::Direct(SocketAddr::new(ip, target.port)),
+        _ => Destination::Relayed(Rc::new(RelayedTarget { path_choice, target })),
     }
 }
 
 /// Looks up the name of `target`. An IPv4 address is preferred: a datagram has no second attempt by the other family.
-async fn resolve(association: &Association, target: &Target, way: PathChoice) -> TargetVerdict {
+async fn resolve(association: &Association, target: &Target, path_choice: PathChoice) -> TargetVerdict {
     let (session, Host::Name(name)) = (&association.session, &target.host) else { return Err(DropReason::Unresolved) };
     let rules = session.dial_context.access();
     // A name on the deny list is not looked up. Other rules apply to the addresses of the name.
@@ -213,14 +216,14 @@ async fn resolve(association: &Association, target: &Target, way: PathChoice) ->
         return Err(DropReason::Denied);
     }
     let lookup = session.context.resolver().lookup(name, session.context.config.timeouts.connect);
-    let is_direct = way.path.is_direct();
+    let is_direct = path_choice.path.is_direct();
     let judge = |ip: IpAddr| {
         let is_permitted = rules.permits(&target.host, Some(ip), target.port);
         let is_usable = is_permitted && (!is_direct || source_address(SocketAddr::new(ip, target.port)).is_ok());
         is_usable.then_some(()).ok_or(Cause::Denied)
     };
     match lookup.first_address(&judge).await {
-        Ok(ip) => Ok(destination(way, Target { host: Host::Ip(ip), port: target.port })),
+        Ok(ip) => Ok(destination(path_choice, Target { host: Host::Ip(ip), port: target.port })),
         Err(Cause::Denied) => Err(DropReason::Denied),
         Err(_) => Err(DropReason::Unresolved),
     }

@@ -10,10 +10,10 @@ use ekiden_proto::addr::Target;
 use crate::events::metrics::tunnels::DropReason;
 use crate::path::PathChoice;
 
-/// The way of the datagrams to a target, or why they are dropped.
+/// The destination of datagrams to a target, or why they are dropped.
 pub type TargetVerdict = Result<Destination, DropReason>;
 
-/// The way of the datagrams to a target.
+/// The destination of datagrams to a target.
 #[derive(Debug, Clone)]
 pub enum Destination {
     /// From a socket of this relay to an address.
@@ -26,7 +26,7 @@ pub enum Destination {
 #[derive(Debug)]
 pub struct RelayedTarget {
     /// The path of the datagrams.
-    pub way: PathChoice,
+    pub path_choice: PathChoice,
     /// The target in records: its name, or the address that this relay has found for the name.
     pub target: Target,
 }

@@ -35,7 +35,7 @@ pub async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndR
         return EndReason::BadHandshake(NO_ROUTE);
     }
     let opened = SocksClient::open(session, announced).and_then(|client| Ok((client.socket.local_addr()?, client)));
-    let Ok((bound, client)) = opened else { return refuse(session, &Cause::Exhausted.into()).await };
+    let Ok((local_address, client)) = opened else { return refuse(session, &Cause::Exhausted.into()).await };
     let client = Rc::new(client);
     let association = Association::new(session, Box::new(Rc::clone(&client)));
     let outlet = Outlet::new(&association, None);
@@ -43,7 +43,7 @@ pub async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndR
     if let Err(end) = open_default_lane(session, &outlet).await {
         return end;
     }
-    if session.client_end().write_all(&socks5::reply(Reply::Succeeded, Some(bound))).await.is_err() {
+    if session.client_end().write_all(&socks5::reply(Reply::Succeeded, Some(local_address))).await.is_err() {
         return EndReason::ResetByClient;
     }
     let end = tokio::select! {
@@ -104,12 +104,12 @@ impl SocksClient {
         if local.ip().to_canonical().is_ipv4() {
             local = SocketAddr::new(local.ip().to_canonical(), 0);
         }
-        let this = Self { session: Rc::clone(session), socket: bind(local)?, address: Cell::new(None) };
+        let client = Self { session: Rc::clone(session), socket: bind(local)?, address: Cell::new(None) };
         // Behind address translation the client does not know the address that arrives here.
-        if let Some(announced) = announced.filter(|announced| announced.ip() == this.ip()) {
-            this.connect(announced);
+        if let Some(announced) = announced.filter(|announced| announced.ip() == client.ip()) {
+            client.connect(announced);
         }
-        Ok(this)
+        Ok(client)
     }
 
     fn ip(&self) -> IpAddr {

@@ -31,27 +31,27 @@ pub struct SharedInterfaces {
 impl SharedInterfaces {
     /// Switches to these interfaces. Sections on remaining interfaces get a new rate at once; their threads release
     /// those on removed interfaces ([`ThreadShaper::update_interfaces`]).
-    pub fn apply_config(&self, wanted: &[config::InterfaceConfig]) {
+    pub fn apply_config(&self, configs: &[config::InterfaceConfig]) {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let keep = |one: &config::InterfaceConfig| {
-            let rate = one.rate.bytes_per_second();
-            match interfaces.iter().find(|known| known.name() == one.name) {
+        let interface_for = |interface_config: &config::InterfaceConfig| {
+            let rate = interface_config.rate.bytes_per_second();
+            match interfaces.iter().find(|known| known.name() == interface_config.name) {
                 Some(known) => {
                     known.set_rate(rate);
                     Arc::clone(known)
                 }
-                None => Arc::new(SharedInterface::new(&one.name, rate)),
+                None => Arc::new(SharedInterface::new(&interface_config.name, rate)),
             }
         };
-        *interfaces = wanted.iter().map(keep).collect();
+        *interfaces = configs.iter().map(interface_for).collect();
     }
 
     /// The interfaces as `ekiden status` shows them.
     pub fn views(&self) -> Vec<InterfaceView> {
-        self.all().iter().map(|interface| interface.view()).collect()
+        self.interfaces().iter().map(|interface| interface.view()).collect()
     }
 
-    fn all(&self) -> Vec<Arc<SharedInterface>> {
+    fn interfaces(&self) -> Vec<Arc<SharedInterface>> {
         self.interfaces.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -82,7 +82,7 @@ pub struct SharedInterface {
 struct InterfaceState {
     /// Bytes a second, with the headers of all packets.
     rate: u64,
-    /// By the numbers of the desks.
+    /// By the index of the shaper of each thread.
     reports: Vec<ShareReport>,
     division: Allocation,
     /// Total weight of the sections that started since then.
@@ -116,14 +116,14 @@ pub struct FairnessStats {
 impl SharedInterface {
     /// An interface without active sections.
     pub fn new(name: &str, rate: u64) -> Self {
-        let books = InterfaceState {
+        let state = InterfaceState {
             rate,
             reports: Vec::new(),
             division: Allocation::empty(rate),
             new_weight: 0,
             claims: Vec::new(),
         };
-        Self { name: name.to_owned(), state: Mutex::new(books) }
+        Self { name: name.to_owned(), state: Mutex::new(state) }
     }
 
     /// The name of the interface.
@@ -139,36 +139,39 @@ impl SharedInterface {
     }
 
     /// Replaces the report of a thread and allocates the rate anew.
-    pub fn exchange_report(&self, shaper: usize, post: &mut ShareReport) -> Allocation {
-        let mut books = self.lock();
-        if books.reports.len() <= shaper {
-            books.reports.resize_with(shaper + 1, ShareReport::default);
+    pub fn exchange_report(&self, shaper: usize, report: &mut ShareReport) -> Allocation {
+        let mut state = self.lock();
+        if state.reports.len() <= shaper {
+            state.reports.resize_with(shaper + 1, ShareReport::default);
         }
-        std::mem::swap(&mut books.reports[shaper], post);
-        books.divide()
+        std::mem::swap(&mut state.reports[shaper], report);
+        state.divide()
     }
 
     /// The ceiling of a section that has just started; it falls with each start until the next allocation.
     pub fn initial_ceiling(&self, weight: u32) -> u64 {
-        let mut books = self.lock();
-        books.new_weight += u64::from(weight);
-        let alone = books.division.ceiling(Claim { weight, demand: 0 });
-        (u128::from(alone) * u128::from(weight) / u128::from(books.new_weight)) as u64
+        let mut state = self.lock();
+        state.new_weight += u64::from(weight);
+        let ceiling = state.division.ceiling(Claim { weight, demand: 0 });
+        (u128::from(ceiling) * u128::from(weight) / u128::from(state.new_weight)) as u64
     }
 
     /// The interface as `ekiden status` shows it.
     pub fn view(&self) -> InterfaceView {
-        let books = self.lock();
-        let all = || books.reports.iter().map(|post| post.stats);
-        let (held, sum, squares) =
-            (all().map(|f| f.limited).sum(), all().map(|f| f.rate_sum).sum(), all().map(|f| f.rate_square_sum).sum());
+        let state = self.lock();
+        let stats = || state.reports.iter().map(|report| report.stats);
+        let (limited, sum, squares) = (
+            stats().map(|f| f.limited).sum(),
+            stats().map(|f| f.rate_sum).sum(),
+            stats().map(|f| f.rate_square_sum).sum(),
+        );
         InterfaceView {
             interface: self.name.clone(),
-            rate_bits_per_second: books.rate * 8,
-            sending: books.reports.iter().map(|post| post.claims.len()).sum(),
-            level_bits_per_second: books.division.level().map(|level| level * 8),
-            sent_bits_per_second: (all().map(|f| f.rate).sum::<f64>() * 8.0) as u64,
-            fairness: jain_index(held, sum, squares),
+            rate_bits_per_second: state.rate * 8,
+            sending: state.reports.iter().map(|report| report.claims.len()).sum(),
+            level_bits_per_second: state.division.level().map(|level| level * 8),
+            sent_bits_per_second: (stats().map(|f| f.rate).sum::<f64>() * 8.0) as u64,
+            fairness: jain_index(limited, sum, squares),
         }
     }
 
@@ -180,7 +183,7 @@ impl SharedInterface {
 impl InterfaceState {
     fn divide(&mut self) -> Allocation {
         self.claims.clear();
-        self.claims.extend(self.reports.iter().flat_map(|post| &post.claims));
+        self.claims.extend(self.reports.iter().flat_map(|report| &report.claims));
         self.new_weight = 0;
         self.division = allocate(self.rate, &mut self.claims);
         self.division

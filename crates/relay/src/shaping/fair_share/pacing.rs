@@ -31,7 +31,7 @@ pub struct PacingState {
     packet_ceiling: u64,
     last_sent: SendCounters,
     sampled_at: Instant,
-    pace: DemandEstimator,
+    estimator: DemandEstimator,
     demand: u64,
     idle_samples: u32,
     window: RateWindow,
@@ -61,14 +61,14 @@ impl PacingState {
     /// # Errors
     /// The kernel's.
     pub fn new(socket: BorrowedFd<'_>, now: Instant) -> io::Result<Self> {
-        let own = max_pacing_rate(socket)?;
+        let ceiling = max_pacing_rate(socket)?;
         Ok(Self {
-            original_ceiling: own,
-            applied_ceiling: own,
-            packet_ceiling: own,
+            original_ceiling: ceiling,
+            applied_ceiling: ceiling,
+            packet_ceiling: ceiling,
             last_sent: send_counters(socket)?,
             sampled_at: now,
-            pace: DemandEstimator::default(),
+            estimator: DemandEstimator::default(),
             demand: 0,
             idle_samples: 0,
             window: RateWindow::new(now),
@@ -92,12 +92,12 @@ impl PacingState {
         let sent = send_counters(socket)?;
         let bytes = self.wire_bytes(sent.bytes.saturating_sub(self.last_sent.bytes));
         let receiver_held = sent.rwnd_limited.saturating_sub(self.last_sent.rwnd_limited) > span / 2;
-        let seen = SendSample { bytes, span, congestion_limited: sent.unsent > 0 && !receiver_held };
+        let sample = SendSample { bytes, span, congestion_limited: sent.unsent > 0 && !receiver_held };
         (self.last_sent, self.sampled_at) = (sent, now);
-        let wants = self.pace.judge(seen, self.packet_ceiling);
-        self.window.record(bytes, wants == u64::MAX);
+        let demand = self.estimator.judge(sample, self.packet_ceiling);
+        self.window.record(bytes, demand == u64::MAX);
         // The section's own profile may allow less than its share; the rest goes to other sections.
-        self.demand = wants.min(self.wire_bytes(self.original_ceiling));
+        self.demand = demand.min(self.wire_bytes(self.original_ceiling));
         self.idle_samples = if bytes == 0 { self.idle_samples + 1 } else { 0 };
         Ok(self.idle_samples < IDLE_SAMPLES)
     }
@@ -137,8 +137,8 @@ impl PacingState {
 
     /// Bytes of payload plus the headers of full packets.
     fn wire_bytes(&self, payload: u64) -> u64 {
-        let whole = u128::from(payload) * u128::from(self.packet_size()) / u128::from(self.last_sent.mss);
-        u64::try_from(whole).unwrap_or(u64::MAX)
+        let total = u128::from(payload) * u128::from(self.packet_size()) / u128::from(self.last_sent.mss);
+        u64::try_from(total).unwrap_or(u64::MAX)
     }
 }
 
@@ -150,10 +150,10 @@ impl RateWindow {
         Self { started_at, bytes: 0, samples: 0, limited: 0 }
     }
 
-    fn record(&mut self, bytes: u64, held: bool) {
+    fn record(&mut self, bytes: u64, limited: bool) {
         self.bytes += bytes;
         self.samples += 1;
-        self.limited += u32::from(held);
+        self.limited += u32::from(limited);
     }
 
     fn rate(&self, now: Instant) -> AchievedRate {

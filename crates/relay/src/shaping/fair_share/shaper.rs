@@ -67,17 +67,17 @@ impl ThreadShaper {
 
     /// Follows a change of the interfaces. Sections on removed interfaces are released.
     pub fn update_interfaces(&self) {
-        let interfaces = self.shared_interfaces.all();
+        let interfaces = self.shared_interfaces.interfaces();
         self.sending.borrow_mut().retain(|member| {
-            let stays = interfaces.iter().any(|interface| member.is_on(interface));
-            if !stays {
+            let is_shared = interfaces.iter().any(|interface| member.is_on(interface));
+            if !is_shared {
                 member.deactivate();
             }
-            stays
+            is_shared
         });
-        let served =
+        let shaped =
             |interface| ShapedInterface { interface, stats: FairnessStats::default(), report: ShareReport::default() };
-        *self.interfaces.borrow_mut() = interfaces.into_iter().map(served).collect();
+        *self.interfaces.borrow_mut() = interfaces.into_iter().map(shaped).collect();
     }
 
     /// Registers a section if its interface is shared.
@@ -88,13 +88,13 @@ impl ThreadShaper {
         }
         let routes = self.routes.get_or_init(|| Routes::open().ok()).as_ref()?;
         let name = interface_name(routes.egress_interface(stream.as_fd()).ok()?).ok()?;
-        let served = interfaces.iter().find(|served| served.interface.name() == name)?;
-        Some(PacedSocket::new(stream, &served.interface, self, weight))
+        let shaped = interfaces.iter().find(|shaped| shaped.interface.name() == name)?;
+        Some(PacedSocket::new(stream, &shaped.interface, self, weight))
     }
 
     /// Whether this interface is still shared.
     pub fn is_shaping(&self, member: &PacedSocket) -> bool {
-        self.interfaces.borrow().iter().any(|served| member.is_on(&served.interface))
+        self.interfaces.borrow().iter().any(|shaped| member.is_on(&shaped.interface))
     }
 
     /// Looks at a member from now on.
@@ -122,15 +122,15 @@ impl ThreadShaper {
     /// Samples sections, reports claims, and sets ceilings.
     pub fn run_round(&self, now: Instant) {
         let mut sending = self.sending.borrow_mut();
-        let looks = self.sample_due(&mut sending, now);
+        let sampled = self.sample_due(&mut sending, now);
         self.update_stats(&sending, now);
-        for served in &mut *self.interfaces.borrow_mut() {
-            let members = || sending.iter().filter(|member| member.is_on(&served.interface));
-            served.report.claims.clear();
-            served.report.claims.extend(members().map(|member| member.claim()));
-            served.report.stats = served.stats;
-            let division = served.interface.exchange_report(self.index, &mut served.report);
-            for member in sending.iter().rev().take(looks).filter(|member| member.is_on(&served.interface)) {
+        for shaped in &mut *self.interfaces.borrow_mut() {
+            let members = || sending.iter().filter(|member| member.is_on(&shaped.interface));
+            shaped.report.claims.clear();
+            shaped.report.claims.extend(members().map(|member| member.claim()));
+            shaped.report.stats = shaped.stats;
+            let division = shaped.interface.exchange_report(self.index, &mut shaped.report);
+            for member in sending.iter().rev().take(sampled).filter(|member| member.is_on(&shaped.interface)) {
                 // The next sample detects a closed socket.
                 let _ = member.apply_share(&division);
             }
@@ -162,18 +162,18 @@ impl ThreadShaper {
         } else {
             self.stats_at.replace(Some(now));
         }
-        for served in &mut *self.interfaces.borrow_mut() {
+        for shaped in &mut *self.interfaces.borrow_mut() {
             let mut figures = FairnessStats::default();
-            let members = sending.iter().filter(|member| member.is_on(&served.interface));
-            for (got, weight) in members.filter_map(|member| member.take_rate(now)) {
-                figures.rate += got.rate;
-                if got.is_limited {
+            let members = sending.iter().filter(|member| member.is_on(&shaped.interface));
+            for (achieved, weight) in members.filter_map(|member| member.take_rate(now)) {
+                figures.rate += achieved.rate;
+                if achieved.is_limited {
                     figures.limited += 1;
-                    figures.rate_sum += got.rate / weight;
-                    figures.rate_square_sum += (got.rate / weight).powi(2);
+                    figures.rate_sum += achieved.rate / weight;
+                    figures.rate_square_sum += (achieved.rate / weight).powi(2);
                 }
             }
-            served.stats = figures;
+            shaped.stats = figures;
         }
     }
 }
@@ -252,8 +252,8 @@ impl PacedSocket {
 
     /// The section's claim on the rate.
     pub fn claim(&self) -> Claim {
-        let wants = self.active.borrow().as_ref().map_or(0, |active| active.demand());
-        Claim { weight: self.weight.get(), demand: wants }
+        let rate = self.active.borrow().as_ref().map_or(0, |active| active.demand());
+        Claim { weight: self.weight.get(), demand: rate }
     }
 
     /// Samples the bytes sent. Returns false if the section has closed or become idle.
@@ -269,8 +269,8 @@ impl PacedSocket {
 
     /// The rate per unit of weight since the last call, and the weight.
     pub fn take_rate(&self, now: Instant) -> Option<(AchievedRate, f64)> {
-        let got = self.active.borrow_mut().as_mut().map(|active| active.take_rate(now));
-        got.map(|got| (got, f64::from(self.weight.get())))
+        let rate = self.active.borrow_mut().as_mut().map(|active| active.take_rate(now));
+        rate.map(|rate| (rate, f64::from(self.weight.get())))
     }
 
     /// Makes the section idle, also after its interface is no longer shared, and restores its ceiling.

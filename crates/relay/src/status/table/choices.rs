@@ -35,26 +35,26 @@ const CHOICE_HEADINGS: [&str; 8] =
 pub(super) fn choice_rows(choices: &Value) -> Vec<[String; 8]> {
     let mut rows = vec![CHOICE_HEADINGS.map(str::to_owned)];
     for choice in choices.as_array().into_iter().flatten() {
-        let mut whose = [
+        let mut choice_cells = [
             cell_text(&choice["prefix"]),
             format_bytes(&choice["likely_bytes"]),
             cell_text(&choice["likely_direction"]),
             cell_text(&choice["path"]),
         ];
         for candidate in choice["candidates"].as_array().into_iter().flatten() {
-            let [prefix, size, mostly, path] = whose;
-            let out = if candidate["out"] == true { " (out)" } else { "" };
+            let [prefix, size, mostly, path] = choice_cells;
+            let suffix = if candidate["out"] == true { " (out)" } else { "" };
             rows.push([
                 prefix,
                 size,
                 mostly,
                 path,
-                cell_text(&candidate["path"]) + out,
+                cell_text(&candidate["path"]) + suffix,
                 format_milliseconds(&candidate["predicted_seconds"]),
                 format!("{}/s", format_bytes(&candidate["rate"])),
                 format!("{:.2}", candidate["confidence"].as_f64().unwrap_or(0.0)),
             ]);
-            whose = Default::default();
+            choice_cells = Default::default();
         }
     }
     rows

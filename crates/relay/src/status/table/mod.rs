@@ -22,29 +22,29 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
             format_bytes(&session["bytes_down"]),
         ]);
     }
-    let mut out = align_columns(&rows);
-    append_table(&mut out, &choices::reason_rows(&answer["sessions"]));
-    append_table(&mut out, &choices::choice_rows(&answer["choices"]));
-    append_table(&mut out, &limit_rows(&answer["sessions"]));
-    append_table(&mut out, &section_rows(&answer["sessions"]));
-    append_table(&mut out, &tls_rows(&answer["sessions"]));
-    append_table(&mut out, &tuning_rows(&answer["sessions"]));
-    append_table(&mut out, &lane_rows(&answer["lanes"]));
-    append_table(&mut out, &pool_rows(&answer["pools"]));
-    append_table(&mut out, &interface_rows(&answer["interfaces"]));
-    append_table(&mut out, &account_rows(&answer["accounts"]));
-    append_table(&mut out, &fleet_rows(&answer["fleet"]));
-    append_table(&mut out, &congestion_rows(&answer["congestion"]));
-    if out.lines().count() > rows.len() {
-        out.push('\n');
+    let mut output = align_columns(&rows);
+    append_table(&mut output, &choices::reason_rows(&answer["sessions"]));
+    append_table(&mut output, &choices::choice_rows(&answer["choices"]));
+    append_table(&mut output, &limit_rows(&answer["sessions"]));
+    append_table(&mut output, &section_rows(&answer["sessions"]));
+    append_table(&mut output, &tls_rows(&answer["sessions"]));
+    append_table(&mut output, &tuning_rows(&answer["sessions"]));
+    append_table(&mut output, &lane_rows(&answer["lanes"]));
+    append_table(&mut output, &pool_rows(&answer["pools"]));
+    append_table(&mut output, &interface_rows(&answer["interfaces"]));
+    append_table(&mut output, &account_rows(&answer["accounts"]));
+    append_table(&mut output, &fleet_rows(&answer["fleet"]));
+    append_table(&mut output, &congestion_rows(&answer["congestion"]));
+    if output.lines().count() > rows.len() {
+        output.push('\n');
     }
     let (open, idle) = (&answer["pipes_open"], &answer["pipes_idle"]);
-    out.push_str(&format!(
+    output.push_str(&format!(
         "{} sessions, {open} pipes ({idle} idle), ekiden {}\n",
         rows.len() - 1,
         cell_text(&answer["version"])
     ));
-    Ok(out)
+    Ok(output)
 }
 
 const SESSION_HEADINGS: [&str; 7] = ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN"];
@@ -56,14 +56,14 @@ const SECTION_HEADINGS: [&str; 10] =
 fn section_rows(sessions: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![SECTION_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
-        for (side, whose) in [("down", "client"), ("up", "server")] {
+        for (side, peer) in [("down", "client"), ("up", "server")] {
             let section = &session[side];
             if section.is_null() {
                 continue;
             }
             rows.push([
                 cell_text(&session["session"]),
-                whose.to_owned(),
+                peer.to_owned(),
                 cell_text(&section["congestion"]),
                 cell_text(&section["window"]),
                 cell_text(&section["queued"]),
@@ -122,14 +122,14 @@ const TUNING_HEADINGS: [&str; 10] =
 fn tuning_rows(sessions: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![TUNING_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
-        for (side, whose) in [("down", "client"), ("up", "server")] {
+        for (side, peer) in [("down", "client"), ("up", "server")] {
             let tuning = &session[side]["tuning"];
             if tuning.is_null() {
                 continue;
             }
             rows.push([
                 cell_text(&session["session"]),
-                whose.to_owned(),
+                peer.to_owned(),
                 format_milliseconds(&tuning["rto_seconds"]),
                 format_milliseconds(&tuning["rto_min_seconds"]),
                 format_milliseconds(&tuning["rto_max_seconds"]),
@@ -149,8 +149,8 @@ fn not_in_force(tuning: &Value) -> String {
     let route = &tuning["route_rto_min_seconds"];
     let route = (!route.is_null()).then(|| format!("the route has rto_min {}", format_milliseconds(route)));
     let refused = tuning["refused"].as_array().into_iter().flatten().map(cell_text);
-    let all: Vec<String> = route.into_iter().chain(refused).collect();
-    if all.is_empty() { "-".to_owned() } else { all.join("; ") }
+    let reasons: Vec<String> = route.into_iter().chain(refused).collect();
+    if reasons.is_empty() { "-".to_owned() } else { reasons.join("; ") }
 }
 
 const FLEET_HEADINGS: [&str; 5] = ["FLEET", "RELAYS", "DRAINING", "MISSING", "ETCD"];
@@ -175,19 +175,19 @@ fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
 const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];
 
 /// The state of the congestion controls that profiles ask for.
-fn congestion_rows(all: &Value) -> Vec<[String; 4]> {
+fn congestion_rows(controls: &Value) -> Vec<[String; 4]> {
     let mut rows = vec![CONGESTION_HEADINGS.map(str::to_owned)];
-    for one in all.as_array().into_iter().flatten() {
-        rows.push([&one["name"], &one["in_use"], &one["from"], &one["why"]].map(cell_text));
+    for control in controls.as_array().into_iter().flatten() {
+        rows.push([&control["name"], &control["in_use"], &control["from"], &control["why"]].map(cell_text));
     }
     rows
 }
 
 /// Appends a table if it has rows.
-fn append_table<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+fn append_table<const N: usize>(output: &mut String, rows: &[[String; N]]) {
     if rows.len() > 1 {
-        out.push('\n');
-        out.push_str(&align_columns(rows));
+        output.push('\n');
+        output.push_str(&align_columns(rows));
     }
 }
 
@@ -298,14 +298,14 @@ fn account_rows(accounts: &Value) -> Vec<[String; 9]> {
 }
 
 fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
-    let mut out = String::new();
+    let widths: Vec<usize> = (0..N).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let mut output = String::new();
     for row in rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
+        output.push_str(cells.join("  ").trim_end());
+        output.push('\n');
     }
-    out
+    output
 }
 
 fn cell_text(value: &Value) -> String {

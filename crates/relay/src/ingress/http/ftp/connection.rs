@@ -47,20 +47,20 @@ const TRANSFER_STARTED: [Status; 2] = [Status::AboutToSend, Status::AlreadyOpen]
 pub struct FtpConnection<'a> {
     ftp: AsyncFtpStream,
     dials: mpsc::Receiver<DialRequest>,
-    attempt: ServerPath<'a>,
+    server_path: ServerPath<'a>,
 }
 
 /// A data connection that the client crate wants.
 struct DialRequest {
     port: u16,
-    answer: oneshot::Sender<TcpStream>,
+    reply: oneshot::Sender<TcpStream>,
 }
 
 /// How to get to the server again.
 struct ServerPath<'a> {
     session: &'a Session,
     /// The path that worked: the server knows the client by its source address.
-    way: PathChoice,
+    path_choice: PathChoice,
     host: Host,
     /// The address of the server, if known; hops do not report it.
     address: Option<IpAddr>,
@@ -69,12 +69,13 @@ struct ServerPath<'a> {
 impl<'a> FtpConnection<'a> {
     /// Connects and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, FtpFailure> {
-        let asked = Instant::now();
-        let ConnectedPath { dialled, way, .. } = dial(&session.dial_context, target).await.map_err(FtpFailure::Dial)?;
-        let address = way.path.is_direct().then_some(dialled.server.0.ip());
-        let attempt = ServerPath { session, way, host: target.host.clone(), address };
-        let control = attempt.adopt(dialled, asked).await?;
-        let ftp = with_timeout(attempt.reply_timeout(), AsyncFtpStream::connect_with_stream(control)).await?;
+        let started_at = Instant::now();
+        let ConnectedPath { dialled, way: path_choice, .. } =
+            dial(&session.dial_context, target).await.map_err(FtpFailure::Dial)?;
+        let address = path_choice.path.is_direct().then_some(dialled.server.0.ip());
+        let server_path = ServerPath { session, path_choice, host: target.host.clone(), address };
+        let control = server_path.adopt(dialled, started_at).await?;
+        let ftp = with_timeout(server_path.reply_timeout(), AsyncFtpStream::connect_with_stream(control)).await?;
         // FTP uses one data connection at a time.
         let (requests, dials) = mpsc::channel(1);
         let mut ftp =
@@ -83,8 +84,8 @@ impl<'a> FtpConnection<'a> {
         // for IPv6.
         ftp.set_mode(Mode::ExtendedPassive);
         ftp.set_encoding(Latin1).await;
-        with_timeout(attempt.reply_timeout(), ftp.login(&login.user, &login.password)).await?;
-        Ok(Self { ftp, dials, attempt })
+        with_timeout(server_path.reply_timeout(), ftp.login(&login.user, &login.password)).await?;
+        Ok(Self { ftp, dials, server_path })
     }
 
     /// Sends `TYPE` (RFC 959 section 4.1.2).
@@ -93,35 +94,35 @@ impl<'a> FtpConnection<'a> {
             TransferForm::Text => FileType::Ascii(FormatControl::Default),
             TransferForm::Binary | TransferForm::Folder => FileType::Image,
         };
-        with_timeout(self.attempt.reply_timeout(), self.ftp.transfer_type(file_type)).await
+        with_timeout(self.server_path.reply_timeout(), self.ftp.transfer_type(file_type)).await
     }
 
     /// `SIZE` (RFC 3659, 4).
     pub async fn size(&mut self, path: &str) -> Result<u64, FtpFailure> {
-        with_timeout(self.attempt.reply_timeout(), self.ftp.size(path)).await.map(|size| size as u64)
+        with_timeout(self.server_path.reply_timeout(), self.ftp.size(path)).await.map(|size| size as u64)
     }
 
     /// `MDTM` (RFC 3659, 3), as HTTP writes dates (RFC 9110, 5.6.7); nothing when the server does not tell.
     pub async fn modified(&mut self, path: &str) -> Result<Option<String>, FtpFailure> {
-        match with_timeout(self.attempt.reply_timeout(), self.ftp.mdtm(path)).await {
+        match with_timeout(self.server_path.reply_timeout(), self.ftp.mdtm(path)).await {
             Ok(date) => Ok(Some(date.format("%a, %d %b %Y %H:%M:%S GMT").to_string())),
-            Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) => Ok(None),
-            Err(trouble) => Err(trouble),
+            Err(FtpFailure::Reply(_) | FtpFailure::Refused(..)) => Ok(None),
+            Err(failure) => Err(failure),
         }
     }
 
     /// Sends `CWD` (RFC 959 section 4.1.1).
     pub async fn enter(&mut self, path: &str) -> Result<(), FtpFailure> {
-        with_timeout(self.attempt.reply_timeout(), self.ftp.cwd(path)).await
+        with_timeout(self.server_path.reply_timeout(), self.ftp.cwd(path)).await
     }
 
     /// Opens a data connection and gives the order. Extended passive first, then passive, which older servers know.
-    pub async fn start_transfer(&mut self, order: TransferCommand<'_>) -> Result<Transfer, FtpFailure> {
+    pub async fn start_transfer(&mut self, command: TransferCommand<'_>) -> Result<Transfer, FtpFailure> {
         let mut dialled = false;
-        match self.try_start_transfer(order, &mut dialled).await {
-            Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) if !dialled => {
+        match self.try_start_transfer(command, &mut dialled).await {
+            Err(FtpFailure::Reply(_) | FtpFailure::Refused(..)) if !dialled => {
                 self.ftp.set_mode(Mode::Passive);
-                self.try_start_transfer(order, &mut dialled).await
+                self.try_start_transfer(command, &mut dialled).await
             }
             decided => decided,
         }
@@ -129,30 +130,30 @@ impl<'a> FtpConnection<'a> {
 
     async fn try_start_transfer(
         &mut self,
-        order: TransferCommand<'_>,
+        command: TransferCommand<'_>,
         dialled: &mut bool,
     ) -> Result<Transfer, FtpFailure> {
-        let Self { ftp, dials, attempt } = self;
+        let Self { ftp, dials, server_path } = self;
         let beginning = async {
-            let mut begun = pin!(send_command(ftp, order));
+            let mut transfer_start = pin!(send_command(ftp, command));
             loop {
                 tokio::select! {
-                    transfer = &mut begun => return transfer.map_err(FtpFailure::from),
-                    Some(DialRequest { port, answer }) = dials.recv() => {
+                    transfer = &mut transfer_start => return transfer.map_err(FtpFailure::from),
+                    Some(DialRequest { port, reply }) = dials.recv() => {
                         *dialled = true;
-                        // The receiver is gone only if `begun` has failed, which the next turn detects.
-                        let _ = answer.send(attempt.dial(port).await?);
+                        // The receiver is gone only if `transfer_start` has failed, which the next turn detects.
+                        let _ = reply.send(server_path.dial(port).await?);
                     }
                 }
             }
         };
-        timeout(attempt.reply_timeout(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
+        timeout(server_path.reply_timeout(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
     }
 
     /// Closes a data connection and reads the reply to the transfer.
     pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), FtpFailure> {
         // The socket closes only after the session has dropped its duplicate.
-        self.attempt.session.release_upstream();
+        self.server_path.session.release_upstream();
         with_timeout(patience, transfer.finish()).await
     }
 
@@ -167,8 +168,8 @@ pub fn socket(transfer: &Transfer) -> &TcpStream {
     transfer.get_ref().get_ref()
 }
 
-async fn send_command(ftp: &mut AsyncFtpStream, order: TransferCommand<'_>) -> FtpResult<Transfer> {
-    match order {
+async fn send_command(ftp: &mut AsyncFtpStream, command: TransferCommand<'_>) -> FtpResult<Transfer> {
+    match command {
         TransferCommand::Retrieve(path) => ftp.retr_as_stream(path).await,
         TransferCommand::Store(path) => ftp.put_with_stream(path).await,
         // A name behind LIST may be read as an option, so the directory has been entered before.
@@ -178,10 +179,10 @@ async fn send_command(ftp: &mut AsyncFtpStream, order: TransferCommand<'_>) -> F
 
 /// Runs in the client crate: has a data connection dialled.
 async fn request_dial(requests: mpsc::Sender<DialRequest>, port: u16) -> FtpResult<TcpStream> {
-    let (answer, dialled) = oneshot::channel();
-    let gone = |_| FtpError::ConnectionError(io::ErrorKind::NotConnected.into());
-    requests.try_send(DialRequest { port, answer }).map_err(|_| gone(()))?;
-    dialled.await.map_err(|_| gone(()))
+    let (reply, dialled) = oneshot::channel();
+    let closed = |_| FtpError::ConnectionError(io::ErrorKind::NotConnected.into());
+    requests.try_send(DialRequest { port, reply }).map_err(|_| closed(()))?;
+    dialled.await.map_err(|_| closed(()))
 }
 
 impl ServerPath<'_> {
@@ -206,18 +207,18 @@ impl ServerPath<'_> {
         let target = Target::new(self.host(port), port);
         let target =
             target.map_err(|_| FtpFailure::Refused(502, "The server named no port for its data connection."))?;
-        let (session, asked) = (self.session, Instant::now());
+        let (session, started_at) = (self.session, Instant::now());
         let context = session.dial_context.current_listener();
         let dialler = session.dial_context.dialler_for(&context, 1);
-        let dialled = dialler.connect(&self.way, &target, &session.dial_context.open_params()).await;
-        self.adopt(dialled.map_err(FtpFailure::Dial)?, asked).await
+        let dialled = dialler.connect(&self.path_choice, &target, &session.dial_context.open_params()).await;
+        self.adopt(dialled.map_err(FtpFailure::Dial)?, started_at).await
     }
 
     /// The client crate owns its sockets, so the session samples duplicates.
-    async fn adopt(&self, dialled: Dialled, asked: Instant) -> Result<TcpStream, FtpFailure> {
-        let twin = duplicate(&dialled.stream).map_err(|_| FtpFailure::from(Cause::Exhausted))?;
+    async fn adopt(&self, dialled: Dialled, started_at: Instant) -> Result<TcpStream, FtpFailure> {
+        let sampled_stream = duplicate(&dialled.stream).map_err(|_| FtpFailure::from(Cause::Exhausted))?;
         let (stream, server) = into_owned_stream(dialled).await.map_err(FtpFailure::Dial)?;
-        self.session.on_connected(server, Rc::new(twin), asked);
+        self.session.on_connected(server, Rc::new(sampled_stream), started_at);
         Ok(stream)
     }
 }
@@ -228,7 +229,7 @@ fn duplicate(stream: &TcpStream) -> io::Result<TcpStream> {
 
 async fn with_timeout<T>(patience: Duration, work: impl Future<Output = FtpResult<T>>) -> Result<T, FtpFailure> {
     match timeout(patience, work).await {
-        Ok(done) => done.map_err(FtpFailure::from),
+        Ok(result) => result.map_err(FtpFailure::from),
         Err(_) => Err(Cause::TimedOut.into()),
     }
 }
@@ -236,7 +237,7 @@ async fn with_timeout<T>(patience: Duration, work: impl Future<Output = FtpResul
 impl From<FtpError> for FtpFailure {
     fn from(error: FtpError) -> Self {
         match error {
-            FtpError::UnexpectedResponse(response) => Self::Said(response),
+            FtpError::UnexpectedResponse(response) => Self::Reply(response),
             FtpError::ConnectionError(error) if error.kind() != io::ErrorKind::InvalidData => Cause::Reset.into(),
             _ => Self::Refused(502, "The server does not speak FTP as it should."),
         }

@@ -65,76 +65,75 @@ struct FileInfo {
 }
 
 /// Sends the file, or a redirect if it is a directory.
-pub async fn fetch(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
-    let found = if asked.method == Method::Head { head(asked, server).await } else { send(asked, server).await };
-    match found {
-        Err(FtpFailure::Said(response)) if response.status == Status::FileUnavailable => {
-            match server.enter(&asked.location.path).await {
-                Ok(()) => asked.redirect().await,
+pub async fn fetch(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
+    let result = if request.method == Method::Head { head(request, server).await } else { send(request, server).await };
+    match result {
+        Err(FtpFailure::Reply(response)) if response.status == Status::FileUnavailable => {
+            match server.enter(&request.location.path).await {
+                Ok(()) => request.redirect().await,
                 // The path is no directory either, so the reply about the file counts.
-                Err(FtpFailure::Said(_)) => Err(FtpFailure::Said(response)),
-                Err(trouble) => Err(trouble),
+                Err(FtpFailure::Reply(_)) => Err(FtpFailure::Reply(response)),
+                Err(failure) => Err(failure),
             }
         }
         decided => decided,
     }
 }
 
-async fn send(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
-    let form = asked.location.form;
+async fn send(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
+    let form = request.location.form;
     server.set_form(form).await?;
-    let facts = match file_info(asked, server).await {
+    let info = match file_info(request, server).await {
         // A server may refuse SIZE for a file that it sends.
-        Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) => FileInfo { size: None, modified: None },
-        other => other?,
+        Err(FtpFailure::Reply(_) | FtpFailure::Refused(..)) => FileInfo { size: None, modified: None },
+        result => result?,
     };
-    let transfer = server.start_transfer(TransferCommand::Retrieve(&asked.location.path)).await?;
-    carry(asked, server, facts, transfer).await
+    let transfer = server.start_transfer(TransferCommand::Retrieve(&request.location.path)).await?;
+    carry(request, server, info, transfer).await
 }
 
 async fn carry(
-    asked: &FtpRequest<'_>,
+    request: &FtpRequest<'_>,
     server: &mut FtpConnection<'_>,
-    facts: FileInfo,
+    info: FileInfo,
     transfer: Transfer,
 ) -> Result<ClientConnection, FtpFailure> {
-    let body = facts.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
-    let after = asked
+    let body = info.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
+    let connection = request
         .with_idle_timeout(async {
             let data = socket(&transfer);
-            let after = asked.begin(response(asked, facts, body)).await?;
-            let down = asked.lane(Endpoint::plain(data), asked.session.client_end(), Direction::Down);
-            let carried =
-                down.relay(Vec::new(), &mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
-            carried.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))?;
-            Ok(after)
+            let connection = request.begin(response(request, info, body)).await?;
+            let down = request.lane(Endpoint::plain(data), request.session.client_end(), Direction::Down);
+            let result = down.relay(Vec::new(), &mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
+            result.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))?;
+            Ok(connection)
         })
         .await?;
     match body {
         // All bytes have arrived, so the last reply does not matter.
         BodyFraming::Length(_) => drop(server.complete(transfer, COMPLETION_TIMEOUT).await),
-        _ => server.complete(transfer, asked.session.context.config.timeouts.connect).await?,
+        _ => server.complete(transfer, request.session.context.config.timeouts.connect).await?,
     }
-    Ok(after)
+    Ok(connection)
 }
 
-async fn head(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
+async fn head(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
     // Some servers tell no size while they are to change line ends.
     server.set_form(TransferForm::Binary).await?;
-    let facts = match file_info(asked, server).await {
-        Err(FtpFailure::Said(response)) if response.status != Status::FileUnavailable => {
+    let info = match file_info(request, server).await {
+        Err(FtpFailure::Reply(response)) if response.status != Status::FileUnavailable => {
             FileInfo { size: None, modified: None }
         }
-        other => other?,
+        result => result?,
     };
-    let body = facts.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
-    asked.with_idle_timeout(asked.begin(response(asked, facts, body))).await
+    let body = info.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
+    request.with_idle_timeout(request.begin(response(request, info, body))).await
 }
 
-async fn file_info(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<FileInfo, FtpFailure> {
-    let path = &asked.location.path;
-    let is_text = asked.location.form == TransferForm::Text;
-    if is_text && asked.method == Method::Get {
+async fn file_info(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<FileInfo, FtpFailure> {
+    let path = &request.location.path;
+    let is_text = request.location.form == TransferForm::Text;
+    if is_text && request.method == Method::Get {
         return Ok(FileInfo { size: None, modified: None });
     }
     let size = server.size(path).await?;
@@ -142,20 +141,20 @@ async fn file_info(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Re
     Ok(FileInfo { size: (!is_text).then_some(size), modified })
 }
 
-fn response(asked: &FtpRequest<'_>, facts: FileInfo, body: BodyFraming) -> FtpResponse {
+fn response(request: &FtpRequest<'_>, info: FileInfo, body: BodyFraming) -> FtpResponse {
     let mut headers = Headers::new();
-    headers.push("Content-Type", content_type(&asked.location.path));
-    if let Some(date) = facts.modified {
+    headers.push("Content-Type", content_type(&request.location.path));
+    if let Some(date) = info.modified {
         headers.push("Last-Modified", date);
     }
-    FtpResponse { status: 200, headers, body, stays: asked.stays }
+    FtpResponse { status: 200, headers, body, keep_alive: request.keep_alive }
 }
 
 fn content_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension).unwrap_or_default();
-    let known = CONTENT_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
-    known.map_or("application/octet-stream", |(_, content_type)| content_type)
+    let entry = CONTENT_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
+    entry.map_or("application/octet-stream", |(_, content_type)| content_type)
 }
 
 #[cfg(test)]

@@ -32,52 +32,52 @@ const PAGE_CHUNK: usize = 16 * 1024;
 const IN_LINKS: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Sends the page, or a redirect where relative links would not lead into the directory.
-pub async fn list(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
-    if !asked.location.path.is_empty() {
-        server.enter(&asked.location.path).await?;
+pub async fn list(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
+    if !request.location.path.is_empty() {
+        server.enter(&request.location.path).await?;
     }
-    if !asked.location.has_slash() {
-        return asked.redirect().await;
+    if !request.location.has_slash() {
+        return request.redirect().await;
     }
-    if asked.method == Method::Head {
-        return asked.with_idle_timeout(asked.begin(response(asked))).await;
+    if request.method == Method::Head {
+        return request.with_idle_timeout(request.begin(response(request))).await;
     }
     // A server sends lines in text mode by default (RFC 959, 5.1).
     let transfer = server.start_transfer(TransferCommand::List).await?;
-    let (after, mut page) = asked
+    let (connection, mut page) = request
         .with_idle_timeout(async {
-            let after = asked.begin(response(asked)).await?;
-            let page = write_rows(asked, &transfer).await?;
-            Ok((after, page))
+            let connection = request.begin(response(request)).await?;
+            let page = write_rows(request, &transfer).await?;
+            Ok((connection, page))
         })
         .await?;
     // The connection's end is the list's end; only the server's reply tells whether the list is complete.
-    server.complete(transfer, asked.session.context.config.timeouts.connect).await?;
+    server.complete(transfer, request.session.context.config.timeouts.connect).await?;
     page.push_str("</table>\n</body>\n</html>\n");
-    asked
+    request
         .with_idle_timeout(async {
-            write_piece(asked, &mut page).await?;
-            if framing(asked) == BodyFraming::Chunked { asked.write(b"0\r\n\r\n").await } else { Ok(()) }
+            write_piece(request, &mut page).await?;
+            if framing(request) == BodyFraming::Chunked { request.write(b"0\r\n\r\n").await } else { Ok(()) }
         })
         .await?;
-    Ok(after)
+    Ok(connection)
 }
 
-fn framing(asked: &FtpRequest<'_>) -> BodyFraming {
-    if asked.version == Version::Http11 { BodyFraming::Chunked } else { BodyFraming::UntilClose }
+fn framing(request: &FtpRequest<'_>) -> BodyFraming {
+    if request.version == Version::Http11 { BodyFraming::Chunked } else { BodyFraming::UntilClose }
 }
 
-fn response(asked: &FtpRequest<'_>) -> FtpResponse {
+fn response(request: &FtpRequest<'_>) -> FtpResponse {
     let mut headers = Headers::new();
     headers.push("Content-Type", "text/html; charset=utf-8");
     // Should a name ever get around the escaping, nothing runs.
     headers.push("Content-Security-Policy", "default-src 'none'");
-    FtpResponse { status: 200, headers, body: framing(asked), stays: asked.stays }
+    FtpResponse { status: 200, headers, body: framing(request), keep_alive: request.keep_alive }
 }
 
 /// Writes the page up to the last full piece and returns the rest.
-async fn write_rows(asked: &FtpRequest<'_>, transfer: &Transfer) -> Result<String, FtpFailure> {
-    let mut page = page_head(asked);
+async fn write_rows(request: &FtpRequest<'_>, transfer: &Transfer) -> Result<String, FtpFailure> {
+    let mut page = page_head(request);
     let mut lines = HandshakeReader::from_stream(socket(transfer));
     loop {
         match lines.next(line).await {
@@ -87,26 +87,26 @@ async fn write_rows(asked: &FtpRequest<'_>, transfer: &Transfer) -> Result<Strin
             Err(Ending::Wire(_)) => return Err(FtpFailure::Refused(502, "The server's list is none.")),
         }
         if page.len() >= PAGE_CHUNK {
-            write_piece(asked, &mut page).await?;
+            write_piece(request, &mut page).await?;
         }
     }
     row(&lines.take_all(), &mut page);
     Ok(page)
 }
 
-async fn write_piece(asked: &FtpRequest<'_>, page: &mut String) -> Result<(), FtpFailure> {
+async fn write_piece(request: &FtpRequest<'_>, page: &mut String) -> Result<(), FtpFailure> {
     let mut piece = std::mem::take(page);
-    if framing(asked) == BodyFraming::Chunked {
+    if framing(request) == BodyFraming::Chunked {
         piece.insert_str(0, &chunked::write_chunk_head(piece.len() as u64));
         piece.push_str("\r\n");
     }
-    asked.write(piece.as_bytes()).await
+    request.write(piece.as_bytes()).await
 }
 
-fn page_head(asked: &FtpRequest<'_>) -> String {
-    let name = bytes_of(&asked.location.path);
-    let title = escaped(&format!("{}/{}", asked.location.realm(), String::from_utf8_lossy(&name)));
-    let parent = if asked.location.has_parent() { "<p><a href=\"../\">Parent directory</a></p>\n" } else { "" };
+fn page_head(request: &FtpRequest<'_>) -> String {
+    let name = bytes_of(&request.location.path);
+    let title = escaped(&format!("{}/{}", request.location.realm(), String::from_utf8_lossy(&name)));
+    let parent = if request.location.has_parent() { "<p><a href=\"../\">Parent directory</a></p>\n" } else { "" };
     format!(
         "<!DOCTYPE html>\n<html>\n<head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
          <body>\n<h1>{title}</h1>\n{parent}<table>\n"
@@ -132,19 +132,19 @@ pub fn row(line: &[u8], page: &mut String) {
             let slash = if file.is_directory() { "/" } else { "" };
             let name = bytes_of(file.name());
             let link = percent_encode(&name, &IN_LINKS);
-            let shown = escaped(&String::from_utf8_lossy(&name));
+            let label = escaped(&String::from_utf8_lossy(&name));
             let size = if file.is_file() { file.size().to_string() } else { String::new() };
             let date = date(file.modified().into());
             writeln!(
                 page,
-                "<tr><td><a href=\"{link}{slash}\">{shown}{slash}</a></td><td>{size}</td><td>{date}</td></tr>"
+                "<tr><td><a href=\"{link}{slash}\">{label}{slash}</a></td><td>{size}</td><td>{date}</td></tr>"
             )
         }
         // Some servers begin like `ls -l`, with the number of blocks.
         Err(_) if text.is_empty() || text.starts_with("total ") => Ok(()),
         Err(_) => {
-            let shown = escaped(&String::from_utf8_lossy(line.trim_ascii_end()));
-            writeln!(page, "<tr><td colspan=\"3\"><pre>{shown}</pre></td></tr>")
+            let label = escaped(&String::from_utf8_lossy(line.trim_ascii_end()));
+            writeln!(page, "<tr><td colspan=\"3\"><pre>{label}</pre></td></tr>")
         }
     };
 }
@@ -155,19 +155,19 @@ fn date(date: OffsetDateTime) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+    let mut output = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
+            '&' => output.push_str("&amp;"),
+            '<' => output.push_str("&lt;"),
+            '>' => output.push_str("&gt;"),
+            '"' => output.push_str("&quot;"),
+            '\'' => output.push_str("&#39;"),
+            c if c.is_control() => output.push('\u{fffd}'),
+            c => output.push(c),
         }
     }
-    out
+    output
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ struct FtpRequest<'a> {
     headers: Headers,
     body: BodyFraming,
     /// Whether the client's connection may outlive the request.
-    stays: bool,
+    keep_alive: bool,
 }
 
 /// A method that applies to files.
@@ -78,8 +78,8 @@ impl Method {
 enum FtpFailure {
     /// The server or its data connection could not be reached or did not answer in time.
     Dial(DialError),
-    /// The server said no.
-    Said(suppaftp::types::Response),
+    /// The server replied with an error.
+    Reply(suppaftp::types::Response),
     /// We say no: a status, and a sentence for people.
     Refused(u16, &'static str),
     /// The session is over.
@@ -109,62 +109,65 @@ pub async fn run(
         send_error(session.client_end(), 400, "Bad Request").await;
         return Err(EndReason::BadHandshake("an FTP command in a URL"));
     };
-    let by_proxy = |ways: &Vec<PathChoice>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
-    if session.dial_context.paths(&target).as_ref().is_ok_and(by_proxy) {
+    let is_proxied = |path_choices: &Vec<PathChoice>| {
+        path_choices.first().is_some_and(|path_choice| path_choice.path.http_hop().is_some())
+    };
+    if session.dial_context.paths(&target).as_ref().is_ok_and(is_proxied) {
         return forward(session, reader, Box::new(head)).await;
     }
     let log = RequestLog::of(session, head.method.clone(), location.redacted());
-    let stays = is_persistent(session, &head);
+    let keep_alive = is_persistent(session, &head);
     let RequestHead { method, version, headers, body, .. } = head;
     let method = Method::read(&method);
     // Only PUT has a meaningful body (RFC 9110, 9.3.1); other bodies are not read.
-    let stays = stays && (method == Method::Put || body == BodyFraming::Empty);
-    let asked = FtpRequest { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
-    let served = serve(&asked, reader).await;
+    let keep_alive = keep_alive && (method == Method::Put || body == BodyFraming::Empty);
+    let request =
+        FtpRequest { session, log: RefCell::new(log), target, location, method, version, headers, body, keep_alive };
+    let served = serve(&request, reader).await;
     // The session's duplicate would keep the server's section open until the client is gone.
     session.release_upstream();
     match served {
-        Ok(after) => {
-            asked.finish();
-            Ok(after)
+        Ok(connection) => {
+            request.finish();
+            Ok(connection)
         }
-        Err(trouble) => fail(asked, trouble).await,
+        Err(failure) => fail(request, failure).await,
     }
 }
 
-async fn serve(asked: &FtpRequest<'_>, reader: &mut HandshakeReader<'_>) -> Result<ClientConnection, FtpFailure> {
-    match asked.method {
+async fn serve(request: &FtpRequest<'_>, reader: &mut HandshakeReader<'_>) -> Result<ClientConnection, FtpFailure> {
+    match request.method {
         Method::Get | Method::Head => {}
-        Method::Put => upload::check(asked)?,
-        Method::Other => return asked.method_not_allowed().await,
+        Method::Put => upload::check(request)?,
+        Method::Other => return request.method_not_allowed().await,
     }
-    let mut server = FtpConnection::open(asked.session, &asked.target, &asked.location.login).await?;
-    let after = match asked.method {
-        Method::Put => upload::store(asked, &mut server, reader).await?,
-        _ if asked.location.is_folder() => listing::list(asked, &mut server).await?,
-        _ => download::fetch(asked, &mut server).await?,
+    let mut server = FtpConnection::open(request.session, &request.target, &request.location.login).await?;
+    let connection = match request.method {
+        Method::Put => upload::store(request, &mut server, reader).await?,
+        _ if request.location.is_folder() => listing::list(request, &mut server).await?,
+        _ => download::fetch(request, &mut server).await?,
     };
     server.quit().await;
-    Ok(after)
+    Ok(connection)
 }
 
 /// Reports the failure, unless the response has already begun.
-async fn fail(asked: FtpRequest<'_>, trouble: FtpFailure) -> Result<ClientConnection, EndReason> {
-    let session = asked.session;
-    let answer_has_begun = asked.log.borrow().status != 0;
-    let told = match trouble {
+async fn fail(request: FtpRequest<'_>, failure: FtpFailure) -> Result<ClientConnection, EndReason> {
+    let session = request.session;
+    let has_begun = request.log.borrow().status != 0;
+    let result = match failure {
         FtpFailure::Ended(end) => Err(FtpFailure::Ended(end)),
-        _ if answer_has_begun => Err(FtpFailure::Ended(EndReason::ServerLost)),
-        FtpFailure::Dial(error) => return Err(give_up(session, &error, &mut asked.log.into_inner()).await),
-        FtpFailure::Said(response) => asked.explain(&response).await,
-        FtpFailure::Refused(status, sentence) => asked.send_page(status, sentence, Headers::new()).await,
+        _ if has_begun => Err(FtpFailure::Ended(EndReason::ServerLost)),
+        FtpFailure::Dial(error) => return Err(give_up(session, &error, &mut request.log.into_inner()).await),
+        FtpFailure::Reply(response) => request.explain(&response).await,
+        FtpFailure::Refused(status, sentence) => request.send_page(status, sentence, Headers::new()).await,
     };
-    match told {
-        Ok(after) => Ok(after),
-        Err(trouble) => {
+    match result {
+        Ok(connection) => Ok(connection),
+        Err(failure) => {
             // An incomplete response must not look complete, nor be followed by another.
             pump::abort(&session.client);
-            let FtpFailure::Ended(end) = trouble else { return Err(EndReason::ServerLost) };
+            let FtpFailure::Ended(end) = failure else { return Err(EndReason::ServerLost) };
             Err(end)
         }
     }

@@ -21,27 +21,27 @@ pub struct FtpResponse {
     /// The body, unless only the head was requested.
     pub body: BodyFraming,
     /// Whether the client's connection may stay as far as the request is concerned.
-    pub stays: bool,
+    pub keep_alive: bool,
 }
 
 impl FtpRequest<'_> {
     /// Writes the head of a response. Returns the state of the client's connection after the body.
-    pub async fn begin(&self, answer: FtpResponse) -> Result<ClientConnection, FtpFailure> {
-        let FtpResponse { status, mut headers, body, stays } = answer;
+    pub async fn begin(&self, response: FtpResponse) -> Result<ClientConnection, FtpFailure> {
+        let FtpResponse { status, mut headers, body, keep_alive } = response;
         rewrite::set_framing(&mut headers, body);
-        let stays = stays && (body != BodyFraming::UntilClose || self.method == Method::Head);
-        if !stays {
+        let keep_alive = keep_alive && (body != BodyFraming::UntilClose || self.method == Method::Head);
+        if !keep_alive {
             headers.push("Connection", "close");
         } else if self.version == Version::Http10 {
             headers.push("Connection", "keep-alive");
         }
         if body == BodyFraming::UntilClose {
-            // Until [`RequestedControl::finish`] the client gets a reset when this relay is killed.
+            // Until [`FtpRequest::finish`] the client gets a reset when this relay is killed.
             pump::abort(&self.session.client);
         }
         self.log.borrow_mut().status = status;
         self.write(&rewrite::write_response(status, reason(status), &headers)).await?;
-        Ok(if stays { ClientConnection::Next } else { ClientConnection::Close })
+        Ok(if keep_alive { ClientConnection::Next } else { ClientConnection::Close })
     }
 
     /// Marks the body as complete: from now on the connection closes in order.
@@ -52,8 +52,8 @@ impl FtpRequest<'_> {
     /// Writes bytes of our own making.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FtpFailure> {
         let client = self.session.client_end();
-        let written = self.lane(client, client, Direction::Down).write(bytes).await;
-        written.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
+        let result = self.lane(client, client, Direction::Down).write(bytes).await;
+        result.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
     }
 
     /// Responds with one sentence.
@@ -68,14 +68,14 @@ impl FtpRequest<'_> {
         headers.push("X-Content-Type-Options", "nosniff");
         headers.push("Cache-Control", "no-store");
         // The rest of a failed upload has an unknown size.
-        let stays = self.stays && self.method != Method::Put;
+        let keep_alive = self.keep_alive && self.method != Method::Put;
         let body = BodyFraming::Length(text.len() as u64);
         self.with_idle_timeout(async {
-            let after = self.begin(FtpResponse { status, headers, body, stays }).await?;
+            let connection = self.begin(FtpResponse { status, headers, body, keep_alive }).await?;
             if self.method != Method::Head {
                 self.write(text.as_bytes()).await?;
             }
-            Ok(after)
+            Ok(connection)
         })
         .await
     }

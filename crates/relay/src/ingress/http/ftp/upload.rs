@@ -19,12 +19,12 @@ use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, Endpoint, FlowError};
 
 /// Rejects requests that need no FTP server for the answer.
-pub fn check(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
-    if asked.location.is_folder() {
+pub fn check(request: &FtpRequest<'_>) -> Result<(), FtpFailure> {
+    if request.location.is_folder() {
         return Err(FtpFailure::Refused(409, "A directory cannot be uploaded."));
     }
     // "An origin server SHOULD respond with a 400" (RFC 9110, 14.5): the rest of the file would be lost.
-    if asked.headers.get("Content-Range").is_some() {
+    if request.headers.get("Content-Range").is_some() {
         return Err(FtpFailure::Refused(400, "Parts of files cannot be uploaded."));
     }
     Ok(())
@@ -32,23 +32,23 @@ pub fn check(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
 
 /// Stores the request's body as a file.
 pub async fn store(
-    asked: &FtpRequest<'_>,
+    request: &FtpRequest<'_>,
     server: &mut FtpConnection<'_>,
     reader: &mut HandshakeReader<'_>,
 ) -> Result<ClientConnection, FtpFailure> {
-    server.set_form(asked.location.form).await?;
-    let transfer = server.start_transfer(TransferCommand::Store(&asked.location.path)).await?;
+    server.set_form(request.location.form).await?;
+    let transfer = server.start_transfer(TransferCommand::Store(&request.location.path)).await?;
     let data = socket(&transfer);
     pump::abort(data);
-    let timeouts = &asked.session.context.config.timeouts;
-    let sent = asked
+    let timeouts = &request.session.context.config.timeouts;
+    let result = request
         .with_idle_timeout(async {
-            send_continue(asked).await?;
-            let up = asked.lane(asked.session.client_end(), Endpoint::plain(data), Direction::Up);
-            Ok(up.relay(Vec::new(), reader, asked.body, BodyCoding::Plain).await)
+            send_continue(request).await?;
+            let up = request.lane(request.session.client_end(), Endpoint::plain(data), Direction::Up);
+            Ok(up.relay(Vec::new(), reader, request.body, BodyCoding::Plain).await)
         })
         .await?;
-    match sent {
+    match result {
         Ok(()) => {}
         Err(FlowError::Writing(_)) => {
             // The server does not want the rest, and says why.
@@ -61,15 +61,20 @@ pub async fn store(
     let _ = SockRef::from(data).set_linger(None);
     // Bytes in flight must arrive before the server replies, so the reply may take as long as the upload.
     server.complete(transfer, timeouts.idle).await?;
-    let answer = FtpResponse { status: 201, headers: Headers::new(), body: BodyFraming::Length(0), stays: asked.stays };
-    asked.with_idle_timeout(asked.begin(answer)).await
+    let response = FtpResponse {
+        status: 201,
+        headers: Headers::new(),
+        body: BodyFraming::Length(0),
+        keep_alive: request.keep_alive,
+    };
+    request.with_idle_timeout(request.begin(response)).await
 }
 
 /// Sends 100 Continue to a client that waits for it (RFC 9110, 10.1.1).
-async fn send_continue(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
-    let waits = asked.version == Version::Http11 && asked.body != BodyFraming::Empty;
-    if waits && rewrite::expects_continue(&asked.headers) {
-        asked.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+async fn send_continue(request: &FtpRequest<'_>) -> Result<(), FtpFailure> {
+    let waits = request.version == Version::Http11 && request.body != BodyFraming::Empty;
+    if waits && rewrite::expects_continue(&request.headers) {
+        request.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
     }
     Ok(())
 }

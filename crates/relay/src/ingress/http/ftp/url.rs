@@ -25,7 +25,7 @@ pub struct FtpUrl {
     /// The transfer type of the URL.
     pub form: TransferForm,
     /// The path as written by the client, without `;type=`.
-    written: String,
+    raw_path: String,
     /// Scheme, user, host and port as the client wrote them.
     origin: String,
     authority: String,
@@ -82,14 +82,14 @@ impl FtpUrl {
         let RequestTarget::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
         let login = Login::read(userinfo.as_deref(), headers)?;
         let user = userinfo.as_ref().map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
-        let (written, form) = split_type(path_and_query);
+        let (raw_path, form) = split_type(path_and_query);
         // One slash separates host and path. A second slash, or %2F, begins an absolute path.
-        let path = decode(written.strip_prefix('/').unwrap_or_default())?;
+        let path = decode(raw_path.strip_prefix('/').unwrap_or_default())?;
         Some(Self {
             login,
             path,
             form,
-            written: written.to_owned(),
+            raw_path: raw_path.to_owned(),
             origin: format!("ftp://{user}{authority_text}"),
             authority: authority_text.clone(),
         })
@@ -112,7 +112,7 @@ impl FtpUrl {
 
     /// The path with a trailing slash.
     pub fn with_slash(&self) -> String {
-        format!("{}{}/", self.origin, self.written)
+        format!("{}{}/", self.origin, self.raw_path)
     }
 
     /// Host and port, for the realm of a password.
@@ -122,7 +122,7 @@ impl FtpUrl {
 
     /// The URL without user, password and query.
     pub fn redacted(&self) -> String {
-        let path = self.written.split('?').next().unwrap_or_default();
+        let path = self.raw_path.split('?').next().unwrap_or_default();
         format!("ftp://{}{path}", self.authority)
     }
 }
@@ -148,14 +148,14 @@ impl Login {
 
 /// Takes `;type=X` off the end of a path.
 fn split_type(path: &str) -> (&str, TransferForm) {
-    let Some((before, parameter)) = path.rsplit_once(';') else { return (path, TransferForm::Binary) };
+    let Some((base, parameter)) = path.rsplit_once(';') else { return (path, TransferForm::Binary) };
     let form = match parameter.to_ascii_lowercase().as_str() {
         "type=a" => TransferForm::Text,
         "type=i" => TransferForm::Binary,
         "type=d" => TransferForm::Folder,
         _ => return (path, TransferForm::Binary),
     };
-    (before, form)
+    (base, form)
 }
 
 fn decode(text: &str) -> Option<String> {
