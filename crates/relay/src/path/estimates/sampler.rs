@@ -19,7 +19,7 @@ use super::EstimateStore;
 use crate::config::Path;
 use crate::pump::FlowStats;
 
-/// The shortest time between two looks: less says little of a rate.
+/// Shortest interval between two samples: a shorter one says little about a rate.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Samples one connection for the estimate of its section.
@@ -32,12 +32,9 @@ pub struct SectionSampler {
     /// The relay that opened the session.
     origin_relay: Option<PublicKey>,
     last_reading: TcpCounters,
+    last_stats: StatsReading,
     sampled_at: Instant,
-    /// Of the meter, by the last look.
-    bytes_moved: u64,
-    stalled: Duration,
-    held: Duration,
-    /// Whether nothing was noted yet.
+    /// Whether no sample has been recorded yet.
     is_first_sample: bool,
 }
 
@@ -51,23 +48,21 @@ impl SectionSampler {
             side,
             peer,
             origin_relay: None,
+            last_stats: StatsReading::new(stats, side),
             sampled_at: Instant::now(),
-            bytes_moved: stats.moved(),
-            stalled: stats.blocked_for(side),
-            held: stats.blocked_for(side.opposite()),
             is_first_sample: true,
         }
     }
 
     /// Sets the relay that opened the session.
     #[must_use]
-    pub fn with_origin_relay(self, user: Option<PublicKey>) -> Self {
-        Self { origin_relay: user, ..self }
+    pub fn with_origin_relay(self, relay: Option<PublicKey>) -> Self {
+        Self { origin_relay: relay, ..self }
     }
 
     /// Samples, unless the last sample is recent or no bytes have moved since.
     pub fn sample_if_due(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
-        if self.sampled_at.elapsed() >= MIN_INTERVAL && stats.moved() != self.bytes_moved {
+        if self.sampled_at.elapsed() >= MIN_INTERVAL && stats.moved() != self.last_stats.moved {
             self.sample(stats, estimates);
         }
     }
@@ -76,33 +71,47 @@ impl SectionSampler {
     pub fn sample(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
         // Fails only when the socket is already dead.
         let Some(stream) = self.stream.upgrade() else { return };
-        let Ok(now) = tcp_counters(stream.as_fd()) else { return };
-        let pumped = PumpTimes {
-            span: self.sampled_at.elapsed(),
-            stalled: stats.blocked_for(self.side).saturating_sub(self.stalled),
-            held: stats.held_for(self.side.opposite()).saturating_sub(self.held),
-            includes_start: self.is_first_sample,
-        };
-        let (out, back) =
-            (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
-        let bytes = stats.moved() - self.bytes_moved;
+        let Ok(reading) = tcp_counters(stream.as_fd()) else { return };
+        let stats = StatsReading::new(stats, self.side);
+        let pumped = self.pump_times(&stats);
+        let (sending, receiving) = (
+            sample_sending(&self.last_reading, &reading, pumped),
+            sample_receiving(&self.last_reading, &reading, pumped),
+        );
+        let bytes = stats.moved - self.last_stats.moved;
         match self.side {
-            Direction::Up => estimates.record_session(self.peer, self.origin_relay, &out, &back, bytes),
-            Direction::Down => estimates.record_incoming_session(self.peer, &out, &back, bytes),
+            Direction::Up => estimates.record_session(self.peer, self.origin_relay, &sending, &receiving, bytes),
+            Direction::Down => estimates.record_incoming_session(self.peer, &sending, &receiving, bytes),
         }
-        let Self { stream, side, peer: place, origin_relay: user, .. } = self;
-        *self = Self {
-            stream: stream.clone(),
-            side: *side,
-            peer: *place,
-            origin_relay: *user,
-            last_reading: now,
-            sampled_at: Instant::now(),
-            bytes_moved: stats.moved(),
-            stalled: stats.blocked_for(*side),
-            held: stats.held_for(side.opposite()),
-            is_first_sample: false,
-        };
+        (self.last_reading, self.last_stats) = (reading, stats);
+        (self.sampled_at, self.is_first_sample) = (Instant::now(), false);
+    }
+
+    /// The figures of the pump since the last sample.
+    fn pump_times(&self, stats: &StatsReading) -> PumpTimes {
+        PumpTimes {
+            span: self.sampled_at.elapsed(),
+            stalled: stats.stalled.saturating_sub(self.last_stats.stalled),
+            held: stats.held.saturating_sub(self.last_stats.held),
+            includes_start: self.is_first_sample,
+        }
+    }
+}
+
+/// The flow statistics at one moment, as one side of the session sees them.
+#[derive(Debug, Clone, Copy)]
+struct StatsReading {
+    /// Bytes in both directions.
+    moved: u64,
+    /// Time in which bytes waited for room toward this side.
+    stalled: Duration,
+    /// Time in which bytes from this side waited for room or for their turn under a rate.
+    held: Duration,
+}
+
+impl StatsReading {
+    fn new(stats: &FlowStats, side: Direction) -> Self {
+        Self { moved: stats.moved(), stalled: stats.blocked_for(side), held: stats.held_for(side.opposite()) }
     }
 }
 
@@ -173,5 +182,28 @@ impl fmt::Display for PeerId {
             Self::Proxy(address) => address.fmt(f),
             Self::Targets(prefix) => prefix.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// The times before the start were once counted as part of the first sample.
+    #[tokio::test]
+    async fn first_sample_excludes_throttling_before_its_start() {
+        const THROTTLED: Duration = Duration::from_secs(5);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = Rc::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let stats = FlowStats::new(Rc::new(()));
+        stats.record_throttled(Direction::Down, THROTTLED);
+        let peer = PeerId::Proxy(stream.peer_addr().unwrap());
+        let sampler = SectionSampler::start(&stream, Direction::Up, peer, &stats);
+        let held = |stats| sampler.pump_times(&StatsReading::new(stats, Direction::Up)).held;
+        assert_eq!(held(&stats), Duration::ZERO);
+        stats.record_throttled(Direction::Down, THROTTLED * 2);
+        assert_eq!(held(&stats), THROTTLED * 2);
     }
 }
