@@ -113,10 +113,10 @@ fn mtu_probing(reading: &SystemState) -> Finding {
     let Some(mode) = reading.number(SETTING, 0) else {
         return Finding::unknown("mtu_probing", subject, SETTING);
     };
-    let found = ["not looked for", "looked for after timeouts", "always looked for"];
-    let found = found.get(mode as usize).copied().unwrap_or("set in a way that we do not know");
+    let found = ["not probed", "probed after timeouts", "always probed"];
+    let found = found.get(mode as usize).copied().unwrap_or("an unknown value");
     let effect =
-        "where a router drops long packets and says nothing, a connection stands but carries 0 Mbit/s";
+        "behind a router that drops long packets without an ICMP error, connections establish but transfer nothing";
     Finding::new("mtu_probing", subject, found).with_hint_if(mode == 0, effect, format!("sysctl -w {SETTING}=1"))
 }
 

@@ -96,7 +96,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
 async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let listener = &session.context.listener;
     if let Some(incoming_open) = &session.dial_context.incoming_open {
-        let target = incoming_open.open.purpose.target().expect("invariant: a lane wants to go nowhere").clone();
+        let target = incoming_open.open.purpose.target().expect("invariant: only a lane has no target").clone();
         let responder = Responder::Section(Rc::clone(incoming_open));
         return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder }));
     }

@@ -84,7 +84,7 @@ async fn write_rows(request: &FtpRequest<'_>, transfer: &Transfer) -> Result<Str
             Ok(text) => row(&text, &mut page),
             Err(Ending::Gone(io::ErrorKind::UnexpectedEof)) => break,
             Err(Ending::Gone(_) | Ending::Late) => return Err(Cause::Reset.into()),
-            Err(Ending::Wire(_)) => return Err(FtpFailure::Refused(502, "The server's list is none.")),
+            Err(Ending::Wire(_)) => return Err(FtpFailure::Refused(502, "Malformed FTP directory listing.")),
         }
         if page.len() >= PAGE_CHUNK {
             write_piece(request, &mut page).await?;
