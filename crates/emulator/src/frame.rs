@@ -511,13 +511,24 @@ mod tests {
     #[test]
     fn flow_depends_on_the_connection_only() {
         let one = superpacket(10);
-        let mut same = superpacket(2000);
-        same[45] = 9;
         let flow = |bytes: &[u8]| Frame::parse(bytes, 14).flow;
-        same[45] = one[45];
-        assert_eq!(flow(&one), flow(&same));
-        same[45] ^= 1;
-        assert_ne!(flow(&one), flow(&same), "another port");
+        let of_other = |at: usize, value: u8| {
+            let mut other = superpacket(2000);
+            assert_ne!(std::mem::replace(&mut other[at], value), value, "byte {at} changes");
+            flow(&other)
+        };
+        for (at, field) in [(25, "ECN"), (29, "identification"), (32, "TTL"), (51, "sequence number"), (57, "flags")] {
+            assert_eq!(of_other(at, 3), flow(&one), "another {field}");
+        }
+        for (at, field) in [
+            (33, "protocol"),
+            (39, "source address"),
+            (43, "destination address"),
+            (45, "source port"),
+            (47, "destination port"),
+        ] {
+            assert_ne!(of_other(at, UDP), flow(&one), "another {field}");
+        }
     }
 
     #[test]

@@ -30,9 +30,47 @@ fn read(clock: libc::clockid_t) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::process::Command;
+    use std::time::Instant;
 
     use super::*;
+
+    const WORK: Duration = Duration::from_millis(20);
+
+    /// Takes [`WORK`] of the processor time of this thread.
+    fn work() {
+        let (start, mut number) = (thread_cpu_time(), 1_u64);
+        while thread_cpu_time() < start + WORK {
+            number = std::hint::black_box(number.wrapping_mul(3));
+        }
+    }
+
+    /// The clock of [`Instant`] is the same on Linux. Its readings around the others, and within, are the bounds.
+    #[test]
+    fn monotonic_time_passes_as_fast_as_that_of_instant() {
+        let (outer, before, inner) = (Instant::now(), monotonic(), Instant::now());
+        work();
+        let (least, after, most) = (inner.elapsed(), monotonic(), outer.elapsed());
+        let passed = after.checked_sub(before).expect("the clock is not behind an earlier reading");
+        assert!(passed >= least && passed <= most, "{passed:?}, by Instant {least:?} to {most:?}");
+        // Only the monotonic clock is slewed (adjtimex(2)).
+        assert!(passed > WORK / 2, "{passed:?} with {WORK:?} of work");
+    }
+
+    #[test]
+    fn waiting_takes_no_cpu_time_of_the_thread() {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let (start, thread) = (monotonic(), thread_cpu_time());
+        let worker = std::thread::spawn(move || {
+            work();
+            writer.write_all(b"!").unwrap();
+        });
+        reader.read_exact(&mut [0]).unwrap();
+        let (waited, used) = (monotonic() - start, thread_cpu_time() - thread);
+        worker.join().unwrap();
+        assert!(waited > WORK / 2 && used < WORK / 2, "{used:?} of processor time in {waited:?}");
+    }
 
     #[test]
     fn monotonic_time_advances_and_does_not_exceed_uptime() {
@@ -47,14 +85,10 @@ mod tests {
 
     #[test]
     fn work_counts_for_the_cpu_time_of_its_thread_and_process() {
-        // The process clock is read first, so that time between the two reads counts for both.
-        let (process, thread) = (process_cpu_time(), thread_cpu_time());
-        let mut number = 1_u64;
-        while thread_cpu_time() < thread + Duration::from_millis(20) {
-            number = std::hint::black_box(number.wrapping_mul(3));
-        }
-        assert!(process_cpu_time() >= process + Duration::from_millis(20));
+        let process = process_cpu_time();
+        work();
+        assert!(process_cpu_time() >= process + WORK);
         let new_thread = std::thread::spawn(thread_cpu_time).join().unwrap();
-        assert!(new_thread < Duration::from_millis(20), "{new_thread:?} for a new thread");
+        assert!(new_thread < WORK, "{new_thread:?} for a new thread");
     }
 }

@@ -8,7 +8,7 @@ use ekiden_fuzz::check_prefixes;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Refusal, TicketIssuer, Versions};
 
-/// The listener's private key in the example of docs/section-protocol.md, whose first hello is among the seeds.
+/// The listener's private key in the example of docs/section-protocol.md. Its first hello is the seed `example`.
 static LISTENER: LazyLock<PrivateKey> =
     LazyLock::new(|| PrivateKey::from_file("IiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiI=").expect("a key"));
 static DIALLER: LazyLock<PublicKey> =
@@ -26,11 +26,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 fn check_listener(hello: &Hello) {
     match NoiseResponder::read(&LISTENER, hello, Versions::SUPPORTED) {
-        // Only the holder of the private key can create a valid hello, so this is the seed.
+        // Only the holder of the private key can create a valid hello, so this is a seed: `example`, with the versions 1
+        // and 2, or `dialler`, with version 1.
         Ok((responder, peer)) => {
             assert_eq!(peer, *DIALLER);
             let (transport, answer) = responder.accept(None);
-            assert_eq!(transport.version, 1);
+            assert_eq!(transport.version, hello.versions.newest);
+            assert!(matches!(hello.versions, Versions { oldest: 1, newest: 1 | 2 }));
             assert!(Hello::parse(&answer).is_ok());
         }
         Err(Refusal::Version(versions)) => {

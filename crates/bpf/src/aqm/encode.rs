@@ -156,6 +156,8 @@ fn sender_key(address: &IpAddr) -> u32 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use std::mem::offset_of;
+
     use super::*;
     use crate::aqm::settings::DEFAULT_TARGET;
 
@@ -172,6 +174,34 @@ mod tests {
             assert_eq!(decode_settings(&memory).unwrap(), wanted);
         }
         assert!(decode_settings(&[0; 3]).is_none());
+    }
+
+    #[test]
+    fn encoded_static_and_dynamic_params_have_the_layout_of_their_structs() {
+        let encoded = |mode: AqmMode| {
+            let mut memory = SettingsEncoder::default();
+            memory.law(&AqmSettings::new("1Mbit/s".parse().unwrap(), mode), 1);
+            assert_eq!(memory.0.len(), 8 + LAW_SIZE, "the number of the law, and the room of the largest");
+            memory.0.split_off(8)
+        };
+        let heavy: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+        let mut memory = encoded(AqmMode::Static { heavy: heavy.clone() });
+        assert_eq!(memory.split_off(offset_of!(StaticParams, senders)), 2_u64.to_ne_bytes());
+        let keys: Vec<u8> = heavy.iter().flat_map(|address| sender_key(address).to_ne_bytes()).collect();
+        assert!(memory[offset_of!(StaticParams, heavy)..].starts_with(&keys));
+
+        let memory = encoded(AqmMode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 });
+        for (at, wanted) in [
+            (offset_of!(DynamicParams, rec_int), 10_u32),
+            (offset_of!(DynamicParams, sta_int), 100),
+            (offset_of!(DynamicParams, hist_len), 1024),
+        ] {
+            assert_eq!(memory[at..at + 4], wanted.to_ne_bytes(), "byte {at}");
+        }
+        assert!(
+            memory[offset_of!(DynamicParams, hist_len) + 4..].iter().all(|byte| *byte == 0),
+            "only padding follows"
+        );
     }
 
     #[test]

@@ -60,9 +60,15 @@ fn a_line_sends_one_packet_after_the_other() {
 
 #[test]
 fn count_setting_selects_the_overhead() {
-    let out = |count: &str| run(&format!("rate = '12Mbit/s'\ncount = '{count}'"), 1, 0).0[0].1;
-    assert_eq!(out("l3"), MS, "the emulator adds the overhead to the size, the line does not");
-    assert_eq!([conditions("count = 'l2'").count.overhead(), conditions("count = 'wire'").count.overhead()], [14, 38]);
+    for (count, overhead) in [("l3", 0), ("l2", 14), ("wire", 38)] {
+        let conditions = conditions(&format!("rate = '8Mbit/s'\ncount = '{count}'"));
+        assert_eq!(conditions.count.overhead(), overhead, "{count}");
+        let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(1));
+        pipeline.push(packet(0, 0, 1500 + overhead));
+        let out = pipeline.next_wakeup().and_then(|at| pipeline.pop(at)).unwrap().at;
+        // A byte takes a microsecond. The emulator adds the overhead to the size, the line does not.
+        assert_eq!(out, Nanos::from(1500 + overhead) * 1000, "{count}");
+    }
 }
 
 #[test]

@@ -155,8 +155,14 @@ mod tests {
 
     #[test]
     fn oversleep_has_a_sample_for_every_tick() {
+        let start = Instant::now();
         let late = measure_oversleep(Duration::from_millis(50));
+        let end = start.elapsed().as_secs_f64() * 1e6;
         assert_eq!(late.len(), 49);
-        assert!(late.iter().all(|micros| *micros >= 0.0));
+        // The ticks are 1 ms apart. No sample is taken before its tick, or after the end.
+        for (micros, tick) in late.iter().zip(1..) {
+            let most = end - f64::from(tick) * 1e3;
+            assert!((0.0..=most + 1e-3).contains(micros), "tick {tick}: {micros} µs of at most {most}");
+        }
     }
 }

@@ -84,6 +84,15 @@ pub fn ekiden() -> Option<PathBuf> {
     beside.exists().then_some(beside)
 }
 
+/// Whether ekiden has not been built; if so, prints the remedy.
+pub fn has_no_ekiden() -> bool {
+    let is_missing = ekiden().is_none();
+    if is_missing {
+        skipped("there is no ekiden beside the laboratory (cargo build)");
+    }
+    is_missing
+}
+
 pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use fixture::{ExperimentFixture, SMALL, ekiden, has_no_ekiden, is_skipped, stderr_text};
 
 mod blocks;
 mod figures;
@@ -64,7 +64,7 @@ fn run_is_captured_unless_no_link_is_emulated() {
 #[test]
 fn programs_use_ipv6_in_ipv6_labs() {
     let fixture = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&fixture) || ekiden().is_none() {
+    if virtual_time::has_no_kernel(&fixture) || has_no_ekiden() {
         return;
     }
     let treatments = "[treatment.http]\nprogram = \"ekiden\"\nmode = \"http\"\n\
@@ -107,7 +107,7 @@ fn programs_use_ipv6_in_ipv6_labs() {
 #[test]
 fn streams_blocks_and_flows_use_ipv6() {
     let fixture = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&fixture) || ekiden().is_none() {
+    if virtual_time::has_no_kernel(&fixture) || has_no_ekiden() {
         return;
     }
     let time = "time = { quick = \"1s\", full = \"1s\" }";

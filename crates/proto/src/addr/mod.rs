@@ -213,11 +213,21 @@ mod tests {
         ] {
             assert!(Target::parse(text, None).is_err(), "{text:?} was accepted");
         }
-        assert!(
-            Host::parse(&"a.".repeat(127)).is_err()
-                || Host::parse(&"a.".repeat(127)).is_ok_and(|h| h.to_string().len() == 253)
-        );
-        assert!(Host::parse(&"a".repeat(64)).is_err());
+    }
+
+    /// RFC 1035, 2.3.4: 255 octets on the wire are 253 bytes of text; a trailing dot does not count.
+    #[test]
+    fn names_have_at_most_253_bytes_in_labels_of_at_most_63() {
+        let longest = format!("{}a", "a.".repeat(126));
+        assert_eq!(longest.len(), 253);
+        for text in [longest.clone(), format!("{longest}.")] {
+            assert_eq!(Host::parse(&text), Ok(Host::Name(longest.clone())));
+        }
+        for text in [format!("{longest}a"), format!("{longest}a."), format!("{longest}..")] {
+            assert_eq!(Host::parse(&text), Err(AddrError::Host), "{} bytes", text.len());
+        }
+        assert_eq!(Host::parse(&"a".repeat(63)), Ok(Host::Name("a".repeat(63))));
+        assert_eq!(Host::parse(&"a".repeat(64)), Err(AddrError::Host));
     }
 
     #[test]

@@ -293,9 +293,18 @@ fn limits_cover_last_seconds_and_overall_limit_the_session() {
 
 #[test]
 fn restarted_counters_keep_the_diagnosis() {
-    let mut account = account(Direction::Down, 10, &full());
-    add(&mut account, Direction::Down, 1..=1, &full());
-    assert_eq!(account.limits().down.unwrap().factor().to_string(), "down:path_rate");
+    let with_loss = |retransmitted: u32| {
+        let mut lossy = full();
+        lossy.sending = TcpCounters { segments_sent: 2000, retransmitted, has_backed_off: true, ..lossy.sending };
+        lossy
+    };
+    let limit = |account: &LimitTracker| account.limits().down.unwrap().factor().to_string();
+    // One of 2000 segments is lost, then nine of 2000 of a second connection: its loss would be the diagnosis.
+    let mut account = account(Direction::Down, 10, &with_loss(1));
+    add(&mut account, Direction::Down, 1..=1, &with_loss(9));
+    assert_eq!(limit(&account), "down:path_rate", "the first sample of a connection gives no difference");
+    add(&mut account, Direction::Down, 2..=2, &with_loss(9));
+    assert_eq!(limit(&account), "down:loss", "the second sample gives the difference to the first");
 }
 
 /// A second in which each of its 863 segments widens the window.

@@ -84,6 +84,10 @@ impl CpuSample {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ekiden_sys::clock::thread_cpu_time;
+
     use super::*;
 
     #[test]
@@ -94,9 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn own_cpu_time_increases() {
-        let before = own_cpu_time().unwrap();
-        while own_cpu_time().unwrap() < before + 0.02 {}
+    fn own_cpu_time_increases_by_the_work_of_a_thread() {
+        let (before, start) = (own_cpu_time().unwrap(), thread_cpu_time());
+        let mut number = 1_u64;
+        while thread_cpu_time() < start + Duration::from_millis(50) {
+            number = std::hint::black_box(number.wrapping_mul(3));
+        }
+        // User and system time are each rounded down to a tick of 10 ms; the work of other threads only adds to them.
+        let worked = own_cpu_time().unwrap() - before;
+        assert!(worked > 0.03 - 1e-9, "{worked} s of 50 ms of work");
     }
 
     #[test]

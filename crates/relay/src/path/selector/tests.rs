@@ -207,6 +207,11 @@ fn default_path_of_many_relays_is_first_and_no_candidate() {
     let mut state = state(config(4, long), &EstimateStore::new(Instant::now()));
     let answer = target_paths(&mut state, TARGET);
     assert_eq!((names(&answer.choices)[0], answer.choices[0].candidate()), ("long", None));
+    assert_eq!(
+        (names(&answer.choices)[1], path::racing_count(&answer.choices)),
+        ("direct", 2),
+        "the default path races"
+    );
 }
 
 #[test]
@@ -266,4 +271,20 @@ fn race_result_is_remembered_and_unmeasured_path_is_not_predicted() {
     assert_eq!(selector.predict(prediction_of(&raced, "r1"), &slow()), None);
     selector.on_connected(prediction_of(&raced, "r3"));
     assert_eq!(path::racing_count(&ask("203.0.113.1:443")), 3);
+}
+
+#[test]
+fn connection_without_a_race_is_not_remembered() {
+    let selector = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+    *selector.shared.lock() = Some(state(config(3, AUTO), &measured()));
+    let config = config(3, AUTO);
+    let ask = || selector.select(&config.routes[0], &Target::parse(TARGET, None).unwrap()).unwrap().choices;
+    let chosen = ask();
+    assert_eq!((names(&chosen)[0], path::racing_count(&chosen)), ("r1", 0));
+    selector.on_connected(prediction_of(&chosen, "r1"));
+    // Without measurements, paths race again: the default, direct, and a remembered path.
+    let unmeasured = EstimateStore::new(Instant::now()).map(&config, None).unwrap();
+    selector.shared.lock().as_mut().unwrap().chooser.set_map(Arc::new(unmeasured));
+    let racing = ask();
+    assert_eq!((path::racing_count(&racing), &names(&racing)[..2]), (2, &["r2", "direct"][..]));
 }

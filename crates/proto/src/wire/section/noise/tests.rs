@@ -3,7 +3,9 @@
 
 use super::super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;
+use crate::addr::ClientAddr;
 use crate::wire::section::{Open, OpenAnswer, Purpose, TraceId, chunk, datagram};
+use crate::wire::socks5::DatagramHeader;
 
 /// The versions in the transcript.
 const OURS: Versions = Versions { oldest: 1, newest: 2 };
@@ -113,24 +115,45 @@ fn chunks_match_the_specification() {
     }
 }
 
-/// The OPEN of a lane in the specification is read with the right fields.
+/// The OPEN of a lane, and of an association of this client, in the specification.
+fn open_without_a_stream(purpose: Purpose, client: &str) -> Open {
+    Open {
+        early: false,
+        encrypt: true,
+        reusable: false,
+        hops_left: 3,
+        trace: TraceId(std::array::from_fn(|index| index as u8)),
+        client: ClientAddr(client.parse().unwrap()),
+        path: vec![PublicKey([0xab; 32])],
+        purpose,
+    }
+}
+
 #[test]
 fn lane_open_matches_the_specification() {
-    let lane = Open::read(&documented("OPEN of a lane, plaintext")).unwrap();
-    assert!(lane.encrypt && !lane.early);
-    assert_eq!((lane.hops_left, lane.purpose), (3, Purpose::Datagrams));
-    assert_eq!((lane.path, lane.client.to_string().as_str()), (vec![PublicKey([0xab; 32])], "0.0.0.0:0"));
+    let (lane, documented) =
+        (open_without_a_stream(Purpose::Datagrams, "0.0.0.0:0"), documented("OPEN of a lane, plaintext"));
+    assert_eq!((Open::read(&documented), lane.write()), (Ok(lane), documented));
 }
 
 #[test]
 fn association_messages_match_the_specification() {
-    let open = Open::read(&documented("OPEN of an association, plaintext")).unwrap();
-    assert!(open.encrypt && !open.reusable);
-    assert_eq!((open.purpose, open.client.to_string().as_str()), (Purpose::Association, "192.0.2.7:4000"));
-    let up = documented("datagram up, plaintext");
-    assert_eq!(datagram::read_destination(&up), Ok(("dns.example:53".parse().unwrap(), b"query".as_slice())));
-    let down = documented("datagram down, plaintext");
-    assert_eq!(datagram::read_source(&down), Ok(("192.0.2.53:53".parse().unwrap(), b"answer".as_slice())));
+    let open = open_without_a_stream(Purpose::Association, "192.0.2.7:4000");
+    let plaintext = documented("OPEN of an association, plaintext");
+    assert_eq!((Open::read(&plaintext), open.write()), (Ok(open), plaintext));
+
+    let (up, target) = (documented("datagram up, plaintext"), "dns.example:53".parse().unwrap());
+    let mut written = Vec::new();
+    datagram::write_destination(&target, &mut written);
+    assert_eq!([&written, &b"query"[..]].concat(), up);
+    assert_eq!(datagram::read_destination(&up), Ok((target, b"query".as_slice())));
+
+    // A listener sends the header of a SOCKS5 datagram without its first three bytes.
+    let (down, source) = (documented("datagram down, plaintext"), "192.0.2.53:53".parse().unwrap());
+    let mut written = Vec::new();
+    DatagramHeader::write(source, &mut written);
+    assert_eq!([&written[3..], b"answer"].concat(), down);
+    assert_eq!(datagram::read_source(&down), Ok((source, b"answer".as_slice())));
 }
 
 /// The bytes in the specification under a line `NAME:`.

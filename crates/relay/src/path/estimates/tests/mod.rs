@@ -2,6 +2,7 @@
 
 mod aging;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
@@ -190,10 +191,12 @@ fn each_relay_probes_a_prefix_once() {
     assert_eq!(estimates.take_target_probes(&key(1)), [target(1)]);
     assert_eq!(estimates.take_target_probes(&key(1)), []);
     assert!(!estimates.queue_target_probe(key(1), target(1)), "just probed");
-    let full = (0..100)
-        .filter(|number| estimates.queue_target_probe(key(3), format!("10.0.{number}.1:443").parse().unwrap()))
-        .count();
-    assert!(full < 100, "the queue is unbounded");
+    let networks = (0..100).map(|number| format!("10.0.{number}.1:443").parse().unwrap());
+    let (queued, refused): (Vec<SocketAddr>, Vec<_>) =
+        networks.partition(|target| estimates.queue_target_probe(key(3), *target));
+    assert_eq!((queued.len(), refused.len()), (16, 84), "the queue of a relay is bounded");
+    assert_eq!(estimates.take_target_probes(&key(3)), queued);
+    assert!(estimates.queue_target_probe(key(3), refused[0]), "the queue is empty again");
     estimates.record_target_probe(key(1), target(1), RTT);
     estimates.request_prefix(target(1).ip().into());
     let (config, _) = config();
