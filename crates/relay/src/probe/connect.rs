@@ -106,7 +106,7 @@ fn may_mark(marks: &Marks) -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok_and(|socket| set_mark(socket.as_fd(), marks.own()).is_ok())
 }
 
-/// An established connection.
+/// An established connection of a probe to its target.
 pub struct ProbeConnection {
     /// The stream to the target.
     pub stream: TcpStream,

@@ -25,7 +25,7 @@ use crate::dial::{OpenParams, ReadyConnection};
 use crate::events::Events;
 use crate::pump::{RecordCipher, abort};
 
-/// Interval of queries.
+/// Interval of queries for the reports of a relay.
 const QUERY_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Interval of probes of a section without traffic: 16 KiB each way are 22 kbit/s, and twice as much where both sides probe.
