@@ -86,8 +86,8 @@ impl fmt::Display for Warning {
             ),
             Self::LinkCheckFailed { what, measured, wanted } => write!(
                 f,
-                "the check before the first run found {what}: {measured}, where {wanted} was wanted; a slower link, or a \
-                 machine that does nothing else"
+                "the check before the first run measured {what}: {measured}, expected {wanted}; use a slower link, or \
+                 a machine that does nothing else"
             ),
             Self::RunsRepeated { runs, reason } => write!(
                 f,

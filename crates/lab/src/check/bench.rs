@@ -85,7 +85,7 @@ impl LinkChecker<'_> {
         let series =
             send_probes(self.require_host(direction.from())?, self.require_host(direction.to())?, sends, silence)?;
         let packets_in = self.direction_report(direction)?.packets_in - before;
-        ensure!(packets_in >= series.sent.len() as u64, "of {} packets {packets_in} took this link", series.sent.len());
+        ensure!(packets_in >= series.sent.len() as u64, "{packets_in} of {} packets used this link", series.sent.len());
         Ok(series)
     }
 
@@ -96,7 +96,7 @@ impl LinkChecker<'_> {
             .reports()?
             .into_iter()
             .find(is_direction)
-            .with_context(|| format!("no link {:?} runs", direction.name))
+            .with_context(|| format!("the emulator has no report of link {:?}", direction.name))
     }
 
     fn measure_delay(
@@ -146,7 +146,7 @@ impl LinkChecker<'_> {
 
     fn measure_jitter(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
         let conditions = direction.conditions();
-        let settings = conditions.jitter.context("there is no jitter")?;
+        let settings = conditions.jitter.context("the direction has no jitter")?;
         let (wide, narrow) = plan::jitter_probes(conditions, &self.budget);
         let timed = DelayModel::from_conditions(conditions).timed_probes(&self.send_probes(direction, &wide)?);
         let law = ("jitter law", jitter::check_distribution(&timed, settings));
@@ -193,7 +193,8 @@ impl LinkChecker<'_> {
 
     fn measure_queue(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<Findings> {
         let conditions = direction.conditions();
-        let (rate, kind) = conditions.rate.zip(conditions.queue.as_ref()).context("there is no queue")?;
+        let (rate, kind) =
+            conditions.rate.zip(conditions.queue.as_ref()).context("the direction has no rate or no queue")?;
         let before = self.emulator.records(direction.name, direction.from())?.len();
         let traffic = SeededRng::new(self.lab.seed).derive("check");
         let sends =
@@ -227,7 +228,7 @@ impl LinkChecker<'_> {
         let mut finding = periodic.check_steady_state(&transfer.timeline);
         let pinned = self.lab.hosts.get(direction.from()).and_then(|host| host.congestion.as_deref());
         if pinned != Some(&transfer.congestion) {
-            finding.measured += &format!("; but by {}", transfer.congestion);
+            finding.measured += &format!("; measured with congestion control {}", transfer.congestion);
             finding.pass = false;
         }
         Ok(vec![("TCP throughput", finding)])

@@ -80,7 +80,7 @@ pub fn overflow_note(series: &ProbeSeries) -> String {
     if series.overflow == 0 {
         return String::new();
     }
-    format!("; the measuring socket lost {}", series.overflow)
+    format!("; the measuring socket dropped {} packets", series.overflow)
 }
 
 /// The maximum number of bytes that arrive in any ten milliseconds is limited by the rate, plus one packet already in

@@ -15,13 +15,13 @@ use crate::cli::virtual_options::ClockOptions;
 
 #[derive(Args)]
 pub struct CheckCommand {
-    /// A lab file, or a lab that comes with the laboratory: acceptance, bufferbloat, long, lossy
+    /// A lab file, or a built-in lab: acceptance, bufferbloat, long, lossy
     #[arg(value_name = "LAB")]
     file: PathBuf,
-    /// A few seconds for each link (the default)
+    /// Measure each link for a few seconds (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// As long as the published criteria ask for
+    /// Measure as long as the published criteria require
     #[arg(long)]
     full: bool,
     #[command(flatten)]

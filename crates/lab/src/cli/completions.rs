@@ -10,7 +10,7 @@ use crate::Cli;
 
 #[derive(Args)]
 pub struct CompletionsCommand {
-    /// Which shell
+    /// Shell that runs the script
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -19,22 +19,22 @@ use crate::cli::run::EkidenPath;
 
 #[derive(Args)]
 pub struct FiguresCommand {
-    /// Only these of the built-in experiments
+    /// Only these built-in experiments
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     only: Vec<String>,
     /// Number of blocks, at least 6 [default: the number in the file]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_BLOCKS)..))]
     blocks: Option<u32>,
-    /// Makes no runs: writes the pages from the stored figures
+    /// Write the pages from the stored figures, without runs
     #[arg(long, conflicts_with = "check")]
     pages: bool,
-    /// Makes the runs of all stored figures again, and compares: writes nothing into --docs
+    /// Repeat the runs of all stored figures and compare the figures; write nothing into --docs
     #[arg(long, conflicts_with = "blocks")]
     check: bool,
-    /// Where the runs go [default: results/figures; with --check: results/check]
+    /// Directory of the runs [default: results/figures; with --check: results/check]
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
-    /// Where the figures and pages go
+    /// Directory of the figures and pages
     #[arg(long, value_name = "DIR", default_value = "docs/results")]
     docs: PathBuf,
     #[command(flatten)]
@@ -47,7 +47,7 @@ impl FiguresCommand {
         let experiments: Vec<Experiment> = names.collect::<anyhow::Result<_>>()?;
         let is_known = |name: &String| experiments.iter().any(|experiment| experiment.name == *name);
         if let Some(unknown) = self.only.iter().find(|name| !is_known(name)) {
-            bail!("there is no experiment {unknown:?}; `ekiden-lab list` names all");
+            bail!("there is no experiment {unknown:?}; `ekiden-lab list` lists the experiments");
         }
         if self.check { self.check_stored(&experiments) } else { self.publish(&experiments) }
     }
@@ -150,7 +150,7 @@ impl FiguresCommand {
         eprintln!("{}: {}", experiment.name, experiment.title);
         let dir = self.runs().join(&experiment.name);
         let mut command = self.run_command(experiment, blocks, &dir)?;
-        let status = run_to_end(&mut command).context("cannot run ekiden-lab run")?;
+        let status = run_to_end(&mut command).context("cannot start ekiden-lab run")?;
         let is_complete = status.code().is_some_and(|code| [0, cli::EXIT_MISSED].map(i32::from).contains(&code));
         let incomplete = || vec![format!("ekiden-lab run: {status}")];
         let results = match load_results(&dir) {
@@ -185,5 +185,5 @@ fn run_to_end(command: &mut Command) -> anyhow::Result<ExitStatus> {
         status = child.try_wait().transpose();
         status.is_some()
     });
-    Ok(status.context("it has not ended")??)
+    Ok(status.context("ekiden-lab run has not ended")??)
 }

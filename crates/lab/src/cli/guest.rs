@@ -10,7 +10,7 @@ pub struct GuestCommand {}
 
 impl GuestCommand {
     pub fn execute(&self) -> anyhow::Result<ExitCode> {
-        anyhow::ensure!(std::process::id() == 1, "this is a command of the virtual kernel");
+        anyhow::ensure!(std::process::id() == 1, "this command runs only as the first process of a virtual machine");
         guest::run().map(|()| ExitCode::SUCCESS)
     }
 }

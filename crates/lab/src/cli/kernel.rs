@@ -23,7 +23,7 @@ enum KernelAction {
     /// Build a virtual kernel from the distribution's source, without root; some minutes
     Build {
         /// Version of the package linux-source-VERSION of the distribution or of Debian's backports [default: 7.2, or
-        /// 6.12 where 7.2 cannot be had]
+        /// 6.12 if 7.2 is not available]
         version: Option<String>,
         /// A package linux-source-* or a tar archive of Linux, instead of a version
         #[arg(long, value_name = "FILE", conflicts_with = "version")]
@@ -67,7 +67,7 @@ fn print_kernels() -> anyhow::Result<()> {
         println!("{BUILD_HINT}");
     }
     for kernel in kernels {
-        let note = if kernel.is_of_this_version() { "" } else { "   (unused: of another version)" };
+        let note = if kernel.is_of_this_version() { "" } else { "   (unused: built by another version of ekiden-lab)" };
         println!("{:<20} {}{note}", kernel.info.release, kernel.path.display());
         println!("{:<20} from {}", "", kernel.info.source);
         println!("{:<20} congestion controls: {}", "", kernel.info.congestion_controls.join(" "));

@@ -11,7 +11,7 @@ use crate::Cli;
 
 #[derive(Args)]
 pub struct ManCommand {
-    /// Where to: man1 is made in it, as man(1) looks for it
+    /// Directory in which to create man1, the directory that man(1) searches
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -19,7 +19,7 @@ pub struct ManCommand {
 impl ManCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let folder = self.folder.join("man1");
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let mut command = Cli::command().disable_help_subcommand(true);
         command.build();
         write_pages(&command, &folder)?;

@@ -18,7 +18,7 @@ pub struct ReportCommand {
     /// A folder of results
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Another folder of results of the same experiment: do the two agree within their intervals?
+    /// Test whether another folder of results of the same experiment agrees within the intervals
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
 }

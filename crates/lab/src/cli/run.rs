@@ -43,22 +43,22 @@ pub struct RunCommand {
     /// Only these treatments
     #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
     only: Vec<String>,
-    /// Only at this level of a factor; repeat it for further levels and factors
+    /// Only at this level of a factor; repeat the option for further levels and factors
     #[arg(long, value_name = "FACTOR=LEVEL", value_parser = parse_level)]
     at: Vec<(String, String)>,
-    /// Draws the levels of drawn factors with this seed, instead of the seed in the file
+    /// Draw the levels of drawn factors with this seed, instead of the seed in the file
     #[arg(long, value_name = "SEED")]
     drawn_seed: Option<u64>,
-    /// Where results go [default: results/NAME-SIZE]
+    /// Directory of the results [default: results/NAME-SIZE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Removes earlier results first
+    /// Remove earlier results first
     #[arg(long)]
     fresh: bool,
-    /// Number of runs at the same time, each in a sandbox of its own, instead of the number in the file
+    /// Number of concurrent runs, each in its own sandbox, instead of the number in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: Option<u32>,
-    /// Does not measure the links before the first run
+    /// Do not measure the links before the first run
     #[arg(long)]
     no_check: bool,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub struct RunCommand {
 
 #[derive(Args)]
 pub struct EkidenPath {
-    /// The ekiden to use [default: the one beside this program]
+    /// Path of the ekiden binary [default: ekiden beside this program]
     #[arg(long = "ekiden", env = "EKIDEN", value_name = "PATH")]
     pub path: Option<PathBuf>,
 }
@@ -85,7 +85,7 @@ impl RunCommand {
             let known = &experiment.settings.treatments;
             anyhow::ensure!(
                 known.contains(treatment),
-                "there is no treatment {treatment:?}; there are {}",
+                "there is no treatment {treatment:?}; treatments are {}",
                 known.join(", ")
             );
         }

@@ -15,10 +15,10 @@ use crate::cli::virtual_options::ClockOptions;
 
 #[derive(Args)]
 pub struct ShellCommand {
-    /// A lab file, or a lab that comes with the laboratory: acceptance, bufferbloat, long, lossy
+    /// A lab file, or a built-in lab: acceptance, bufferbloat, long, lossy
     #[arg(value_name = "LAB")]
     file: PathBuf,
-    /// On which host [default: the first by name]
+    /// Host of the shell [default: the first by name]
     host: Option<String>,
     #[command(flatten)]
     capture: CaptureArguments,

@@ -9,13 +9,13 @@ use ekiden_lab::program::sink;
 
 #[derive(Args)]
 pub struct SinkCommand {
-    /// Where it listens
+    /// Port to listen on
     #[arg(long)]
     port: u16,
-    /// Whether clients connect by IPv6
+    /// Accept connections by IPv6
     #[arg(long)]
     ipv6: bool,
-    /// The size of blocks that carry the time at which they were written, in bytes
+    /// Size of blocks with a timestamp, in bytes
     #[arg(long, value_name = "BLOCK")]
     stamped: Option<usize>,
 }
@@ -23,7 +23,8 @@ pub struct SinkCommand {
 impl SinkCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let any = if self.ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
-        sink::serve(SocketAddr::new(any, self.port), self.stamped).with_context(|| format!("port {}", self.port))?;
+        sink::serve(SocketAddr::new(any, self.port), self.stamped)
+            .with_context(|| format!("cannot listen on port {}", self.port))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -18,7 +18,7 @@ use crate::cli;
 
 /// The message for a user without a virtual kernel.
 pub const BUILD_HINT: &str =
-    "no virtual kernel; `ekiden-lab kernel build` builds one, and the package ekiden-lab-kernel has one";
+    "no virtual kernel: run `ekiden-lab kernel build`, or install the package ekiden-lab-kernel";
 
 /// Options of commands that run in real or in virtual time.
 #[derive(Args, Clone)]
@@ -42,7 +42,7 @@ pub struct VirtualOptions {
     /// Memory of a virtual machine
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_memory, help_heading = "Virtual time")]
     memory: Bytes,
-    /// Ends a virtual machine in which no virtual time passes for so long in real time
+    /// End a virtual machine after this real time without progress of virtual time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = cli::parse_whole_seconds, help_heading = "Virtual time")]
     watchdog: Duration,
 }
@@ -56,11 +56,14 @@ impl ClockOptions {
     pub fn choose(&self, clock: ExperimentClock, controls: &BTreeSet<String>) -> anyhow::Result<Option<VirtualTime>> {
         match clock {
             ExperimentClock::Real if self.is_virtual => {
-                bail!("clock = \"real\": the experiment depends on the time that processes take")
+                bail!(
+                    "clock = \"real\": the experiment runs only in real time, because its figures depend on the time \
+                     that processes take"
+                )
             }
             ExperimentClock::Real => return Ok(None),
             ExperimentClock::Virtual if self.is_real => {
-                bail!("clock = \"virtual\": the experiment does not run in real time")
+                bail!("clock = \"virtual\": the experiment runs only in virtual time")
             }
             ExperimentClock::Virtual | ExperimentClock::Either if self.is_real => return Ok(None),
             ExperimentClock::Virtual | ExperimentClock::Either => {}
@@ -68,7 +71,7 @@ impl ClockOptions {
         let is_required = self.is_virtual || self.machine.kernel.is_some() || clock == ExperimentClock::Virtual;
         let Some(kernel) = self.machine.find_kernel()? else {
             ensure!(!is_required, BUILD_HINT);
-            eprintln!("in real time: {BUILD_HINT}");
+            eprintln!("using real time: {BUILD_HINT}");
             return Ok(None);
         };
         let info = &kernel.info;
@@ -76,7 +79,7 @@ impl ClockOptions {
         let lacks = || format!("the virtual kernel {} has no congestion control {missing:?}", info.release);
         ensure!(missing.is_empty() || !is_required, lacks());
         if !missing.is_empty() {
-            eprintln!("in real time: {}", lacks());
+            eprintln!("using real time: {}", lacks());
             return Ok(None);
         }
         Ok(Some(VirtualTime { kernel, options: self.machine.options() }))
@@ -116,7 +119,7 @@ impl VirtualOptions {
         let kernel = VirtualKernel::open(path)?;
         ensure!(
             kernel.is_of_this_version(),
-            "{}: a kernel of another version of ekiden-lab; `ekiden-lab kernel build` builds one of this version",
+            "{}: this kernel was built by another version of ekiden-lab: run `ekiden-lab kernel build`",
             path.display()
         );
         Ok(Some(kernel))
@@ -132,7 +135,7 @@ impl VirtualOptions {
 fn parse_memory(text: &str) -> Result<Bytes, String> {
     let memory = text.parse::<Bytes>().map_err(|error| error.to_string())?;
     if memory.0 < MIN_MEMORY.0 {
-        return Err(format!("at least {} MiB", MIN_MEMORY.0 >> 20));
+        return Err(format!("expected at least {} MiB", MIN_MEMORY.0 >> 20));
     }
     Ok(memory)
 }

@@ -9,13 +9,13 @@ use ekiden_proto::units::Span;
 
 #[derive(Args)]
 pub struct WriteCommand {
-    /// To whom
+    /// Address of the sink
     to: SocketAddr,
-    /// How much, in bytes
+    /// Number of bytes to write
     amount: u64,
-    /// How much at once, in bytes
+    /// Size of a block, in bytes
     block: usize,
-    /// How long after each block the next one is written, with its time in front
+    /// Pause after each block; each block begins with a timestamp
     #[arg(long, value_name = "TIME")]
     pause: Option<Span>,
 }
@@ -23,7 +23,7 @@ pub struct WriteCommand {
 impl WriteCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let least = if self.pause.is_some() { sink::STAMP_LEN } else { 1 };
-        anyhow::ensure!(self.block >= least, "a block of {least} bytes at least");
+        anyhow::ensure!(self.block >= least, "expected a block of at least {least} bytes");
         let (to, amount, block, pause) = (self.to, self.amount, self.block, self.pause.map(|pause| pause.0));
         let written = writer::run(writer::WriteRequest { to, amount, block, pause })?;
         println!("{}", serde_json::to_string(&written)?);

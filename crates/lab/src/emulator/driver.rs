@@ -148,7 +148,10 @@ impl DriverThread {
         let mut ports = Vec::new();
         for wire in wires {
             for (port, end) in wire.ports.iter().zip(&wire.link.ends) {
-                ports.push(OpenPort::open(port).with_context(|| format!("link {:?}: the end at {end:?}", wire.name))?);
+                ports.push(
+                    OpenPort::open(port)
+                        .with_context(|| format!("link {:?}: cannot open the end at host {end:?}", wire.name))?,
+                );
             }
         }
         let mut emulation = Emulation::new(links, options);
@@ -199,7 +202,7 @@ impl DriverThread {
         let thread = self.thread.take().context("the emulator has ended")?;
         // If the thread has already ended, its result has the reason.
         let _ = self.send_command(DriverCommand::Stop);
-        thread.join().map_err(|_| anyhow!("the emulator panicked"))?.context("the emulator")
+        thread.join().map_err(|_| anyhow!("the emulator panicked"))?.context("the emulator failed")
     }
 }
 

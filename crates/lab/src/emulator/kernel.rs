@@ -55,14 +55,18 @@ impl KernelEmulator {
         self.send(request)?;
         let mut answer = Vec::new();
         (&self.device).read_to_end(&mut answer).context(DEVICE)?;
-        serde_json::from_slice(&answer).context("the answer of the emulator")
+        serde_json::from_slice(&answer).context("cannot parse the answer of the emulator")
     }
 
     /// Writes a request in one piece: the kernel executes each write(2).
     fn send(&self, request: &KernelRequest) -> anyhow::Result<()> {
         let text = serde_json::to_vec(request)?;
         let written = (&self.device).write(&text).context(DEVICE)?;
-        anyhow::ensure!(written == text.len(), "the emulator took {written} of {} bytes", text.len());
+        anyhow::ensure!(
+            written == text.len(),
+            "the emulator accepted only {written} of {} bytes of the request",
+            text.len()
+        );
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow:
     if !treatment.relays.is_empty() {
         return mesh::start_relays(treatment, context, client_route(treatment, proxy_address));
     }
-    let ekiden = || context.ekiden.context("the ekiden binary was not looked up");
+    let ekiden = || context.ekiden.context("the path of the ekiden binary is missing");
     let known: Vec<(&str, IpAddr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let sections =
         treatment.sections.then(|| section::SectionChain::create(&known, ekiden()?, context.folder)).transpose()?;
@@ -87,7 +87,11 @@ pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow:
 fn relay_sides(treatment: &Treatment, index: usize, context: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
     let (chain, plan) = (&treatment.chain, NetworkPlan::new(context.lab));
     let side = |neighbour: Option<&String>, host: IpAddr| {
-        let to = context.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
+        let to = context
+            .network
+            .hosts()
+            .find(|other| other.address() == host)
+            .context("no host has the address of the client or server")?;
         let to = neighbour.map_or(to.name(), String::as_str);
         let interface = plan.interface_toward(&chain[index], to).with_context(|| format!("no route to {to}"))?;
         let section_profile = treatment.profile.as_ref().map(|profile| profile.name().to_owned());
@@ -193,7 +197,7 @@ fn launch_for(
             };
             let definition = treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition);
             let text = format!("{text}{definition}{}", treatment.config);
-            let binary = context.ekiden.context("the ekiden binary was not looked up")?;
+            let binary = context.ekiden.context("the path of the ekiden binary is missing")?;
             let (binary, arguments) = ekiden::command_line(&treatment.wrap, binary, &write("ekiden", text)?);
             ("ekiden".to_owned(), binary, arguments)
         }

@@ -62,7 +62,8 @@ impl LoadedControls {
                 missing(),
                 EKIDEN_PROVIDED.join(", ")
             );
-            let ekiden = ekiden.context("ekiden provides it: build ekiden (make build), or pass --ekiden PATH");
+            let ekiden = ekiden
+                .context("ekiden provides this congestion control: build ekiden (make build), or pass --ekiden PATH");
             let ekiden = ekiden.with_context(missing)?;
             ensure_bpf_file_system().with_context(missing)?;
             let output = Command::new(ekiden).args(["cc", "load", name]).stdin(Stdio::null()).output();
@@ -163,7 +164,7 @@ mod tests {
         assert!(error.contains("--ekiden PATH"), "{error}");
         // A program that always fails.
         let error = LoadedControls::load(&names(&[name]), Some(Path::new("/bin/false"))).unwrap_err().to_string();
-        assert!(error.contains(&format!("`ekiden cc load {name}` failed: it printed nothing")), "{error}");
+        assert!(error.contains(&format!("`ekiden cc load {name}` failed: no output")), "{error}");
         let error = LoadedControls::load(&names(&[name]), Some(Path::new("/bin/true"))).unwrap_err().to_string();
         assert!(error.contains("succeeded"), "{error}");
     }

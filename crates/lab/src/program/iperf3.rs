@@ -266,7 +266,7 @@ impl GroupStats {
             let bytes = pieces().map(|piece| piece.bytes).sum::<u64>() as f64;
             if time > 0.0 { bytes / time } else { 0.0 }
         };
-        anyhow::ensure!(connections > 0, "iperf3's server counted nothing between {from} and {to} s");
+        anyhow::ensure!(connections > 0, "the iperf3 server received no data between {from} and {to} s");
         let retransmits = answer.end.sum_sent.and_then(|sent| sent.retransmits).unwrap_or_default();
         let rates = (0..connections).map(rate).collect();
         Ok(Self { congestion, rates, retransmits, timeline: timeline(&intervals) })
@@ -350,7 +350,7 @@ mod tests {
         let error = |text: &str| GroupStats::parse(text, 0.0, 1.0).unwrap_err().to_string();
         assert_eq!(error(r#"{"error":"the server is busy"}"#), "iperf3: the server is busy");
         assert!(error("{}").contains("did not report its congestion control"));
-        assert_eq!(error(&answer("")), "iperf3's server counted nothing between 0 and 1 s");
+        assert_eq!(error(&answer("")), "the iperf3 server received no data between 0 and 1 s");
         assert!(error("parameter error").starts_with("iperf3 printed no report"));
     }
 }

@@ -82,7 +82,7 @@ pub fn start_relays(
     let find = |name: &String| context.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().chain(&treatment.relays).map(find).collect::<anyhow::Result<Vec<_>>>()?;
     let known: Vec<(&str, IpAddr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
-    let ekiden = context.ekiden.context("the ekiden binary was not looked up")?;
+    let ekiden = context.ekiden.context("the path of the ekiden binary is missing")?;
     let mesh = RelayMesh::with_keys(&known, || RelayKeys::generate(ekiden), context.folder)?;
     let mut services = Vec::new();
     for (index, host) in hosts.iter().enumerate().rev() {

@@ -64,7 +64,11 @@ impl ProgramInfo {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain(SERVER_FOLDERS.iter().map(PathBuf::from));
         folders.map(|folder| folder.join(self.executable)).find(|file| file.is_file()).ok_or_else(|| {
-            anyhow::anyhow!("{} is not installed: scripts/setup lab, or apt-get install {}", self.name, self.package)
+            anyhow::anyhow!(
+                "{} is not installed: run scripts/setup lab, or apt-get install {}",
+                self.name,
+                self.package
+            )
         })
     }
 
@@ -182,7 +186,7 @@ mod tests {
         let about =
             ProgramInfo { name: "gopher", package: "gopherd", executable: "no-such-gopher", version_arguments: &[] };
         let error = about.find().unwrap_err().to_string();
-        assert_eq!(error, "gopher is not installed: scripts/setup lab, or apt-get install gopherd");
+        assert_eq!(error, "gopher is not installed: run scripts/setup lab, or apt-get install gopherd");
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl FlowReceiver {
     /// The thread cannot enter the host's namespace, or the port is in use.
     pub fn start(host: &HostHandle, port: u16) -> anyhow::Result<Self> {
         let listener = host.enter(|| TcpListener::bind(SocketAddr::new(host.address(), port)))?;
-        let listener = listener.with_context(|| format!("port {port} of {}", host.name()))?;
+        let listener = listener.with_context(|| format!("cannot listen on port {port} of {}", host.name()))?;
         listener.set_nonblocking(true)?;
         let state = Arc::new(ReceiverState::default());
         let thread_state = Arc::clone(&state);

@@ -31,7 +31,7 @@ pub(super) struct RelayKeys {
 
 impl RelayKeys {
     pub(super) fn generate(ekiden: &Path) -> anyhow::Result<Self> {
-        let output = Command::new(ekiden).arg("keygen").output().context("ekiden keygen")?;
+        let output = Command::new(ekiden).arg("keygen").output().context("cannot run ekiden keygen")?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "ekiden keygen, {}: {}", output.status, stderr.trim());
         Self::parse(&String::from_utf8_lossy(&output.stdout))

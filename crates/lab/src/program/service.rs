@@ -60,7 +60,7 @@ impl Service {
             .stderr(file)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("{} on {}", launch.executable.display(), host.name()))?;
+            .with_context(|| format!("cannot start {} on {}", launch.executable.display(), host.name()))?;
         let mut service = Self { name: launch.name, host: host.name().to_owned(), child, log, killed: false };
         if let Some(port) = launch.port {
             service.wait_until_ready(host, port)?;
@@ -140,7 +140,7 @@ impl Drop for Service {
 pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.as_slice() {
-        [] => "it printed nothing".into(),
+        [] => "no output".into(),
         lines => lines[lines.len().saturating_sub(QUOTED_LINES)..].join(" | "),
     }
 }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn an_error_quotes_the_last_lines_only() {
         assert_eq!(last_lines("1\n2\n\n3\n4\n5\n6\n"), "2 | 3 | 4 | 5 | 6");
-        assert_eq!(last_lines(" \n"), "it printed nothing");
+        assert_eq!(last_lines(" \n"), "no output");
     }
 
     #[test]

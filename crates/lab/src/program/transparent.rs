@@ -52,8 +52,9 @@ fn rules(sides: &[RelaySide; 2], port: u16) -> String {
 /// nft or ip fails. The error has its message.
 pub fn apply_rules(host: &HostHandle, sides: &[RelaySide; 2], port: u16) -> anyhow::Result<()> {
     let mut nft = host.command(PROGRAM.find()?);
-    let mut child = nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("nft")?;
-    child.stdin.take().context("nft's input")?.write_all(rules(sides, port).as_bytes())?;
+    let mut child =
+        nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start nft")?;
+    child.stdin.take().context("nft has no standard input")?.write_all(rules(sides, port).as_bytes())?;
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "nft on {}: {}", host.name(), stderr.trim());
@@ -85,7 +86,7 @@ pub fn ensure_carried(before: &ActiveOpens, after: &ActiveOpens, transfers: u32)
         let opened = count - before.get(host).unwrap_or(count);
         anyhow::ensure!(
             opened >= transfers.into(),
-            "packets pass by the relay on {host}: it opened {opened} connections for {transfers} transfers"
+            "packets bypass the relay on {host}: the relay opened {opened} connections for {transfers} transfers"
         );
     }
     Ok(())
@@ -116,7 +117,7 @@ mod tests {
         let counts = |near, far| BTreeMap::from([("near".to_owned(), near), ("far".to_owned(), far)]);
         assert!(ensure_carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
         let error = ensure_carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();
-        assert_eq!(error, "packets pass by the relay on far: it opened 0 connections for 1 transfers");
+        assert_eq!(error, "packets bypass the relay on far: the relay opened 0 connections for 1 transfers");
         assert!(ensure_carried(&BTreeMap::new(), &BTreeMap::new(), 1).is_ok());
     }
 }

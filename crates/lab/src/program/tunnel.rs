@@ -66,11 +66,12 @@ impl<'a> TunnelEnds<'a> {
     /// # Errors
     /// A host does not exist, or the hosts do not reach each other.
     pub fn for_chain(chain: &[String], context: RelayContext<'a>) -> anyhow::Result<Self> {
-        let [left, right] = chain else { anyhow::bail!("a tunnel has two ends") };
+        let [left, right] = chain else { anyhow::bail!("a tunnel needs a chain of two hosts") };
         let plan = NetworkPlan::new(context.lab);
         let end = |name: &String, other: &String| {
             let host = context.network.host(name).with_context(|| format!("there is no host {name}"))?;
-            let outer = plan.address_toward(name, other).with_context(|| format!("{name} does not reach {other}"))?;
+            let outer =
+                plan.address_toward(name, other).with_context(|| format!("host {name} cannot reach {other}"))?;
             anyhow::Ok(TunnelEnd { host, outer_address: outer })
         };
         Ok(Self { left: end(left, right)?, right: end(right, left)?, folder: context.folder })
@@ -95,14 +96,14 @@ pub fn start_tunnel(
     };
     let deadline = Instant::now() + CROSS_TIMEOUT;
     while !has_devices(&ends, &tunnel)? {
-        wait_until(deadline, &mut tunnel, "creates no device")?;
+        wait_until(deadline, &mut tunnel, "created no device")?;
     }
     for ((end, device), inner) in [ends.left, ends.right].into_iter().zip(tunnel.devices).zip(INNER_ADDRESSES) {
         let commands = [format!("addr replace {inner}/30 dev {device}"), format!("link set dev {device} up")];
         ip::run_batch(Some(end.host), &commands)?;
     }
     while !probe_crossing(&ends)? {
-        wait_until(deadline, &mut tunnel, "lets no packet cross")?;
+        wait_until(deadline, &mut tunnel, "carried no packet")?;
     }
     let plan = NetworkPlan::new(context.lab);
     for (side, (end, peer)) in [(ends.left, ends.right), (ends.right, ends.left)].into_iter().enumerate() {
@@ -138,7 +139,7 @@ fn wait_until(deadline: Instant, tunnel: &mut StartedTunnel, problem: &str) -> a
     anyhow::ensure!(!signal::is_interrupted(), "interrupted");
     if Instant::now() > deadline {
         let descriptions: Vec<String> = tunnel.services.iter().map(Service::describe).collect();
-        anyhow::bail!("the tunnel {problem} in {CROSS_TIMEOUT:?}: {}", descriptions.join("; "));
+        anyhow::bail!("the tunnel {problem} within {CROSS_TIMEOUT:?}: {}", descriptions.join("; "));
     }
     std::thread::sleep(RETRY_INTERVAL);
     Ok(())

@@ -56,12 +56,12 @@ pub fn run(request: WriteRequest) -> anyhow::Result<WriterReport> {
         Some(pause) => write_stamped_blocks(&mut stream, request, pause),
     };
     let write = monotonic() - started;
-    sent.context("the sink does not accept the data")?;
+    sent.context("cannot send the data to the sink")?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).context("the sink sent no report")?;
     let arrived: SinkReport =
-        serde_json::from_str(&answer).with_context(|| format!("not a report of a sink: {answer:.80}"))?;
+        serde_json::from_str(&answer).with_context(|| format!("the sink sent an invalid report: {answer:.80}"))?;
     anyhow::ensure!(arrived.bytes == request.amount, "{} of {} bytes arrived", arrived.bytes, request.amount);
     let since = |time: Duration| time.saturating_sub(started).as_secs_f64();
     Ok(WriterReport {

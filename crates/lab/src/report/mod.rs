@@ -41,7 +41,7 @@ pub use terminal::render_terminal;
 /// # Errors
 /// A file could not be written; the error names the file.
 pub fn write(results: &Results, dir: &Path) -> anyhow::Result<PathBuf> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut json = serde_json::to_string_pretty(results).context("cannot write the results as JSON")?;
     json.push('\n');
     for (name, text) in

@@ -9,8 +9,8 @@ use crate::report::view::{Levels, ReportView};
 use crate::stats::median;
 
 /// How the table is to be read.
-pub const NOTE: &str = "All sessions of valid runs, by the path that the chooser's log tells of each: the path with its number of \
-    sessions, most first. Completion is from start to the last byte, in milliseconds.";
+pub const NOTE: &str = "All sessions of valid runs, by the path in the chooser's log: each path with its number of \
+    sessions, the most frequent first. Completion is from start to the last byte, in milliseconds.";
 
 /// The paths of every treatment at every combination of levels.
 #[must_use]

@@ -137,7 +137,7 @@ impl<'a> ReportView<'a> {
         let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
         match reasons.first() {
             Some(why) if reasons.len() == runs.len() => {
-                Some(format!("none of {} counts, the first because: {why}", pluralized(runs.len(), "run")))
+                Some(format!("none of {} is valid, the first because: {why}", pluralized(runs.len(), "run")))
             }
             _ => None,
         }

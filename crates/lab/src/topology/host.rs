@@ -34,8 +34,8 @@ pub struct HostHandle {
 
 impl HostHandle {
     pub(super) fn new(name: &str, address: IpAddr, ipv4: Ipv4Addr) -> anyhow::Result<Self> {
-        let namespace =
-            netns::new_network_namespace().with_context(|| format!("host {name:?}: no network namespace"))?;
+        let namespace = netns::new_network_namespace()
+            .with_context(|| format!("host {name:?}: cannot create a network namespace"))?;
         Ok(Self { name: name.to_owned(), address, ipv4, namespace: Arc::new(namespace) })
     }
 

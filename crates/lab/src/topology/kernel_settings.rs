@@ -17,7 +17,7 @@ pub fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
     let file = PathBuf::from("/proc/sys").join(key.replace('.', "/"));
     let now = write_and_read(&file, value).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => anyhow::anyhow!("this kernel has no such sysctl in a network namespace"),
-        io::ErrorKind::PermissionDenied => anyhow::anyhow!("refused: a network namespace cannot change it"),
+        io::ErrorKind::PermissionDenied => anyhow::anyhow!("refused: a network namespace cannot change this sysctl"),
         _ => anyhow::Error::new(error).context("refused"),
     })?;
     ensure!(now.split_whitespace().eq(value.split_whitespace()), "the kernel set {now:?} instead");

@@ -259,7 +259,7 @@ impl Network {
                 let found = found.with_context(|| format!("host {name:?} cannot reach {:?}", to.name()))?;
                 ensure!(
                     found == *expected,
-                    "host {name:?}: congestion = {expected:?}, but to {:?} it is {found:?}",
+                    "host {name:?}: congestion = {expected:?}, but connections to {:?} use {found:?}",
                     to.name()
                 );
             }

@@ -61,9 +61,9 @@ pub fn enter() -> anyhow::Result<SandboxEntry> {
     Ok(SandboxEntry::Inside)
 }
 
-const APPARMOR_HINT: &str = "the user namespace was created, but an operation in it was refused; on Ubuntu 23.10 and later \
-     `sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this program helps, \
-     everywhere else running as root does";
+const APPARMOR_HINT: &str = "the user namespace was created, but an operation in it was refused: on Ubuntu 23.10 and \
+     later, set `sysctl kernel.apparmor_restrict_unprivileged_userns=0` or add an AppArmor profile with `userns,` for \
+     this program; on other systems, run as root";
 
 /// Creates the namespaces. Returns whether a user namespace was needed.
 fn unshare_namespaces() -> anyhow::Result<bool> {
@@ -89,8 +89,8 @@ fn unshare_namespaces() -> anyhow::Result<bool> {
 fn unshare_error(error: &io::Error) -> anyhow::Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM) => {
-            "unprivileged users may not create namespaces: `sysctl kernel.unprivileged_userns_clone=1` where that exists \
-             (Debian), in a container the runtime's seccomp profile must allow unshare(2), or run as root"
+            "unprivileged users may not create namespaces: set `sysctl kernel.unprivileged_userns_clone=1` (Debian), \
+             allow unshare(2) in the seccomp profile of the container, or run as root"
         }
         Some(libc::ENOSPC | libc::EUSERS) => {
             "the limit is reached: raise `user.max_user_namespaces`, `user.max_net_namespaces`, \

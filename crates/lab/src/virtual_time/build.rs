@@ -85,7 +85,7 @@ impl Edit {
         let found = text.matches(&self.find).count();
         ensure!(
             found == self.times,
-            "{}: this version of Linux has {:?} {found} times instead of {}",
+            "{}: found {:?} {found} times in this version of Linux, expected {}",
             self.file.display(),
             self.find.trim(),
             self.times
@@ -168,7 +168,7 @@ fn link_kernel(objects: &Path, work_dir: &Path) -> anyhow::Result<PathBuf> {
 
 /// Moves a finished directory to its place, unless another build was faster.
 fn rename(new: &Path, target: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(target.parent().context("the place has a parent")?)?;
+    fs::create_dir_all(target.parent().context("the directory has no parent")?)?;
     match fs::rename(new, target) {
         Err(_) if target.exists() => Ok(()),
         done => done.with_context(|| target.display().to_string()),
@@ -182,7 +182,7 @@ fn ensure_build_programs() -> anyhow::Result<()> {
         BUILD_PROGRAMS.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
     ensure!(
         missing.is_empty(),
-        "building a kernel takes more programs: scripts/setup lab, or apt-get install {}",
+        "programs for building a kernel are missing: run scripts/setup lab, or apt-get install {}",
         missing.join(" ")
     );
     Ok(())
@@ -215,7 +215,7 @@ fn unpack(archive: &Path, work: &Path) -> anyhow::Result<()> {
 /// Returns the directory of the kernel, with our changes and the configuration in it.
 fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     let mut directories = fs::read_dir(work)?.filter_map(|entry| Some(entry.ok()?.path()));
-    let tree = directories.find(|path| path.join("arch/um").is_dir()).context("the archive has no Linux in it")?;
+    let tree = directories.find(|path| path.join("arch/um").is_dir()).context("the archive has no Linux source")?;
     let edits: Edits = toml::from_str(EDITS)?;
     edits.edit.iter().try_for_each(|edit| edit.apply(&tree))?;
     let added = tree.join(ADDED_DIRECTORY);
@@ -261,7 +261,7 @@ fn ensure_configured(tree: &Path) -> anyhow::Result<()> {
     let configured = fs::read_to_string(tree.join(".config"))?;
     let options = CONFIG.lines().filter(|line| line.starts_with("CONFIG_"));
     let lost: Vec<&str> = options.filter(|line| !configured.lines().any(|other| other == *line)).collect();
-    ensure!(lost.is_empty(), "this version of Linux does not take {}", lost.join(", "));
+    ensure!(lost.is_empty(), "this version of Linux does not accept the options {}", lost.join(", "));
     Ok(())
 }
 
@@ -290,7 +290,7 @@ mod tests {
         edit("b", 1).apply(tree.path()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "a c a");
         let error = edit("a", 1).apply(tree.path()).unwrap_err().to_string();
-        assert_eq!(error, "file.c: this version of Linux has \"a\" 2 times instead of 1");
+        assert_eq!(error, "file.c: found \"a\" 2 times in this version of Linux, expected 1");
         edit("a", 2).apply(tree.path()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "c c c");
     }

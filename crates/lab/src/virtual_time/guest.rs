@@ -46,7 +46,7 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 fn run_command() -> anyhow::Result<u8> {
-    mount_root().context("cannot make the root file system")?;
+    mount_root().context("cannot create the root file system")?;
     let command = receive_command().context("cannot receive the command")?;
     if let Some(directory) = &command.host_directory {
         let path = directory.to_str().context("the name of the directory is not UTF-8")?;

@@ -140,7 +140,12 @@ fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
     let mut lines = printed.lines().map(str::to_owned);
     let (Some(release), Some(controls), Some(emulator)) = (lines.next(), lines.next(), lines.next()) else {
         let errors = String::from_utf8_lossy(&output.stderr);
-        anyhow::bail!("{}: no virtual kernel that boots here: {}: {}", path.display(), output.status, errors.trim());
+        anyhow::bail!(
+            "{}: the virtual kernel does not boot on this machine: {}: {}",
+            path.display(),
+            output.status,
+            errors.trim()
+        );
     };
     let congestion_controls = controls.split_whitespace().map(str::to_owned).collect();
     let built_using = Vec::new();

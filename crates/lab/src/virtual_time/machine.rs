@@ -78,7 +78,7 @@ impl MachineCommand {
         Ok(Self {
             program: program.into(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
-            directory: std::env::current_dir().context("there is no current directory")?,
+            directory: std::env::current_dir().context("cannot find the current directory")?,
             host_directory: None,
             environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         })

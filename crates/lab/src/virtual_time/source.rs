@@ -79,7 +79,7 @@ impl<'a> PackageFinder<'a> {
                 ensure!(!signal::is_interrupted(), "interrupted");
                 let archive = self.find(fallback, report_progress).with_context(|| error.to_string())?;
                 report_progress(&format!(
-                    "Linux {fallback}: there is no {newest}, whose system calls cost half. {error}"
+                    "Linux {fallback}: {newest}, whose system calls cost half, is not available. {error}"
                 ));
                 Ok(archive)
             }
@@ -90,7 +90,7 @@ impl<'a> PackageFinder<'a> {
     fn find(&self, version: &str, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
         let is_version = version.starts_with(|first: char| first.is_ascii_digit())
             && version.chars().all(|character| character.is_ascii_alphanumeric() || ".+-".contains(character));
-        ensure!(is_version, "{version:?} is no version of Linux; 6.12 is one");
+        ensure!(is_version, "expected a version of Linux like 6.12, not {version:?}");
         let package = format!("linux-source-{version}");
         let installed = self.installed.join(format!("{package}.tar.xz"));
         if installed.exists() {
@@ -116,7 +116,7 @@ impl<'a> PackageFinder<'a> {
                 Err(error) => failures.push(format!("{mirror} {suite}: {error}")),
             }
         }
-        bail!("{package} cannot be had:\n  {}", failures.join("\n  "))
+        bail!("{package} is not available:\n  {}", failures.join("\n  "))
     }
 
     /// The backports of this release and of newer ones.
@@ -314,7 +314,7 @@ mod tests {
         let error = finder(&work).find("9.9", &mut |_| {}).unwrap_err().to_string();
         let installed = work.path().join("src/linux-source-9.9.tar.xz");
         let expected = format!(
-            "linux-source-9.9 cannot be had:\n  {}: no such file\n  \
+            "linux-source-9.9 is not available:\n  {}: no such file\n  \
              package sources of this system, as of the last apt-get update: no such package\n  \
              http://mirror.example/debian bookworm-backports: no such package\n  \
              http://mirror.example/debian trixie-backports: no such package\n  \
@@ -323,7 +323,7 @@ mod tests {
         );
         assert_eq!(error, expected);
         let error = finder(&work).find("--help", &mut |_| {}).unwrap_err().to_string();
-        assert_eq!(error, "\"--help\" is no version of Linux; 6.12 is one");
+        assert_eq!(error, "expected a version of Linux like 6.12, not \"--help\"");
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(file_name(&archive), "linux-source-6.12_6.12.117-1_all.deb");
         let line = lines.pop().unwrap();
         assert!(
-            line.starts_with("Linux 6.12: there is no 7.2, whose system calls cost half. linux-source-7.2"),
+            line.starts_with("Linux 6.12: 7.2, whose system calls cost half, is not available. linux-source-7.2"),
             "{line}"
         );
         assert!(line.contains("trixie-backports: The repository has no Release file."), "{line}");

@@ -78,5 +78,5 @@ fn terminated_figures_command_leaves_no_process() {
     // One more process: the command that makes the runs.
     let output = stop_while_machines_run(child, "-TERM", 3);
     assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
-    assert!(stderr_text(&output).contains("the same command goes on"), "{}", stderr_text(&output));
+    assert!(stderr_text(&output).contains("run the same command again to continue"), "{}", stderr_text(&output));
 }

@@ -194,7 +194,7 @@ fn missing_program_error_names_the_package() {
     let output = fixture.lab_command().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
     let stderr = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr.contains("curl is not installed: scripts/setup lab, or apt-get install curl"), "{stderr}");
+    assert!(stderr.contains("curl is not installed: run scripts/setup lab, or apt-get install curl"), "{stderr}");
 }
 
 #[test]
@@ -247,12 +247,12 @@ fn small_experiment_runs_resumes_and_reports() {
     assert!(results.join("report.html").exists() && results.join("report.json").exists());
 
     // No run is repeated, and an incomplete line counts as a missing run.
-    assert!(stderr_text(&fixture.run(&[])).starts_with("4 of 4 runs are there already"));
+    assert!(stderr_text(&fixture.run(&[])).starts_with("4 of 4 runs already exist"));
     let file = results.join("runs.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() - 9]).unwrap();
     let again = fixture.run(&[]);
-    assert!(stderr_text(&again).starts_with("3 of 4 runs are there already"), "{}", stderr_text(&again));
+    assert!(stderr_text(&again).starts_with("3 of 4 runs already exist"), "{}", stderr_text(&again));
     assert_eq!(fixture.runs()[..3], runs[..3]);
     assert_eq!(fixture.runs().len(), 4);
 
@@ -381,7 +381,7 @@ fn interrupt_ends_a_run_and_explains_how_to_resume() {
     }
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     assert!(
-        stderr_text(&output).contains("interrupted after 0 of 4 runs; the same command goes on"),
+        stderr_text(&output).contains("interrupted after 0 of 4 runs: run the same command again to continue"),
         "{}",
         stderr_text(&output)
     );

@@ -135,7 +135,7 @@ fn sigterm_ends_all_workers_and_clients() {
     }
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     assert!(
-        stderr_text(&output).contains("interrupted after 0 of 4 runs; the same command goes on"),
+        stderr_text(&output).contains("interrupted after 0 of 4 runs: run the same command again to continue"),
         "{}",
         stderr_text(&output)
     );

@@ -83,7 +83,7 @@ fn runs_are_byte_identical_under_load_and_after_interruption() {
     std::fs::write(runs_file(&fixture), &text[..text.len() / 3]).unwrap();
     let again = run_virtually(&fixture, &["--no-check", "--jobs", "3"]);
     assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
-    assert!(stderr_text(&again).starts_with("1 of 4 runs are there already"), "{}", stderr_text(&again));
+    assert!(stderr_text(&again).starts_with("1 of 4 runs already exist"), "{}", stderr_text(&again));
     assert!(std::fs::read(runs_file(&fixture)).unwrap() == bytes, "the bytes differ under load");
 }
 
@@ -168,7 +168,7 @@ fn results_of_another_clock_are_refused() {
     assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
     let other = fixture.run(&["--no-check", "--blocks", "1", "--only", "direct"]);
     assert_eq!(other.status.code(), Some(2), "{}", stderr_text(&other));
-    assert!(stderr_text(&other).contains("now the clock is real"), "{}", stderr_text(&other));
+    assert!(stderr_text(&other).contains("the clock is now real"), "{}", stderr_text(&other));
     fixture.write(&SMALL.replace("blocks =", "clock = \"real\"\nblocks ="));
     let refused = run_virtually(&fixture, &[]);
     assert!(stderr_text(&refused).contains("depends on the time that processes take"), "{}", stderr_text(&refused));
@@ -403,7 +403,7 @@ fn interrupt_ends_machines_and_explains_how_to_resume() {
     let output = stop_while_machines_run(command.spawn().unwrap(), "-INT", 2);
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     let stderr = stderr_text(&output);
-    assert!(stderr.contains("interrupted after 0 of 4 runs; the same command goes on"), "{stderr}");
+    assert!(stderr.contains("interrupted after 0 of 4 runs: run the same command again to continue"), "{stderr}");
     assert_eq!(fixture.all_runs().len(), 0);
 }
 

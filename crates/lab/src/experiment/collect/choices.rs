@@ -52,7 +52,7 @@ pub fn assign_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16
             return Ok(());
         }
         let total = sessions.len();
-        anyhow::ensure!(Instant::now() < deadline, "the chooser's log does not tell of {missing} of {total} sessions");
+        anyhow::ensure!(Instant::now() < deadline, "the chooser's log lacks {missing} of {total} sessions");
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -73,7 +73,7 @@ impl InstalledPrograms {
         // In a virtual machine every program runs as root.
         if effective_uid() != 0 && request.virtual_time.is_none() && selected.any(changes_user) {
             missing.push(
-                "squid and sshd have to become another user, which only root can let them: sudo, or --only without them"
+                "squid and sshd must switch to another user: run as root (sudo), or select other treatments with --only"
                     .into(),
             );
         }

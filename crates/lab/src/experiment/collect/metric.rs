@@ -83,7 +83,7 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
         let names = METRICS.map(|(name, ..)| name).join(", ");
         let visits = visits::PREFIXES.map(|(prefix, _)| format!("{prefix}VISIT")).join(", ");
         format!(
-            "there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST, {}LINK, {visits}",
+            "there is no metric {key:?}; metrics are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST, {}LINK, {visits}",
             links::RATE_PREFIX
         )
     })?;

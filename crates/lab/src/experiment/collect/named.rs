@@ -61,7 +61,7 @@ pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
         if let Some(event) = parse_largest_session(&text).filter(|event| event.total_bytes() > 2 * TRIAL_BYTES) {
             return Ok(event);
         }
-        anyhow::ensure!(Instant::now() < deadline, "the relay's log does not tell of the transfer");
+        anyhow::ensure!(Instant::now() < deadline, "the relay's log has no event of the transfer");
         std::thread::sleep(POLL_INTERVAL);
     }
 }

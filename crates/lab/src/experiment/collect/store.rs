@@ -45,7 +45,7 @@ impl ResultStore {
         let (earlier, runs, checks) = load(dir)?;
         anyhow::ensure!(
             earlier.digest == manifest.digest,
-            "{} holds results of something else: {}. --fresh removes them, --out DIR keeps both",
+            "{} has results of a different configuration: {}. --fresh removes them, --out DIR keeps both",
             dir.display(),
             describe_difference(&earlier, &manifest)
         );
@@ -125,11 +125,11 @@ fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
     } else if earlier.file != now.file {
         "the experiment file has changed".into()
     } else if let Some((name, version)) = program {
-        format!("now {name} is {version}")
+        format!("the version of {name} is now {version}")
     } else if let Some((name, value)) =
         now.machine.iter().find(|fact| is_digested(fact) && !earlier.machine.contains(fact))
     {
-        format!("now the {name} is {value}")
+        format!("the {name} is now {value}")
     } else {
         "made by another version of the laboratory".into()
     }

@@ -14,12 +14,12 @@ use crate::stats;
 pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: impl FnMut(String)) {
     let Some(percentile) = expectation.percentile else { return };
     if !(0.0..=100.0).contains(&percentile) {
-        report("percentile: from 0 to 100".into());
+        report("percentile: expected 0 to 100".into());
     }
     if expectation.metric.as_ref().unwrap_or(&experiment.metric.key) != PREDICTION_ERROR
         || expectation.at_most.is_none()
     {
-        report(format!("percentile: of {PREDICTION_ERROR} only, with at_most"));
+        report(format!("percentile: requires metric = \"{PREDICTION_ERROR}\" and at_most"));
     }
 }
 

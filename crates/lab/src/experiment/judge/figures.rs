@@ -110,7 +110,7 @@ fn is_virtual(manifest: &Manifest) -> bool {
 fn circumstances_against(experiment: &Experiment, manifest: &Manifest) -> Vec<String> {
     let mut reasons = Vec::new();
     if manifest.size != "full" {
-        reasons.push(format!("the {} size", manifest.size));
+        reasons.push(format!("size {}, expected full", manifest.size));
     }
     if manifest.blocks < MIN_BLOCKS {
         reasons.push(format!("{} blocks, fewer than {MIN_BLOCKS}", manifest.blocks));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn incomplete_and_invalid_results_are_refused() {
-        assert_eq!(refusal(|results| results.manifest.size = "quick".into()), "the quick size");
+        assert_eq!(refusal(|results| results.manifest.size = "quick".into()), "size quick, expected full");
         assert!(refusal(|results| results.manifest.blocks = 5).starts_with("5 blocks, fewer than 6"));
         assert!(refusal(|results| results.manifest.machine.clear()).starts_with("real time"));
         assert!(refusal(|results| drop(results.runs.pop())).contains(" runs are valid"));

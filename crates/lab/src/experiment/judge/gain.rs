@@ -31,36 +31,39 @@ pub struct PublishedGrid {
 pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: impl FnMut(String)) {
     let Some(grid) = &expectation.gain else {
         if expectation.of_limit.or(expectation.ceiling.as_ref().map(|_| 0.0)).is_some() {
-            report("of_limit and ceiling: with gain only".into());
+            report("of_limit, ceiling: require gain".into());
         }
         return;
     };
     if expectation.ratio_to.is_none() || expectation.of_limit.is_none() {
-        report("gain: with ratio_to, and of_limit for where that is better here than published".into());
+        report("gain: requires ratio_to and of_limit".into());
     }
     for (what, factor, count) in
         [("rows", &grid.rows, grid.without.len()), ("columns", &grid.columns, column_count(grid))]
     {
         let levels = factor.as_ref().map_or(Some(1), |name| level_count(experiment, name));
         if levels != Some(count) {
-            report(format!("gain: {what}: as many as the factor has levels, or one without a factor"));
+            report(format!("gain: {what}: expected one for each level of the factor, or one without a factor"));
         }
     }
     let has_same_shape = [&grid.without, &grid.with]
         .iter()
         .all(|rows| rows.len() == grid.without.len() && rows.iter().all(|row| row.len() == column_count(grid)));
     if !has_same_shape {
-        report("gain: without and with: rows of the same length, and as many".into());
+        report("gain: without, with: expected the same number of rows, all of the same length".into());
     }
     if metric::rate_in_metric(metric_key(experiment, expectation), 0.0).is_none() {
-        report("gain: of a rate only".into());
+        report("gain: requires a metric that is a rate".into());
     }
     let unknown = experiment
         .cells
         .iter()
         .find(|cell| expect::applies_to(expectation, &cell.key) && limit::throughput_limit(&cell.spec).is_none());
     if let Some(cell) = unknown {
-        report(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.key));
+        report(format!(
+            "gain: no limit is known for {}: a sender on a link with loss needs congestion = \"reno\" or \"cubic\"",
+            cell.key
+        ));
     }
 }
 
@@ -299,10 +302,10 @@ with = [[806, 201], [472, 133]]
     #[test]
     fn invalid_gains_are_rejected() {
         let wrong = [
-            ("of_limit = 0.9\n", "", "gain: with ratio_to, and of_limit"),
-            ("rows = \"loss\"\n", "", "gain: rows: as many as the factor has levels"),
-            ("[806, 201]", "[806]", "gain: without and with: rows of the same length"),
-            ("metric = \"mbit_s\"", "metric = \"seconds\"", "gain: of a rate only"),
+            ("of_limit = 0.9\n", "", "gain: requires ratio_to and of_limit"),
+            ("rows = \"loss\"\n", "", "gain: rows: expected one for each level of the factor"),
+            ("[806, 201]", "[806]", "gain: without, with: expected the same number of rows, all of the same length"),
+            ("metric = \"mbit_s\"", "metric = \"seconds\"", "gain: requires a metric that is a rate"),
             ("congestion = \"reno\"", "congestion = \"bbr\"", "no limit is known for pair, 0ms, 0.1%"),
             ("ceiling = \"section\"", "ceiling = \"sky\"", "there is no treatment \"sky\""),
         ];

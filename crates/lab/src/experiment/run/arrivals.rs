@@ -45,8 +45,11 @@ pub fn run_arrivals(
             active.fetch_add(1, Ordering::AcqRel);
             downloads.push(scope.spawn(move || {
                 let is_free = active.load(Ordering::Acquire) <= MAX_CONCURRENT;
-                let result =
-                    if is_free { task.fetch(bytes, timeout) } else { Err(anyhow::anyhow!("too many at once")) };
+                let result = if is_free {
+                    task.fetch(bytes, timeout)
+                } else {
+                    Err(anyhow::anyhow!("more than {MAX_CONCURRENT} concurrent downloads"))
+                };
                 active.fetch_sub(1, Ordering::AcqRel);
                 completed_download(at, bytes, result)
             }));

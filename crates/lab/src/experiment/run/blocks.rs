@@ -48,15 +48,17 @@ pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
     // Into files: no process has to read pipes meanwhile.
     let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
     command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
-    let mut writer = ClientProcess(command.spawn().context("the writer")?);
+    let mut writer = ClientProcess(command.spawn().context("cannot start the writer")?);
     let (started, cap) = (Instant::now(), request.cap.map(|cap| cap.0));
     let waited = stream::wait_for_exit(&mut writer, "the writer", cap.unwrap_or(request.timeout));
     if let Some(cap) = cap.filter(|cap| waited.is_err() && started.elapsed() >= *cap) {
         return Ok(capped_transfer(cap));
     }
     let status = waited?;
-    anyhow::ensure!(status.success(), "the writer: {}", last_lines(&std::fs::read_to_string(&complaint)?));
-    Ok(transfer_from_report(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
+    anyhow::ensure!(status.success(), "the writer failed: {}", last_lines(&std::fs::read_to_string(&complaint)?));
+    Ok(transfer_from_report(
+        serde_json::from_str(&std::fs::read_to_string(&answer)?).context("cannot parse the report of the writer")?,
+    ))
 }
 
 /// A transfer that was stopped at the cap; the bytes that had arrived are unknown.

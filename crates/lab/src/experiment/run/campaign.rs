@@ -127,7 +127,7 @@ pub fn run_experiment(
 fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     let Some(first) = plan.first() else { return Ok(Vec::new()) };
     let report = |row: &CheckRow| {
-        let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
+        let verdict = if row.pass { "in range" } else { "OUT OF RANGE" };
         eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
     };
     check::run(&first.cell.spec.lab, CheckSize::Quick, &mut { report })
@@ -152,14 +152,14 @@ impl RunRecorder<'_> {
         if signal::is_interrupted() {
             self.progress.finish();
             anyhow::bail!(
-                "interrupted after {} of {} runs; the same command goes on from there (results so far: {})",
+                "interrupted after {} of {} runs: run the same command again to continue (results so far: {})",
                 self.progress.done(),
                 self.plan.len(),
                 self.store.dir().display()
             );
         }
         let planned =
-            self.plan.iter().find(|planned| planned.order == run.order).context("a run that is not in the plan")?;
+            self.plan.iter().find(|planned| planned.order == run.order).context("the run is not in the plan")?;
         self.progress.on_run_finished(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
         self.store.append_run(run)?;
         Ok(!is_done(&self.store.runs, planned, self.max_attempts))

@@ -44,7 +44,9 @@ fn bar(value: f64, most: f64) -> String {
 fn conclusion(cells: &[CellSummary]) -> String {
     let best = cells.iter().filter_map(|cell| cell.ratio).map(|ratio| ratio.median).fold(0.0, f64::max);
     if best < 1.2 {
-        return "The relays made little difference here: is the machine busy with something else?\n".into();
+        return "The relays made little difference. If other programs keep this machine busy, stop them and repeat the \
+                demo.\n"
+            .into();
     }
     format!(
         "A connection carries one window in each round trip. Relays cut the path into sections with shorter round trips,\n\

@@ -191,7 +191,7 @@ fn send_short_flow(server: SocketAddr, bytes: u64, until: Instant) -> anyhow::Re
     stream.write_all(&vec![SHORT_FLOW_BYTE; usize::try_from(bytes)?])?;
     stream.shutdown(Shutdown::Write)?;
     let mut count = [0; 8];
-    stream.read_exact(&mut count).context("the receiver says nothing")?;
+    stream.read_exact(&mut count).context("the receiver did not answer")?;
     let arrived = u64::from_be_bytes(count);
     anyhow::ensure!(arrived == bytes, "{arrived} of {bytes} bytes arrived");
     Ok(())

@@ -105,10 +105,10 @@ pub fn forward_interrupts(processes: &[i32], mut is_over: impl FnMut() -> bool) 
 
 impl WorkerProcess {
     fn run(&mut self, number: usize) -> anyhow::Result<Run> {
-        writeln!(self.requests, "{number}").context("a worker has ended")?;
+        writeln!(self.requests, "{number}").context("a worker has ended unexpectedly")?;
         let mut answer = String::new();
-        let length = self.responses.read_line(&mut answer).context("a worker has ended")?;
-        anyhow::ensure!(length > 0, "a worker has ended; the same command goes on from there");
+        let length = self.responses.read_line(&mut answer).context("a worker has ended unexpectedly")?;
+        anyhow::ensure!(length > 0, "a worker has ended unexpectedly: run the same command again to continue");
         Ok(serde_json::from_str(&answer)?)
     }
 }
@@ -123,7 +123,7 @@ fn worker_main(orders: PipeReader, answers: PipeWriter, plan: &[PlannedRun<'_>],
     match serve_in_sandbox(orders, answers, plan, context) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("a worker: {error:#}");
+            eprintln!("worker: {error:#}");
             2
         }
     }
@@ -143,7 +143,7 @@ fn serve_in_sandbox(
     let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
     let context = RunContext { folder: folder.path().to_owned(), ..context.clone() };
     for order in BufReader::new(orders).lines() {
-        let planned = plan.get(order?.parse::<usize>()?).context("a run that is not in the plan")?;
+        let planned = plan.get(order?.parse::<usize>()?).context("the run is not in the plan")?;
         let run = serde_json::to_string(&run::execute_run(planned, &context))?;
         writeln!(answers, "{run}")?;
     }

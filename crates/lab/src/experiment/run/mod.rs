@@ -339,7 +339,7 @@ fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) 
     links.iter().find_map(|link| {
         let direction = format!("{} ({} → {})", link.link, link.from, link.to);
         if link.hidden > 0 {
-            return Some(format!("the kernel dropped {} packets around the emulator on {direction}", link.hidden));
+            return Some(format!("the kernel dropped {} packets outside of the emulator on {direction}", link.hidden));
         }
         if let Some(lost) = link.dropped.get(&DropCause::Memory).filter(|lost| **lost > 0) {
             return Some(format!("the emulator had no memory for {lost} packets on {direction}"));
@@ -381,7 +381,10 @@ fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()>
 fn wait_for_start(task: &TransferTask<'_>, started: Instant, seed: u64) -> anyhow::Result<()> {
     let age = started.elapsed();
     let begins = task.workload.begins.map_or(age, |begins| begins.0);
-    anyhow::ensure!(age <= begins, "all was ready after {age:?} only: workload.begins = {begins:?} is too early");
+    anyhow::ensure!(
+        age <= begins,
+        "hosts and programs were ready only after {age:?}: workload.begins = {begins:?} is too early"
+    );
     let delay = plan::start_delay(task.workload.longest_start_delay(), seed, "transfers");
     arrivals::sleep_until(started + begins + delay)
 }
@@ -465,7 +468,7 @@ mod tests {
         let late = invalid_reason(&[link(0, 0), link(0, 2_000_000)], false, limit).unwrap();
         assert!(late.starts_with("the emulator fell behind on wan (a → b)"), "{late}");
         let hidden = invalid_reason(&[link(3, 0)], false, limit).unwrap();
-        assert_eq!(hidden, "the kernel dropped 3 packets around the emulator on wan (a → b)");
+        assert_eq!(hidden, "the kernel dropped 3 packets outside of the emulator on wan (a → b)");
     }
 
     #[test]

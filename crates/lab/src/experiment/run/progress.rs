@@ -27,7 +27,7 @@ impl Progress {
     #[must_use]
     pub fn new(experiment: &Experiment, full: bool, total: usize, done: usize) -> Self {
         if done > 0 {
-            eprintln!("{done} of {total} runs are there already");
+            eprintln!("{done} of {total} runs already exist");
         }
         Self {
             metric: experiment.metric.clone(),

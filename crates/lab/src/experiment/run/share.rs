@@ -38,7 +38,7 @@ pub(super) fn measure(
     let (workload, network) = (&spec.workload, running.network());
     let time = workload.time.map(|time| context.time.unwrap_or(time.for_size(context.full))).unwrap_or_default();
     let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
-    anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+    anyhow::ensure!(warm_up < time, "warm_up = {warm_up:?} is not shorter than the time {time:?}: use a longer --time");
     let request = SharedBottleneckRequest {
         groups: &workload.group,
         network,
@@ -196,7 +196,7 @@ impl PreparedGroups<'_> {
         let stats = GroupStats::parse(&text, from, to).with_context(|| format!("group {}", group.name))?;
         anyhow::ensure!(
             stats.congestion == group.congestion,
-            "group {}: congestion = {:?}, but its connections had {:?}; does a host pin another one?",
+            "group {}: expected congestion = {:?}, but its connections used {:?}: check congestion of the hosts",
             group.name,
             group.congestion,
             stats.congestion

@@ -41,7 +41,7 @@ pub(in crate::experiment) fn run_short_flows(
     warm_up: Duration,
 ) -> anyhow::Result<GroupRun> {
     let name = &ends.group.name;
-    let short = ends.group.short.context("a group of short flows")?;
+    let short = ends.group.short.context("the group has no short flows")?;
     let listener = ends.to.enter(|| TcpListener::bind(ends.server))?.with_context(|| format!("group {name}"))?;
     let is_over = AtomicBool::new(false);
     std::thread::sleep(ends.start_delay);
@@ -56,7 +56,7 @@ pub(in crate::experiment) fn run_short_flows(
         let results: anyhow::Result<Vec<Vec<CompletedFlow>>> = results.collect();
         is_over.store(true, Ordering::Release);
         let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        results.and_then(|results| received.map(|()| results).context("the receiver"))
+        results.and_then(|results| received.map(|()| results).context("the receiver failed"))
     });
     let flows = flows.with_context(|| format!("group {name}: a short flow"))?;
     Ok(group_result(name, &ends.group.congestion, flows.concat(), time, warm_up))
@@ -104,7 +104,7 @@ fn send_flows(
         let actual = send_flow(server, congestion, short.bytes.0)?;
         anyhow::ensure!(
             actual == congestion,
-            "congestion = {congestion:?}, but it had {actual:?}; does a host pin another one?"
+            "expected congestion = {congestion:?}, but the connection used {actual:?}: check congestion of the hosts"
         );
         let duration = started.elapsed() - start;
         flows.push(CompletedFlow { started_at: start, duration, bytes: short.bytes.0 });
@@ -122,12 +122,12 @@ fn send_flow(server: SocketAddr, congestion: &str, bytes: u64) -> anyhow::Result
     let mut remaining = bytes;
     while remaining > 0 {
         let count = usize::try_from(remaining).unwrap_or(WRITE_CHUNK).min(WRITE_CHUNK);
-        stream.write_all(&chunk[..count]).context("the receiver takes nothing")?;
+        stream.write_all(&chunk[..count]).context("cannot send to the receiver")?;
         remaining -= count as u64;
     }
     stream.shutdown(Shutdown::Write)?;
     let mut count = [0; 8];
-    stream.read_exact(&mut count).context("the receiver says nothing")?;
+    stream.read_exact(&mut count).context("the receiver did not answer")?;
     let arrived = u64::from_be_bytes(count);
     anyhow::ensure!(arrived == bytes, "{arrived} of {bytes} bytes arrived");
     Ok(congestion::of_socket(&stream)?)

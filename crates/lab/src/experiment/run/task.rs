@@ -98,7 +98,7 @@ impl TransferTask<'_> {
     /// # Errors
     /// The client's, or the received data differ from the sent data.
     pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
-        let content = self.files.by_size.get(&bytes).context("a file that does not exist")?;
+        let content = self.files.by_size.get(&bytes).context("there is no file of this size")?;
         let cap = self.workload.cap.map(|cap| cap.0);
         let url = server::url(self.workload.protocol, self.server, content);
         let (client, agent, via) = (self.client, self.workload.agent, self.client_route);
@@ -122,15 +122,19 @@ impl TransferTask<'_> {
 
     fn run_writer(&self, amount: u64, [pause, cap]: [Option<Span>; 2], timeout: Duration) -> anyhow::Result<Transfer> {
         let (client, server, folder) = (self.client, self.direct_target()?, self.folder);
-        let block = self.workload.block.context("blocks of no size")?.0;
+        let block = self.workload.block.context("workload.block is missing")?.0;
         blocks::run_writer(blocks::BlockWriteRequest { client, server, amount, block, pause, cap, timeout, folder })
     }
 
     fn run_flows(&self, receiver: &FlowReceiver) -> anyhow::Result<Transfer> {
         let (client, server, short) = (self.client, self.direct_target()?, self.workload.short);
-        let (connections, time) = self.workload.connections.zip(self.time).context("flows without a number or time")?;
+        let (connections, time) =
+            self.workload.connections.zip(self.time).context("workload.connections or workload.time is missing")?;
         let warm_up = self.workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
-        anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+        anyhow::ensure!(
+            warm_up < time,
+            "warm_up = {warm_up:?} is not shorter than the time {time:?}: use a longer --time"
+        );
         flows::run_flows(receiver, flows::ParallelFlowsRequest { client, server, connections, short, time, warm_up })
     }
 
@@ -140,7 +144,7 @@ impl TransferTask<'_> {
             ClientRoute::Direct => Ok(SocketAddr::new(self.server, self.workload.protocol.port())),
             ClientRoute::Forwarder(relay) => Ok(relay),
             ClientRoute::Socks(_) | ClientRoute::Http(_) | ClientRoute::Tunnel(_) => {
-                anyhow::bail!("the client knows no proxies")
+                anyhow::bail!("the client does not support proxies")
             }
         }
     }

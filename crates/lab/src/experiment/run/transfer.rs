@@ -115,11 +115,11 @@ pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = Instant::now();
     let mut client = ClientProcess(command.spawn().context(program.name)?);
-    let body = client.0.stdout.take().context("an agent's output")?;
+    let body = client.0.stdout.take().context("the client has no standard output")?;
     // On failure the agent's own message is the better one.
     let received = read_and_compare(body, request, started)?;
     let mut stderr = String::new();
-    client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut stderr)?;
+    client.0.stderr.take().context("the client has no standard error")?.read_to_string(&mut stderr)?;
     let transfer = match request.agent {
         Agent::Curl => {
             let answer = CurlReport::parse(&stderr).with_context(|| curl_messages(&stderr))?;

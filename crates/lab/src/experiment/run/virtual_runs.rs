@@ -209,7 +209,7 @@ impl VirtualRuns {
         let output = output?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "virtual machine: {}: {}", output.status, last_lines(&errors));
-        serde_json::from_slice(&output.stdout).context("the machine returned no run")
+        serde_json::from_slice(&output.stdout).context("the virtual machine returned no valid run")
     }
 }
 

@@ -51,7 +51,7 @@ pub fn find_experiment(name: &str) -> anyhow::Result<(String, String)> {
     let path = Path::new(name);
     let text = std::fs::read_to_string(path).map_err(|error| {
         let names = BUILT_IN_EXPERIMENTS.map(|(name, _)| name).join(", ");
-        anyhow::anyhow!("{name}: {error}; it is no experiment of the laboratory either, these are: {names}")
+        anyhow::anyhow!("{name}: {error}; built-in experiments are {names}")
     })?;
     let text = traces::inline_traces(text, path.parent().unwrap_or(Path::new(""))).with_context(|| name.to_owned())?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

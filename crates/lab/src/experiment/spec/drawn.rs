@@ -75,7 +75,7 @@ pub fn with_seed(text: &str, seed: u64) -> anyhow::Result<String> {
         drawn.insert("seed".into(), Value::Integer(seed.try_into()?));
         count += 1;
     }
-    anyhow::ensure!(count > 0, "no factor of the experiment is drawn");
+    anyhow::ensure!(count > 0, "the experiment has no factor with drawn levels");
     Ok(toml::to_string(&document)?)
 }
 
@@ -88,13 +88,14 @@ impl RandomLevels {
     pub fn draw(&self, factor: &str) -> Result<Vec<FactorLevel>, Vec<String>> {
         let mut mistakes = Vec::new();
         if self.levels == 0 || self.quick > self.levels {
-            mistakes.push(format!("factor {factor}: drawn: levels at least 1, and quick of them at most"));
+            mistakes
+                .push(format!("factor {factor}: drawn: expected levels of at least 1, and quick of at most levels"));
         }
         let wrong = self.set.iter().filter(|(_, from)| from.draw(0.0).is_none());
         mistakes.extend(wrong.map(|(key, _)| {
             format!(
-                "factor {factor}: drawn: {key:?}: from and to are two numbers, or two quantities of one unit, the smaller \
-                 first, and above 0 with log = true; one_of has at least one value"
+                "factor {factor}: drawn: {key:?}: expected from and to as two numbers, or two quantities of one unit, \
+                 the smaller first, and above 0 with log = true; or one_of with at least one value"
             )
         }));
         if !mistakes.is_empty() {
@@ -237,6 +238,9 @@ mod tests {
             assert!(mistakes[0].starts_with("factor t: drawn: \"a\": from and to"), "{wrong}: {mistakes:?}");
         }
         let none = RandomLevels { quick: 201, ..random_levels("a = { one_of = [1] }") };
-        assert_eq!(none.draw("t").unwrap_err(), ["factor t: drawn: levels at least 1, and quick of them at most"]);
+        assert_eq!(
+            none.draw("t").unwrap_err(),
+            ["factor t: drawn: expected levels of at least 1, and quick of at most levels"]
+        );
     }
 }

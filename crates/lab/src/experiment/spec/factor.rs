@@ -28,7 +28,7 @@ impl Factor {
     /// Everything that nothing can be drawn from, or there are neither levels nor draws, or both.
     pub fn draw_levels(&mut self) -> Result<(), Vec<String>> {
         if self.drawn.is_some() != self.levels.is_empty() {
-            return Err(vec![format!("factor {}: levels or drawn, one of them", self.name)]);
+            return Err(vec![format!("factor {}: expected either levels or drawn", self.name)]);
         }
         if let Some(drawn) = &self.drawn {
             self.levels = drawn.draw(&self.name)?;

@@ -45,7 +45,7 @@ impl<'a> ResultPages<'a> {
     /// size, or of fewer blocks: its page says so.
     ///
     /// # Errors
-    /// README.md cannot be read, or has no place for the table.
+    /// README.md cannot be read, or lacks the markers of the table.
     pub fn render(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let all: Vec<&PublishedFigures> = self.listings.iter().filter_map(|listing| listing.figures.as_ref()).collect();
         let page =
@@ -57,7 +57,8 @@ impl<'a> ResultPages<'a> {
         let path = self.dir.join("README.md");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let parts = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-        let (head, tail) = parts.with_context(|| format!("{}: no place for the table", path.display()))?;
+        let (head, tail) =
+            parts.with_context(|| format!("{}: the markers of the table are missing", path.display()))?;
         pages.insert("README.md".into(), format!("{head}{BEGIN}\n{}\n{END}{tail}", render_index(&self.listings)));
         Ok(pages)
     }

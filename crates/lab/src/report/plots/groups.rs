@@ -151,7 +151,7 @@ pub fn over_time(view: &ReportView) -> Option<ChartGroup> {
             .chart(title, description)
     };
     Some(ChartGroup {
-        heading: "Who gets how much over time".to_owned(),
+        heading: "Goodput of each group over time".to_owned(),
         note: "For each treatment its median run, where treatments differ most.".to_owned(),
         charts: median_runs.iter().map(chart).collect(),
         legend: names.iter().map(|name| (*name).to_owned()).enumerate().collect(),

@@ -29,10 +29,8 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     }
     Some(ChartGroup {
         heading: "Paths over time".to_owned(),
-        note:
-            "Each mark is a session: when it began, how long it was under way, and the path it took. One that failed \
-               lies at the bottom."
-                .to_owned(),
+        note: "Each mark is a session: its start, its duration and its path. Failed sessions are at the bottom."
+            .to_owned(),
         legend: names.iter().cloned().enumerate().collect(),
         charts: runs.iter().map(|(title, run)| chart(title, run, &names)).collect(),
     })
@@ -60,7 +58,7 @@ fn chart(title: &str, run: &Run, names: &[String]) -> Chart {
     };
     let all = names.iter().enumerate().map(series).collect();
     let changed =
-        run.metrics.get(CHANGED_AT).map(|at| format!("; something changed after {} s", format_significant(at - begin)));
+        run.metrics.get(CHANGED_AT).map(|at| format!("; first change after {} s", format_significant(at - begin)));
     let axis = Axis { label: "time since the first session (s)".to_owned(), ticks: labelled_ticks(&x), grid: false };
     let description = format!("{}.", pluralized(run.sessions.len(), "session"));
     LineChart { x: axis, label: "completion (ms)".to_owned(), y, reference: None, series: all }

@@ -13,8 +13,9 @@ use crate::report::view::{Levels, ReportView};
 const RETRANSMITTED_STYLE: usize = 2;
 const DROPPED_STYLE: usize = 5;
 
-const NOTE: &str = "For each treatment its median run: how far the largest connection on each link had come. A mark is a packet \
-                    that carried what its connection had sent before, or one that the link dropped; of many, some.";
+const NOTE: &str = "For each treatment its median run: the progress of the largest connection on each link. Marks are \
+                    packets with data that the connection had sent before, and packets that the link dropped; of many \
+                    marks, some.";
 
 /// One group of charts for each combination of levels, with a chart for each treatment.
 pub fn chart_groups(view: &ReportView) -> Vec<ChartGroup> {

@@ -174,7 +174,7 @@ fn failed_check_or_no_valid_run_is_reported_as_invalid() {
     for run in &mut results.runs {
         run.invalid = Some("squid did not start".to_owned());
     }
-    assert_eq!(last(&results), "run invalid: none of 42 runs counts, the first because: squid did not start");
+    assert_eq!(last(&results), "run invalid: none of 42 runs is valid, the first because: squid did not start");
     results.checks[1].pass = false;
     assert_eq!(last(&results), "run invalid: 1 of 3 link checks failed, first rate of wan");
     assert!(render_html(&results).contains("<strong>Run invalid</strong>: 1 of 3 link checks failed"));

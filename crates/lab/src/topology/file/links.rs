@@ -168,7 +168,7 @@ impl LinkTables {
         let (forward, reverse) = directions.read(&at_set, errors)?;
         let counted = |link: &Link| (link.forward.count, link.reverse.count);
         if self.links.get(&link).is_some_and(|link| counted(link) != (forward.count, reverse.count)) {
-            errors.push_at_key(format!("{at_set}.count"), "cannot change; expected it in the link itself");
+            errors.push_at_key(format!("{at_set}.count"), "cannot change in an event; set the key in the link");
         }
         Some(LinkEvent { at, link, forward, reverse })
     }
@@ -247,7 +247,7 @@ fn resolve_in_direction(at: &str, conditions: &mut Conditions, addresses: &HostA
         errors.push(
             &key,
             &value,
-            format!("expected hosts with at most {MAX_SENDERS} addresses; these have {addresses}"),
+            format!("expected hosts with at most {MAX_SENDERS} addresses; the hosts have {addresses}"),
         );
     }
 }

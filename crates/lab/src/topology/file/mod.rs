@@ -151,7 +151,9 @@ fn read_module_parameters(value: Option<Value>, errors: &mut LabFileErrors) -> M
                 Value::String(value) if is_name => {
                     modules.entry(module.clone()).or_default().insert(parameter, value);
                 }
-                other => errors.push(format!("module.{module}.{parameter}"), &other, "expected one like hystart = 0"),
+                other => {
+                    errors.push(format!("module.{module}.{parameter}"), &other, "expected a parameter like hystart = 0")
+                }
             }
         }
     }
@@ -163,8 +165,10 @@ fn check_reachability(lab: &Lab, errors: &mut LabFileErrors) {
     for from in lab.hosts.keys() {
         let steps = plan::next_hops(lab, from);
         for to in lab.hosts.keys().filter(|to| *to > from && !steps.contains_key(to.as_str())) {
-            let why = plan::first_non_forwarding_host(lab, from, to)
-                .map_or_else(|| "no links lead to it".to_owned(), |host| format!("{host:?} does not forward"));
+            let why = plan::first_non_forwarding_host(lab, from, to).map_or_else(
+                || "no links connect these hosts".to_owned(),
+                |host| format!("{host:?} needs forward = true"),
+            );
             errors.push_at_key("", format!("host {from:?} cannot reach {to:?}: {why}"));
         }
     }

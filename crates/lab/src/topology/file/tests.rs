@@ -137,8 +137,8 @@ name: is missing; expected the name of the lab
 seed = -1: expected a whole number, not negative
 mode = "quick": expected "exact", "fast", "coarse" or "auto"
 module.tcp_bbr = 1: expected a table
-module.tcp_cubic.../hystart = "1": expected one like hystart = 0
-module.tcp_cubic.beta = [717]: expected one like hystart = 0
+module.tcp_cubic.../hystart = "1": expected a parameter like hystart = 0
+module.tcp_cubic.beta = [717]: expected a parameter like hystart = 0
 host.a.forwards: is not a key; expected one of forward, congestion, window, rto_min, recovery, sysctl, offload
 host.a.offload = "yes": expected "gso" or "off"
 host.b_c: expected a name of letters, digits and '-', not localhost
@@ -208,7 +208,7 @@ fn event_mistakes_are_explained() {
         ),
         (
             "at = \"5s\"\nlink = \"wan\"\nset = { count = \"l2\" }",
-            "event.0.set.count: cannot change; expected it in the link itself",
+            "event.0.set.count: cannot change in an event; set the key in the link",
         ),
     ] {
         assert_eq!(link_errors(&format!("[[event]]\n{event}")), expected, "{event}");
@@ -225,10 +225,10 @@ fn unreachable_hosts_are_reported() {
     };
     assert_eq!(
         lab(&chain("")).unwrap_err(),
-        "host \"a\" cannot reach \"alone\": no links lead to it\n\
-         host \"a\" cannot reach \"b\": \"r1\" does not forward\n\
-         host \"alone\" cannot reach \"b\": no links lead to it\n\
-         host \"alone\" cannot reach \"r1\": no links lead to it"
+        "host \"a\" cannot reach \"alone\": no links connect these hosts\n\
+         host \"a\" cannot reach \"b\": \"r1\" needs forward = true\n\
+         host \"alone\" cannot reach \"b\": no links connect these hosts\n\
+         host \"alone\" cannot reach \"r1\": no links connect these hosts"
     );
     assert!(!lab(&chain("forward = true")).unwrap_err().contains("forward"));
 }

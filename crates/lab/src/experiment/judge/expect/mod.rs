@@ -42,16 +42,16 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
             factor::unknown_levels(&experiment.factors, levels).into_iter().for_each(&mut report);
         }
         if expectation.maximum_over.is_some() != expectation.is.is_some() {
-            report("maximum_over and is belong together".into());
+            report("maximum_over, is: set both or neither".into());
         }
         let has_bound = expectation.at_least.or(expectation.at_most).or(expectation.over_floor).is_some();
         if !has_bound && expectation.is.is_none() && expectation.gain.is_none() {
-            report("at_least, at_most, over_floor, gain, or maximum_over and is".into());
+            report("expected at_least, at_most, over_floor, gain, or maximum_over and is".into());
         }
         share::validate(expectation, &mut report);
         if expectation.over_floor.is_some() && !has_floors(experiment, expectation) {
             report(
-                "over_floor: of first_byte_ms and completion_ms only, not of a ratio, and where a floor is known"
+                "over_floor: requires first_byte_ms or completion_ms, not as a ratio, and cells with a known floor"
                     .into(),
             );
         }
@@ -61,13 +61,15 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
         let other_bases =
             [expectation.ratio_to_best_of.is_empty(), expectation.ratio_to_level.is_empty()].map(|empty| !empty);
         if bases.iter().chain(&other_bases).filter(|base| **base).count() > 1 {
-            report("one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus".into());
+            report(
+                "expected at most one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus".into(),
+            );
         }
         for metric in expectation.metric.iter().chain(&expectation.ratio_to_metric) {
             metric::by_name(metric).err().into_iter().for_each(&mut report);
         }
         if matching_keys(experiment, true, expectation).is_empty() {
-            report("nothing that is run matches it".into());
+            report("the expectation matches no cell".into());
         }
     }
 }

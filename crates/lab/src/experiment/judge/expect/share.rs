@@ -14,11 +14,11 @@ const MAX_NAMED: usize = 8;
 pub(super) fn validate(expectation: &Expectation, mut report: impl FnMut(String)) {
     let Some(share) = expectation.share else { return };
     if !(0.0..=1.0).contains(&share) {
-        report("share: from 0 to 1".into());
+        report("share: expected 0 to 1".into());
     }
     if expectation.at_least.or(expectation.at_most).is_none() || expectation.is.is_some() || expectation.gain.is_some()
     {
-        report("share: with at_least or at_most only".into());
+        report("share: requires at_least or at_most, without is and gain".into());
     }
 }
 
@@ -83,7 +83,7 @@ fn remark(expectation: &Expectation, outcomes: &[ExpectationOutcome], unknown: u
         remarks.push(format!("missed: {}{more}", names.join("; ")));
     }
     if unknown > 0 {
-        remarks.push(format!("nothing is known of {unknown}"));
+        remarks.push(format!("{unknown} without a result"));
     }
     (!remarks.is_empty()).then(|| remarks.join("; "))
 }
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(half[0].expected, "dante: mb_s at least 2 MB/s, in at least 50 % of 4");
         let remark = half[0].remark.clone().unwrap();
         assert!(remark.starts_with("missed: dante, short, http: at least 2.00 MB/s (1.00 MB/s)"), "{remark}");
-        assert!(remark.ends_with("nothing is known of 2"), "FTP was not run: {remark}");
+        assert!(remark.ends_with("; 2 without a result"), "FTP was not run: {remark}");
         assert_eq!(judged(0.6)[0].verdict, ExpectationVerdict::Missed);
     }
 

@@ -102,15 +102,15 @@ fn over_floor_bounds_the_metric_by_the_delay_floor() {
 fn invalid_expectations_are_rejected() {
     let wrong = [
         ("treatment = \"best\"\nat_least = 1", "there is no treatment \"best\""),
-        ("treatment = \"dante\"", "at_least, at_most, over_floor, gain, or maximum_over and is"),
+        ("treatment = \"dante\"", "expected at_least, at_most, over_floor, gain, or maximum_over and is"),
         ("treatment = \"dante\"\nwhere = { delay = \"none\" }\nat_least = 1", "there is no level \"none\""),
-        ("treatment = \"haproxy\"\nwhere = { protocol = \"ftp\" }\nat_least = 1", "nothing that is run matches it"),
-        ("treatment = \"direct\"\nover_floor = 1.05", "over_floor: of first_byte_ms and completion_ms only"),
+        ("treatment = \"haproxy\"\nwhere = { protocol = \"ftp\" }\nat_least = 1", "the expectation matches no cell"),
+        ("treatment = \"direct\"\nover_floor = 1.05", "over_floor: requires first_byte_ms or completion_ms"),
         (
             "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nwhere = { protocol = \"ftp\" }\nover_floor = 1.05",
-            "where a floor is known",
+            "cells with a known floor",
         ),
-        ("treatment = \"dante\"\nmaximum_over = \"delay\"\nat_least = 1", "belong together"),
+        ("treatment = \"dante\"\nmaximum_over = \"delay\"\nat_least = 1", "maximum_over, is: set both or neither"),
     ];
     for (text, wanted) in wrong {
         let mistakes = small_experiment(&format!("[[expect]]\n{text}")).unwrap_err();
@@ -135,7 +135,10 @@ fn treatment_can_be_compared_across_its_levels() {
     assert_eq!(super::outcomes(&experiment, false, &runs(&TABLE)).len(), 0);
 
     let wrong = small_experiment(&format!("[[expect]]\n{own}\nratio_to = \"direct\"")).unwrap_err();
-    assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus"]);
+    assert_eq!(
+        wrong,
+        ["expect 1: expected at most one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus"]
+    );
     let wrong = small_experiment(&format!("[[expect]]\n{}", own.replace("= \"short\"", "= \"none\""))).unwrap_err();
     assert_eq!(wrong, ["expect 1: there is no level \"none\" of a factor \"delay\""]);
 }

@@ -52,46 +52,52 @@ pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
     let mut wrong = |text: String| mistakes.push(format!("workload: {text}"));
     let shares = workload.protocol == Protocol::Share;
     if shares == workload.group.is_empty() {
-        return wrong("[[workload.group]]: at least one with protocol = \"share\", none otherwise".into());
+        return wrong(
+            "[[workload.group]]: expected at least one with protocol = \"share\", none with other protocols".into(),
+        );
     }
     let has_flows = workload.protocol == Protocol::Flows;
     if !shares && (workload.ratio.is_some() || (workload.warm_up.is_some() && !has_flows)) {
-        wrong("ratio, warm_up: with protocol = \"share\" only, warm_up also with \"flows\"".into());
+        wrong("ratio requires protocol = \"share\", warm_up requires \"share\" or \"flows\"".into());
     }
     if workload.connections.is_some_and(|connections| !(1..=MAX_CONNECTIONS).contains(&connections)) {
-        wrong(format!("connections: 1 to {MAX_CONNECTIONS}"));
+        wrong(format!("connections: expected 1 to {MAX_CONNECTIONS}"));
     }
     if has_flows != workload.connections.is_some() || (workload.short.is_some() && !has_flows) {
-        wrong("connections, and short beside them: with protocol = \"flows\", and there only".into());
+        wrong(
+            "connections: mandatory with protocol = \"flows\"; connections and short: not supported with other \
+             protocols"
+                .into(),
+        );
     }
     if workload
         .short
         .is_some_and(|short| short.bytes.0 == 0 || short.bytes.0 > MAX_SHORT_FLOW_BYTES || short.every.0.is_zero())
     {
-        wrong("short: bytes from 1B to 16MiB, and every more than nothing".into());
+        wrong("short: expected bytes from 1B to 16MiB, and every above 0".into());
     }
     for (index, group) in workload.group.iter().enumerate() {
         let name = &group.name;
         if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-') {
-            wrong(format!("group {name:?}: a name is letters, digits and -"));
+            wrong(format!("group {name:?}: expected a name of letters, digits and '-'"));
         }
         if workload.group[..index].iter().any(|other| other.name == *name) {
-            wrong(format!("group {name:?} is there twice"));
+            wrong(format!("group {name:?} is defined twice"));
         }
         if !(1..=MAX_CONNECTIONS).contains(&group.connections) {
-            wrong(format!("group {name:?}: connections: 1 to {MAX_CONNECTIONS}"));
+            wrong(format!("group {name:?}: connections: expected 1 to {MAX_CONNECTIONS}"));
         }
         if group.short.is_some_and(|short| short.bytes.0 == 0 || short.every.0.is_zero()) {
-            wrong(format!("group {name:?}: short: bytes and every are more than nothing"));
+            wrong(format!("group {name:?}: short: expected bytes and every above 0"));
         }
     }
     if let Some([a, b]) = workload.ratio.as_ref().filter(|[a, b]| a == b) {
-        wrong(format!("ratio: of {a:?} to {b:?} it is always 1"));
+        wrong(format!("ratio: expected two different groups, not {a:?} and {b:?}"));
     }
     let Some(time) = workload.time else { return };
     let warm_up = workload.warm_up.map_or(Duration::ZERO, |span| span.0);
     if warm_up.subsec_nanos() > 0 || warm_up >= time.quick.0.min(time.full.0) {
-        wrong("warm_up: whole seconds, and less than the time".into());
+        wrong("warm_up: expected whole seconds, less than time".into());
     }
 }
 

@@ -80,22 +80,30 @@ fn conditional_treatment_runs_only_at_matching_levels() {
 #[test]
 fn invalid_groups_are_rejected() {
     let wrong = [
-        ("connections = 3", "connections = 0", "group \"reno\": connections: 1 to 128"),
-        ("connections = 3", "connections = 129", "group \"reno\": connections: 1 to 128"),
-        ("name = \"reno\"", "name = \"cubic\"", "group \"cubic\" is there twice"),
-        ("name = \"reno\"", "name = \"re/no\"", "a name is letters, digits and -"),
+        ("connections = 3", "connections = 0", "group \"reno\": connections: expected 1 to 128"),
+        ("connections = 3", "connections = 129", "group \"reno\": connections: expected 1 to 128"),
+        ("name = \"reno\"", "name = \"cubic\"", "group \"cubic\" is defined twice"),
+        ("name = \"reno\"", "name = \"re/no\"", "expected a name of letters, digits and '-'"),
         (
             "from = \"a\"\nto = \"b\"\ncongestion = \"reno\"",
             "from = \"x\"\nto = \"b\"\ncongestion = \"reno\"",
             "there is no host \"x\"",
         ),
         ("congestion = \"reno\"\nconnections", "connections", "congestion is missing"),
-        ("1KiB", "0B", "group \"short\": short: bytes and every are more than nothing"),
-        ("warm_up = \"1s\"", "warm_up = \"2s\"", "warm_up: whole seconds, and less than the time"),
-        ("warm_up = \"1s\"", "warm_up = \"500ms\"", "warm_up: whole seconds, and less than the time"),
+        ("1KiB", "0B", "group \"short\": short: expected bytes and every above 0"),
+        ("warm_up = \"1s\"", "warm_up = \"2s\"", "warm_up: expected whole seconds, less than time"),
+        ("warm_up = \"1s\"", "warm_up = \"500ms\"", "warm_up: expected whole seconds, less than time"),
         ("time = { quick = \"2s\", full = \"9s\" }", "", "a stream has time"),
-        ("[\"reno\", \"cubic\"]", "[\"reno\", \"reno\"]", "ratio: of \"reno\" to \"reno\" it is always 1"),
-        ("protocol = \"share\"", "protocol = \"stream\"", "[[workload.group]]: at least one with protocol = \"share\""),
+        (
+            "[\"reno\", \"cubic\"]",
+            "[\"reno\", \"reno\"]",
+            "ratio: expected two different groups, not \"reno\" and \"reno\"",
+        ),
+        (
+            "protocol = \"share\"",
+            "protocol = \"stream\"",
+            "[[workload.group]]: expected at least one with protocol = \"share\"",
+        ),
     ];
     for (from, to, wanted) in wrong {
         let mistakes = errors_of(from, to);
@@ -112,9 +120,9 @@ fn unknown_levels_factors_and_metrics_are_rejected() {
             "treatment.red.at: there is no level \"none\"",
         ),
         ("[\"both\", \"all\"]", "[\"both\", \"none\"]", "expect 1: there is no level \"none\" of a factor \"senders\""),
-        ("jobs = 2", "jobs = 0", "experiment.jobs: at least 1"),
+        ("jobs = 2", "jobs = 0", "experiment.jobs: expected at least 1"),
         ("jobs = 2", "map = [\"senders\", \"rtt\"]", "experiment.map: there is no factor \"rtt\""),
-        ("jobs = 2", "map = [\"senders\", \"senders\"]", "experiment.map: two factors"),
+        ("jobs = 2", "map = [\"senders\", \"senders\"]", "experiment.map: expected two different factors"),
         ("\"mbit_s.reno\"", "\"mbit_s.\"", "there is no metric \"mbit_s.\""),
     ];
     for (from, to, wanted) in wrong {

@@ -30,10 +30,10 @@ pub fn skip_reason(spec: &RunSpec) -> Option<String> {
         return Some("groups that share a bottleneck connect directly".into());
     }
     if treatment.chain.is_empty() {
-        return Some("no relay in the chain: it would be the direct path".into());
+        return Some("the chain is empty, so the path equals the direct path".into());
     }
     if !treatment.protocols.is_empty() && !treatment.protocols.contains(&protocol) {
-        return Some(format!("not for {}, the file says", protocol.name()));
+        return Some(format!("the protocols of the treatment do not include {}", protocol.name()));
     }
     if treatment.encrypt && treatment.chain.len() == 1 && treatment.relays.is_empty() {
         return Some("no section between relays: there is nothing to encrypt".into());
@@ -42,8 +42,8 @@ pub fn skip_reason(spec: &RunSpec) -> Option<String> {
     let is_open = forwards || chain::proxy_kind(treatment) == ProxyKind::Transparent;
     match protocol {
         Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
-        Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
-        Protocol::Blocks | Protocol::Flows if !is_open => Some("the writer knows no proxies".into()),
+        Protocol::Stream if !is_open => Some("iperf3 does not support proxies".into()),
+        Protocol::Blocks | Protocol::Flows if !is_open => Some("the writer does not support proxies".into()),
         Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share | Protocol::Blocks | Protocol::Flows => {
             None
         }
@@ -77,11 +77,11 @@ pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let treatment = &spec.treatment;
     let is_open = matches!(chain::proxy_kind(treatment), ProxyKind::Transparent | ProxyKind::Http) && !treatment.tunnel;
     if spec.workload.agent == Agent::Wget && !is_open && treatment.program != RelayProgram::Direct {
-        mistakes.push("workload: wget knows HTTP proxies only, and asks for no tunnel".into());
+        mistakes.push("workload: wget supports only HTTP proxies without tunnel = true: set agent = \"curl\"".into());
     }
     for traffic in &spec.background {
         if (traffic.flows > 0) == traffic.rate.is_some() {
-            mistakes.push("background: either flows (1 or more) or rate".into());
+            mistakes.push("background: expected either flows (at least 1) or rate".into());
         }
     }
     validate_treatment(&spec.treatment, mistakes);
@@ -95,13 +95,13 @@ fn validate_family(spec: &RunSpec, mistakes: &mut Vec<String>) {
         return;
     }
     if !matches!(spec.treatment.program, Direct | Ekiden | Haproxy | Squid | Command) {
-        mistakes.push(format!("family = \"ipv6\": not with {:?}", spec.treatment.program));
+        mistakes.push(format!("family = \"ipv6\": not supported with {:?}", spec.treatment.program));
     }
     if spec.treatment.transparent {
-        mistakes.push("family = \"ipv6\": not with transparent relays".into());
+        mistakes.push("family = \"ipv6\": not supported with transparent relays".into());
     }
     if spec.workload.protocol == Protocol::Ftp {
-        mistakes.push("family = \"ipv6\": not with ftp".into());
+        mistakes.push("family = \"ipv6\": not supported with ftp".into());
     }
 }
 
@@ -112,14 +112,15 @@ fn validate_packet_log(spec: &RunSpec, mistakes: &mut Vec<String>) {
         if !spec.lab.links.contains_key(name) {
             mistakes.push(format!("workload.packet_log: there is no link {name:?}"));
         } else if spec.lab.is_bare(name) {
-            mistakes.push(format!("workload.packet_log: no emulator is in the perfect link {name:?}: give it a delay"));
+            mistakes
+                .push(format!("workload.packet_log: link {name:?} has no emulator: set a delay or another condition"));
         }
     }
     if !log.is_empty() && spec.lab.backend == Backend::Netem {
-        mistakes.push("workload.packet_log: with netem the lab does not see packets".into());
+        mistakes.push("workload.packet_log: not supported with backend = \"netem\"".into());
     }
     if !log.is_empty() && spec.workload.protocol == Protocol::Share {
-        mistakes.push("workload.packet_log: not where groups share a bottleneck".into());
+        mistakes.push("workload.packet_log: not supported with protocol = \"share\"".into());
     }
 }
 
@@ -145,17 +146,17 @@ fn validate_workload(workload: &Workload, mistakes: &mut Vec<String>) {
         );
     }
     if workload.idle.is_some() && (!is_file || workload.transfers < 2) {
-        mistakes.push("workload: idle: between two or more transfers of a file".into());
+        mistakes.push("workload: idle: requires a file and at least 2 transfers".into());
     }
     validate_blocks(workload, mistakes);
     validate_rates(workload, mistakes);
     let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
     if times.into_iter().any(|time| time.is_zero() || time.subsec_nanos() > 0) {
-        mistakes.push("workload: time: whole seconds".into());
+        mistakes.push("workload: time: expected whole seconds above 0".into());
     }
     let is_empty = |size: Option<Bytes>| size.is_some_and(|size| size.0 == 0);
     if is_empty(workload.file) || is_empty(workload.amount) || workload.transfers == 0 {
-        mistakes.push("workload: nothing to transfer".into());
+        mistakes.push("workload: nothing to transfer: file, amount and transfers must be above 0".into());
     }
 }
 
@@ -163,26 +164,29 @@ fn validate_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
     let least = if workload.pause.is_some() { sink::STAMP_LEN as u64 } else { 1 };
     if workload.block.is_some_and(|block| !(least..=MAX_BLOCK_BYTES).contains(&block.0)) {
         mistakes.push(format!(
-            "workload: block: from 1B to {MAX_BLOCK_BYTES}B; with a pause it carries its time, {} bytes",
+            "workload: block: expected 1B to {MAX_BLOCK_BYTES}B; with a pause at least {}B, for the timestamp",
             sink::STAMP_LEN
         ));
     }
     if workload.pause.is_some() && workload.protocol != Protocol::Blocks {
-        mistakes.push("workload: pause: between blocks only".into());
+        mistakes.push("workload: pause: requires protocol = \"blocks\"".into());
     }
     let is_capped = matches!(workload.protocol, Protocol::Blocks | Protocol::Http) && workload.agent == Agent::Curl;
     if workload.cap.is_some_and(|cap| cap.0.is_zero() || !is_capped) {
-        mistakes.push("workload: cap: of blocks and of HTTP by curl only, and more than nothing".into());
+        mistakes.push(
+            "workload: cap: expected a time above 0, with protocol = \"blocks\" or \"http\" and agent = \"curl\""
+                .into(),
+        );
     }
 }
 
 fn validate_rates(workload: &Workload, mistakes: &mut Vec<String>) {
     let is_http = workload.protocol == Protocol::Http;
     if workload.client_rate.is_some() && !(is_http && workload.agent == Agent::Curl) {
-        mistakes.push("workload: client_rate: of HTTP by curl only".into());
+        mistakes.push("workload: client_rate: requires protocol = \"http\" and agent = \"curl\"".into());
     }
     if workload.server_rate.is_some() && workload.server_program() != ServerProgram::Nginx {
-        mistakes.push("workload: server_rate: of nginx only".into());
+        mistakes.push("workload: server_rate: requires program = \"nginx\"".into());
     }
 }
 
@@ -190,45 +194,48 @@ fn validate_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if treatment.program == RelayProgram::Command {
         mistakes.extend(command::parse_ready_port(&treatment.ready).err().map(|mistake| format!("ready: {mistake}")));
         if treatment.command.is_empty() {
-            mistakes.push("command: a program and its arguments".into());
+            mistakes.push("command: expected a program and its arguments".into());
         }
     }
     if treatment.tunnel && chain::proxy_kind(treatment) != ProxyKind::Http {
-        mistakes.push("tunnel: only an HTTP proxy is asked for one".into());
+        mistakes.push("tunnel: requires an HTTP proxy".into());
     }
     let can_reuse = matches!(treatment.program, RelayProgram::Squid | RelayProgram::Haproxy) && !treatment.transparent;
     if treatment.reuse && !can_reuse {
-        mistakes.push("reuse: of squid and haproxy, not transparent; ekiden is set by profile and config".into());
+        mistakes.push(
+            "reuse: requires program = \"squid\" or \"haproxy\" without transparent; for ekiden, set profile or config"
+                .into(),
+        );
     }
     if treatment.sections && treatment.program != RelayProgram::Ekiden {
-        mistakes.push("sections: only ekiden has them".into());
+        mistakes.push("sections: requires program = \"ekiden\"".into());
     }
     if treatment.program.is_pair() && treatment.chain.len() != 2 {
-        mistakes.push("chain: two hosts, one for each end of the tunnel".into());
+        mistakes.push("chain: expected two hosts, one for each end of the tunnel".into());
     }
     let has_keys = treatment.sections || !treatment.relays.is_empty();
     if treatment.mode == ListenerKind::Tcp && !has_keys {
         mistakes
-            .push("mode: tcp with sections = true or relays only; a relay by itself is program = \"command\"".into());
+            .push("mode: tcp requires sections = true or relays; for a single relay, set program = \"command\"".into());
     }
     if treatment.transparent && !matches!(treatment.program, RelayProgram::Haproxy | RelayProgram::Ekiden) {
-        mistakes.push("transparent: only haproxy and ekiden can be".into());
+        mistakes.push("transparent: requires program = \"haproxy\" or \"ekiden\"".into());
     }
     if treatment.transparent && treatment.sections {
-        mistakes.push("transparent: without sections = true".into());
+        mistakes.push("transparent: not supported with sections = true".into());
     }
     let has_more = !treatment.config.is_empty() || !treatment.wrap.is_empty();
     if has_more && (treatment.program != RelayProgram::Ekiden || !treatment.relays.is_empty()) {
-        mistakes.push("config, wrap: for ekiden without relays only".into());
+        mistakes.push("config, wrap: require program = \"ekiden\" without relays".into());
     }
     if treatment.config.values().any(|value| !value.is_table() && !is_array_of_tables(value)) {
-        mistakes.push("config: tables only, as in { log = { format = \"json\" } }".into());
+        mistakes.push("config: expected tables, like { log = { format = \"json\" } }".into());
     }
     if treatment.near_profile.is_some() && !treatment.transparent {
-        mistakes.push("near_profile: with transparent = true only".into());
+        mistakes.push("near_profile: requires transparent = true".into());
     }
     if (treatment.early || treatment.encrypt) && !has_keys {
-        mistakes.push("early, encrypt: with sections = true or relays only".into());
+        mistakes.push("early, encrypt: require sections = true or relays".into());
     }
 }
 
@@ -240,7 +247,7 @@ fn is_array_of_tables(value: &Value) -> bool {
 pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistakes: &mut Vec<String>) {
     let tables = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
     if settings.treatments.is_empty() {
-        mistakes.push("experiment.treatments: at least one".into());
+        mistakes.push("experiment.treatments: expected at least one".into());
     }
     for name in &settings.treatments {
         if !tables.contains_key(name) {
@@ -251,10 +258,10 @@ pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistak
         mistakes.push(format!("treatment.{name}: not in experiment.treatments"));
     }
     if settings.jobs == 0 {
-        mistakes.push("experiment.jobs: at least 1".into());
+        mistakes.push("experiment.jobs: expected at least 1".into());
     }
     if settings.blocks.quick == 0 || settings.blocks.full == 0 {
-        mistakes.push("experiment.blocks: at least 1".into());
+        mistakes.push("experiment.blocks: expected at least 1".into());
     }
 }
 
@@ -287,7 +294,7 @@ pub fn validate_level_names(
         mistakes.push(format!("experiment.map: there is no factor {name:?}"));
     }
     if settings.map.as_ref().is_some_and(|[across, up]| across == up) {
-        mistakes.push("experiment.map: two factors".into());
+        mistakes.push("experiment.map: expected two different factors".into());
     }
     let treatments = document.get("treatment").and_then(Value::as_table).into_iter().flatten();
     for (name, treatment) in treatments {
@@ -308,7 +315,7 @@ fn validate_path_choice(spec: &RunSpec, mistakes: &mut Vec<String>) {
     validate_mesh_relays(&spec.treatment, mistakes);
     validate_path_workload(spec, mistakes);
     if !spec.treatment.relays.is_empty() && spec.workload.agent != Agent::Curl {
-        mistakes.push("relays: with agent = \"curl\" only: it tells by which connection it came".into());
+        mistakes.push("relays: requires agent = \"curl\", which reports the local port of a transfer".into());
     }
 }
 
@@ -317,20 +324,20 @@ fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
     let is_http = workload.protocol == Protocol::Http;
     if (workload.prime.is_some() || !workload.arrivals.is_empty()) && !is_http {
-        mistakes.push("workload: prime and arrivals: of HTTP only".into());
+        mistakes.push("workload: prime, arrivals: require protocol = \"http\"".into());
     }
     let is_empty = |prime: &PrimeSettings| prime.sessions == Some(0) || prime.time.0.is_zero();
     if workload.prime.as_ref().is_some_and(is_empty) {
-        mistakes.push("workload: prime: sessions and time: more than nothing".into());
+        mistakes.push("workload: prime: expected sessions and time above 0".into());
     }
     if workload.arrivals.iter().any(|arrivals| arrivals.every.0.is_zero()) {
-        mistakes.push("workload: arrivals: every: more than nothing".into());
+        mistakes.push("workload: arrivals: every: expected a time above 0".into());
     }
     if workload.file_sizes().any(|file| file.0 == 0) {
-        mistakes.push("workload: nothing to transfer".into());
+        mistakes.push("workload: nothing to transfer: each file must be above 0B".into());
     }
     if !workload.arrivals.is_empty() && workload.transfers > 1 {
-        mistakes.push("workload: arrivals or transfers, not both".into());
+        mistakes.push("workload: expected arrivals or transfers, not both".into());
     }
     validate_event_times(spec, mistakes);
 }
@@ -348,35 +355,35 @@ fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let begins = workload.begins.map(|begins| begins.0);
     if times.iter().any(|at| begins.is_none_or(|begins| *at <= begins)) {
         mistakes
-            .push("workload.kill, background: at: later than workload.begins, which says when transfers begin".into());
+            .push("workload.kill, background: at: expected a time after workload.begins, which is mandatory".into());
     }
     let has_relay = |host: &String| spec.treatment.relays.contains(host) || spec.treatment.chain.contains(host);
     if workload.worse.as_ref().is_some_and(|relay| workload.arrivals.is_empty() || !has_relay(relay)) {
-        mistakes.push("workload.worse: with arrivals, and the host of a relay of this treatment".into());
+        mistakes.push("workload.worse: requires arrivals, and the host of a relay of this treatment".into());
     }
     for kill in workload.kill.iter().filter(|kill| !has_relay(&kill.relay)) {
-        mistakes.push(format!("workload.kill: no relay of this treatment stands at {:?}", kill.relay));
+        mistakes.push(format!("workload.kill: no relay of this treatment runs on host {:?}", kill.relay));
     }
 }
 
 fn validate_mesh_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
     let Treatment { relays, path, chain, .. } = treatment;
     if relays.is_empty() != path.is_none() {
-        mistakes.push("relays and path belong together".into());
+        mistakes.push("relays, path: set both or neither".into());
     }
     if relays.is_empty() {
         return;
     }
     if treatment.program != RelayProgram::Ekiden || treatment.sections || treatment.transparent {
-        mistakes.push("relays: with program = \"ekiden\", without sections and transparent".into());
+        mistakes.push("relays: requires program = \"ekiden\", without sections and transparent".into());
     }
     if chain.len() != 1 || relays.contains(&chain[0]) {
-        mistakes.push("chain: with relays it is one host, that of the chooser, at which no other relay stands".into());
+        mistakes.push("chain: with relays, expected one host, that of the chooser, which is not in relays".into());
     }
     if relays.iter().enumerate().any(|(index, name)| relays[..index].contains(name)) {
-        mistakes.push("relays: each host once".into());
+        mistakes.push("relays: expected each host once".into());
     }
     if path.as_ref().is_some_and(|path| !path.is_valid_for(relays)) {
-        mistakes.push("path: \"auto\", [\"direct\"], or some of the relays, each once".into());
+        mistakes.push("path: expected \"auto\", [\"direct\"], or some of the relays, each once".into());
     }
 }

@@ -237,7 +237,7 @@ fn parse_parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut 
         None => return Vec::new(),
         Some(Value::Array(values)) => values,
         Some(_) => {
-            mistakes.push(format!("{key}: a list of tables, [[{key}]]"));
+            mistakes.push(format!("{key}: expected a list of tables, [[{key}]]"));
             return Vec::new();
         }
     };

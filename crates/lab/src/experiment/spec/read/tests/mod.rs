@@ -56,10 +56,10 @@ fn unknown_and_missing_references_are_rejected() {
         ("treatments = [\"direct\",", "treatments = [\"best\",", "there is no [treatment.best]"),
         ("treatments = [\"direct\",", "treatments = [\"best\",", "treatment.direct: not in experiment.treatments"),
         ("protocol = \"http\"", "protocol = \"http\"\nprogram = \"vsftpd\"", "vsftpd does not speak http"),
-        ("quick = 2", "quick = 0", "experiment.blocks: at least 1"),
+        ("quick = 2", "quick = 0", "experiment.blocks: expected at least 1"),
         ("title = \"A small one\"", "", "title: missing"),
         ("blocks =", "metric = \"speed\"\nblocks =", "there is no metric \"speed\""),
-        ("program = \"dante\"", "program = \"command\"", "command: a program and its arguments"),
+        ("program = \"dante\"", "program = \"command\"", "command: expected a program and its arguments"),
     ];
     for (from, to, wanted) in wrong {
         let mistakes = errors_of(&TEXT.replace(from, to));
@@ -82,14 +82,14 @@ fn quick_level_can_depend_on_levels_of_other_factors() {
 #[test]
 fn unsupported_relay_settings_are_rejected() {
     let wrong = [
-        ("program = \"dante\"\ntunnel = true", "tunnel: only an HTTP proxy is asked for one"),
-        ("program = \"squid\"\nsections = true", "sections: only ekiden has them"),
+        ("program = \"dante\"\ntunnel = true", "tunnel: requires an HTTP proxy"),
+        ("program = \"squid\"\nsections = true", "sections: requires program = \"ekiden\""),
         (
             "program = \"dante\"\nreuse = true",
-            "reuse: of squid and haproxy, not transparent; ekiden is set by profile and config",
+            "reuse: requires program = \"squid\" or \"haproxy\" without transparent; for ekiden, set profile or config",
         ),
-        ("program = \"ekiden\"\nearly = true", "early, encrypt: with sections = true or relays only"),
-        ("program = \"ekiden\"\nencrypt = true", "early, encrypt: with sections = true or relays only"),
+        ("program = \"ekiden\"\nearly = true", "early, encrypt: require sections = true or relays"),
+        ("program = \"ekiden\"\nencrypt = true", "early, encrypt: require sections = true or relays"),
     ];
     for (program, wanted) in wrong {
         let mistakes = errors_of(&TEXT.replace("program = \"dante\"", program));
@@ -101,12 +101,20 @@ fn unsupported_relay_settings_are_rejected() {
 fn unsupported_client_settings_are_rejected() {
     let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"1s\" }";
     let wrong = [
-        ("protocol = \"http\"", "protocol = \"http\"\nagent = \"wget\"", "wget knows HTTP proxies only"),
+        ("protocol = \"http\"", "protocol = \"http\"\nagent = \"wget\"", "wget supports only HTTP proxies"),
         ("protocol = \"http\"", stream, "a stream has time"),
         ("protocol = \"http\"\nfile = \"1MB\"", "protocol = \"http\"", "everything else has a file"),
-        ("protocol = \"http\"\nfile = \"1MB\"", &stream.replace("\"1s\"", "\"1.5s\""), "time: whole seconds"),
-        ("program = \"dante\"", "program = \"dante\"\ntransparent = true", "only haproxy and ekiden can be"),
-        ("program = \"dante\"", "program = \"ekiden\"\nnear_profile = \"lan\"", "with transparent = true only"),
+        ("protocol = \"http\"\nfile = \"1MB\"", &stream.replace("\"1s\"", "\"1.5s\""), "time: expected whole seconds"),
+        (
+            "program = \"dante\"",
+            "program = \"dante\"\ntransparent = true",
+            "transparent: requires program = \"haproxy\" or \"ekiden\"",
+        ),
+        (
+            "program = \"dante\"",
+            "program = \"ekiden\"\nnear_profile = \"lan\"",
+            "near_profile: requires transparent = true",
+        ),
     ];
     for (from, to, wanted) in wrong {
         let mistakes = errors_of(&TEXT.replace(from, to));
@@ -119,7 +127,7 @@ fn idle_needs_two_or_more_file_transfers() {
     let with = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
     let experiment = Experiment::parse("x", &with("transfers = 2\nidle = \"60s\"")).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.idle.map(|idle| idle.0.as_secs()), Some(60));
-    let wanted = "workload: idle: between two or more transfers of a file";
+    let wanted = "workload: idle: requires a file and at least 2 transfers";
     assert_eq!(errors_of(&with("idle = \"60s\"")), [wanted], "there is only one transfer");
     let arrivals = "arrivals = [{ file = \"1kB\", every = \"1s\" }]\ntime = { quick = \"1s\", full = \"1s\" }";
     let text = TEXT.replace("file = \"1MB\"", &format!("transfers = 1\nidle = \"1s\"\n{arrivals}"));
@@ -133,7 +141,7 @@ fn stream_skips_proxies_and_is_longer_in_the_full_size() {
     let (text, _) = text.split_once("[[factor]]\nname = \"protocol\"").unwrap();
     let experiment = Experiment::parse("x", text).unwrap();
     let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
-    assert_eq!(skipped[0], ("dante, short".to_owned(), "iperf3 knows no proxies"));
+    assert_eq!(skipped[0], ("dante, short".to_owned(), "iperf3 does not support proxies"));
     assert!(experiment.cells.iter().any(|cell| cell.key.treatment == "haproxy"));
     let takes = [false, true].map(|full| experiment.estimated_run_time(full).as_secs());
     assert_eq!(takes, [10, 69]);
@@ -149,7 +157,7 @@ fn with_blocks(keys: &str) -> String {
 fn blocks_skip_proxies_and_use_the_sink_server() {
     let experiment = Experiment::parse("x", &with_blocks("amount = \"1MiB\"\nblock = \"640B\"")).unwrap();
     let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
-    assert_eq!(skipped[0], ("dante, short".to_owned(), "the writer knows no proxies"));
+    assert_eq!(skipped[0], ("dante, short".to_owned(), "the writer does not support proxies"));
     let workload = &experiment.cells[0].spec.workload;
     assert_eq!((workload.server_program().name(), workload.stamped_block_size()), ("sink", None));
     let paused = with_blocks("amount = \"1MiB\"\nblock = \"64B\"\npause = \"20ms\"");
@@ -167,12 +175,12 @@ fn invalid_block_workloads_are_rejected() {
         ("amount = \"1MiB\"", "blocks have an amount and the size of a block"),
         ("block = \"640B\"", "blocks have an amount and the size of a block"),
         ("amount = \"1MiB\"\nblock = \"640B\"\nfile = \"1MB\"", "blocks have an amount and the size of a block"),
-        ("amount = \"1MiB\"\nblock = \"0B\"", "block: from 1B to 16777216B"),
-        ("amount = \"1MiB\"\nblock = \"7B\"\npause = \"1ms\"", "with a pause it carries its time, 8 bytes"),
+        ("amount = \"1MiB\"\nblock = \"0B\"", "block: expected 1B to 16777216B"),
+        ("amount = \"1MiB\"\nblock = \"7B\"\npause = \"1ms\"", "with a pause at least 8B, for the timestamp"),
         ("amount = \"0B\"\nblock = \"1B\"", "nothing to transfer"),
         (
             "amount = \"1B\"\nblock = \"1B\"\ncap = \"0s\"",
-            "cap: of blocks and of HTTP by curl only, and more than nothing",
+            "cap: expected a time above 0, with protocol = \"blocks\" or \"http\" and agent = \"curl\"",
         ),
         ("amount = \"1MiB\"\nblock = \"1B\"\nprogram = \"nginx\"", "nginx does not speak blocks"),
     ];
@@ -181,7 +189,7 @@ fn invalid_block_workloads_are_rejected() {
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
     let file = TEXT.replace("file = \"1MB\"", "file = \"1MB\"\npause = \"1ms\"");
-    assert_eq!(errors_of(&file), ["workload: pause: between blocks only"]);
+    assert_eq!(errors_of(&file), ["workload: pause: requires protocol = \"blocks\""]);
 }
 
 #[test]
@@ -189,11 +197,11 @@ fn packet_log_needs_an_emulated_link() {
     let logged = |links: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\npacket_log = {links}"));
     let experiment = Experiment::parse("x", &logged("[\"near\"]")).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.packet_log, ["near"]);
-    let perfect = "workload.packet_log: no emulator is in the perfect link \"far\": give it a delay";
+    let perfect = "workload.packet_log: link \"far\" has no emulator: set a delay or another condition";
     assert_eq!(errors_of(&logged("[\"near\", \"far\"]")), [perfect]);
     assert_eq!(errors_of(&logged("[\"wan\"]")), ["workload.packet_log: there is no link \"wan\""]);
     let netem = errors_of(&logged("[\"near\"]").replace("lab = 1", "lab = 1\nbackend = \"netem\""));
-    assert!(netem.contains(&"workload.packet_log: with netem the lab does not see packets".to_owned()), "{netem:?}");
+    assert!(netem.contains(&"workload.packet_log: not supported with backend = \"netem\"".to_owned()), "{netem:?}");
 }
 
 #[test]
@@ -216,11 +224,11 @@ fn flows_need_a_valid_connection_count_and_time() {
     let experiment = Experiment::parse("x", &with_flows(keys)).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.connections, Some(128));
     let wrong = [
-        ("", "connections, and short beside them: with protocol = \"flows\""),
-        ("connections = 129", "connections: 1 to 128"),
-        ("connections = 0", "connections: 1 to 128"),
-        ("connections = 1\nwarm_up = \"5s\"", "warm_up: whole seconds, and less than the time"),
-        ("connections = 1\nshort = { bytes = \"0B\", every = \"1s\" }", "short: bytes from 1B to 16MiB"),
+        ("", "connections: mandatory with protocol = \"flows\""),
+        ("connections = 129", "connections: expected 1 to 128"),
+        ("connections = 0", "connections: expected 1 to 128"),
+        ("connections = 1\nwarm_up = \"5s\"", "warm_up: expected whole seconds, less than time"),
+        ("connections = 1\nshort = { bytes = \"0B\", every = \"1s\" }", "short: expected bytes from 1B to 16MiB"),
         ("connections = 1\nfile = \"1MB\"", "everything else has a file"),
     ];
     for (keys, wanted) in wrong {
@@ -228,16 +236,19 @@ fn flows_need_a_valid_connection_count_and_time() {
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
     let file = errors_of(&TEXT.replace("file = \"1MB\"", "file = \"1MB\"\nconnections = 2"));
-    assert!(file[0].contains("with protocol = \"flows\", and there only"), "{file:?}");
+    assert!(file[0].contains("connections and short: not supported with other protocols"), "{file:?}");
 }
 
 #[test]
 fn config_and_wrap_are_for_ekiden_only() {
     let dante = errors_of(&TEXT.replace("program = \"dante\"", "program = \"dante\"\nwrap = [\"nice\"]"));
-    assert_eq!(dante, ["config, wrap: for ekiden without relays only"]);
+    assert_eq!(dante, ["config, wrap: require program = \"ekiden\" without relays"]);
     let ekiden =
         |config: &str| TEXT.replace("program = \"dante\"", &format!("program = \"ekiden\"\nconfig = {config}"));
-    assert_eq!(errors_of(&ekiden("{ threads = 1 }")), ["config: tables only, as in { log = { format = \"json\" } }"]);
+    assert_eq!(
+        errors_of(&ekiden("{ threads = 1 }")),
+        ["config: expected tables, like { log = { format = \"json\" } }"]
+    );
     let right = ekiden("{ log = { format = \"json\" }, interface = [{ name = \"near\", rate = \"1Mbit/s\" }] }");
     assert!(Experiment::parse("x", &right).is_ok());
 }
@@ -247,14 +258,20 @@ fn client_and_server_rates_need_curl_and_nginx() {
     let set = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
     let mistakes = errors_of(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
     // HTTP by curl and nginx supports rates, FTP does not.
-    assert_eq!(mistakes, ["workload: client_rate: of HTTP by curl only", "workload: server_rate: of nginx only"]);
+    assert_eq!(
+        mistakes,
+        [
+            "workload: client_rate: requires protocol = \"http\" and agent = \"curl\"",
+            "workload: server_rate: requires program = \"nginx\""
+        ]
+    );
 }
 
 #[test]
 fn tunnel_needs_two_hosts_and_forwarder_needs_sections() {
     for program in ["openvpn", "vtun", "ssh"] {
         let text = TEXT.replace("program = \"dante\"", &format!("program = \"{program}\""));
-        assert_eq!(errors_of(&text), ["chain: two hosts, one for each end of the tunnel"], "{program}");
+        assert_eq!(errors_of(&text), ["chain: expected two hosts, one for each end of the tunnel"], "{program}");
         let both = text.replace("chain = [\"relay\"]", "chain = [\"relay\", \"server\"]");
         let experiment = Experiment::parse("x", &both).unwrap();
         let cells = experiment.cells.iter().filter(|cell| cell.key.treatment == "dante");
@@ -264,7 +281,7 @@ fn tunnel_needs_two_hosts_and_forwarder_needs_sections() {
     let forwarder = errors_of(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nmode = \"tcp\""));
     assert_eq!(
         forwarder,
-        ["mode: tcp with sections = true or relays only; a relay by itself is program = \"command\""]
+        ["mode: tcp requires sections = true or relays; for a single relay, set program = \"command\""]
     );
     let profile = errors_of(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nprofile = 3"));
     assert!(profile[0].contains("the name of a profile, or a table of its settings"), "{profile:?}");

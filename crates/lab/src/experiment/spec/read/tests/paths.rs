@@ -36,13 +36,16 @@ fn path_selection_has_relays_and_a_path() {
 fn invalid_path_selection_is_rejected() {
     let relays = "relays = [\"relay\"]";
     let wrong = [
-        (relays.to_owned(), "relays and path belong together"),
-        ("path = \"auto\"".to_owned(), "relays and path belong together"),
+        (relays.to_owned(), "relays, path: set both or neither"),
+        ("path = \"auto\"".to_owned(), "relays, path: set both or neither"),
         ("relays = [\"r9\"]\npath = \"auto\"".to_owned(), "relays: there is no host \"r9\""),
-        ("relays = [\"client\"]\npath = \"auto\"".to_owned(), "at which no other relay stands"),
-        ("relays = [\"relay\", \"relay\"]\npath = \"auto\"".to_owned(), "relays: each host once"),
+        (
+            "relays = [\"client\"]\npath = \"auto\"".to_owned(),
+            "chain: with relays, expected one host, that of the chooser, which is not in relays",
+        ),
+        ("relays = [\"relay\", \"relay\"]\npath = \"auto\"".to_owned(), "relays: expected each host once"),
         (format!("{relays}\npath = \"best\""), "\"auto\", [\"direct\"], or names of relays in order"),
-        (format!("{relays}\npath = [\"server\"]"), "path: \"auto\", [\"direct\"], or some of the relays"),
+        (format!("{relays}\npath = [\"server\"]"), "path: expected \"auto\", [\"direct\"], or some of the relays"),
         (format!("{relays}\npath = \"auto\"\nsections = true"), "without sections and transparent"),
     ];
     for (keys, wanted) in wrong {
@@ -80,15 +83,24 @@ fn invalid_prime_arrivals_and_kill_are_rejected() {
     let wrong = [
         (arrivals.to_owned(), "arrivals a time and files of their own"),
         (format!("{arrivals}{time}file = \"1kB\""), "arrivals a time and files of their own"),
-        (format!("{arrivals}{time}transfers = 2"), "arrivals or transfers, not both"),
-        (format!("{time}arrivals = [{{ file = \"1kB\", every = \"0s\" }}]"), "arrivals: every: more than nothing"),
+        (format!("{arrivals}{time}transfers = 2"), "expected arrivals or transfers, not both"),
+        (
+            format!("{time}arrivals = [{{ file = \"1kB\", every = \"0s\" }}]"),
+            "arrivals: every: expected a time above 0",
+        ),
         (format!("{time}arrivals = [{{ file = \"0B\", every = \"1s\" }}]"), "nothing to transfer"),
-        ("file = \"1kB\"\nprime = { sessions = 0, time = \"1s\" }".to_owned(), "prime: sessions and time"),
-        ("file = \"1kB\"\nworse = \"relay\"".to_owned(), "workload.worse: with arrivals"),
-        ("file = \"1kB\"\nkill = [{ relay = \"relay\", at = \"9s\" }]".to_owned(), "at: later than workload.begins"),
-        ("file = \"1kB\"\nbegins = \"1s\"\nkill = [{ relay = \"r9\", at = \"9s\" }]".to_owned(), "stands at \"r9\""),
-        ("file = \"1kB\"\nagent = \"wget\"".to_owned(), "relays: with agent = \"curl\" only"),
-        ("file = \"1kB\"\nagent = \"wget\"\ncap = \"1s\"".to_owned(), "cap: of blocks and of HTTP by curl only"),
+        ("file = \"1kB\"\nprime = { sessions = 0, time = \"1s\" }".to_owned(), "prime: expected sessions and time"),
+        ("file = \"1kB\"\nworse = \"relay\"".to_owned(), "workload.worse: requires arrivals"),
+        (
+            "file = \"1kB\"\nkill = [{ relay = \"relay\", at = \"9s\" }]".to_owned(),
+            "at: expected a time after workload.begins",
+        ),
+        ("file = \"1kB\"\nbegins = \"1s\"\nkill = [{ relay = \"r9\", at = \"9s\" }]".to_owned(), "runs on host \"r9\""),
+        ("file = \"1kB\"\nagent = \"wget\"".to_owned(), "relays: requires agent = \"curl\""),
+        (
+            "file = \"1kB\"\nagent = \"wget\"\ncap = \"1s\"".to_owned(),
+            "cap: expected a time above 0, with protocol = \"blocks\" or \"http\" and agent = \"curl\"",
+        ),
     ];
     for (keys, wanted) in wrong {
         let mistakes = errors_of(&with_workload(&keys));
@@ -110,6 +122,6 @@ fn levels_of_a_factor_can_be_drawn() {
     assert_eq!((experiment.factors[1].levels.len(), delays.len()), (4, 4));
     assert_eq!(experiment.selected_cells(false).count() * 8, experiment.cells.len());
     let both = text.replace("name = \"lab\"", "name = \"lab\"\nlevels = [{ name = \"x\" }]");
-    assert_eq!(errors_of(&both), ["factor lab: levels or drawn, one of them"]);
+    assert_eq!(errors_of(&both), ["factor lab: expected either levels or drawn"]);
     assert!(errors_of(&text.replace("\"1ms\"", "\"1\""))[0].starts_with("factor lab: drawn: \"link.near.delay\": "));
 }
