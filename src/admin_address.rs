@@ -70,7 +70,7 @@ fn find_relay(sockets: &[PathBuf]) -> anyhow::Result<AdminConfig> {
     if running.len() > 1 {
         let line =
             |relay: &RunningRelay<'_>| format!("\n    --admin unix:{}  {}", relay.socket.display(), relay.describe());
-        bail!("several relays run. Name one of them:{}", running.iter().map(line).collect::<String>());
+        bail!("several relays are running. Select one of them:{}", running.iter().map(line).collect::<String>());
     }
     let found = running.first().map(|relay| relay.socket);
     let found = found.or_else(|| sockets.iter().find(|socket| socket.exists()).map(PathBuf::as_path));

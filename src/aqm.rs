@@ -37,7 +37,8 @@ enum ModeKind {
     Static,
     /// RED with --n times the drop probability for the most frequent connection in a sample
     Dynamic,
-    /// Fair sharing with short queues: hits connections above their fair share, the more often the less they respond
+    /// Fair sharing with short queues: marks or drops packets of connections above their fair share, more often if they
+    /// do not slow down
     Auto,
 }
 
@@ -62,7 +63,8 @@ struct AttachArgs {
     /// Average queue length at which marks and drops begin [default: 10 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
     min: Option<QueueAmount>,
-    /// Average queue length at which their probability is --p; at twice this length it is 1 [default: 30 ms of --rate]
+    /// Average queue length at which the probability of a mark or drop is --p; at twice this length it is 1
+    /// [default: 30 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
     max: Option<QueueAmount>,
     /// Probability of a mark or drop at --max [default: 0.1]

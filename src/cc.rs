@@ -224,7 +224,7 @@ impl CongestionHandle for AcquiredControl {
 
     fn request_resume(&self, socket: BorrowedFd<'_>, grant: ResumeGrant) -> Result<(), String> {
         let ResumeGrant { jump_bytes, saved_rtt, lifetime } = grant;
-        let resumes = self.0.resumes.as_ref().ok_or("it cannot resume")?;
+        let resumes = self.0.resumes.as_ref().ok_or("this congestion control cannot resume")?;
         let request = ResumeRequest { jump_bytes, saved_rtt, lifetime };
         resumes.request(socket, &request).map_err(|error| error.to_string())
     }
@@ -265,5 +265,8 @@ pub fn unknown_control(name: &str) -> Option<String> {
 /// Returns a hint for `ekiden check` if the kernel has not loaded this congestion control and ekiden cannot load it.
 pub fn load_hint(name: &str) -> Option<String> {
     let loaded = congestion::lookup(name).loaded_by != LoadedBy::NotLoaded;
-    congestion::find(name).err().filter(|_| !loaded).map(|error| format!("the kernel has not loaded it, and {error}"))
+    congestion::find(name)
+        .err()
+        .filter(|_| !loaded)
+        .map(|error| format!("the kernel has not loaded this congestion control, and {error}"))
 }

@@ -82,7 +82,8 @@ fn fleet_hint(config: &Config) -> Option<String> {
     let fleet = config.fleet.as_ref()?;
     let Some(issued) = &fleet.certificate else {
         return Some(
-            "[fleet] has no certificate: this relay knows the members of the fleet, but they do not know it".to_owned(),
+            "[fleet] has no certificate: other members do not list this relay; `ekiden fleet sign` makes a certificate"
+                .to_owned(),
         );
     };
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -73,13 +73,16 @@ impl Doctor {
 fn print_findings(purpose: &Workload, findings: &[Finding]) {
     let Workload { rate, rtt, sessions, .. } = purpose;
     let window = purpose.bandwidth_delay_product() / 1000;
-    println!("for {rate} over {}, {window} kB under way, and {sessions} sessions", Span(*rtt));
+    println!("for {rate} over an RTT of {}, {window} kB in flight, and {sessions} sessions", Span(*rtt));
     println!("(change this with --rate, --rtt, --sessions and -c PATH)\n");
     for finding in findings {
         println!("{finding}");
     }
     if findings.iter().any(|finding| finding.fix.contains("sysctl -w")) {
-        println!("\n`sysctl -w` lasts until the next start; the same settings in /etc/sysctl.d/90-ekiden.conf stay.");
+        println!(
+            "\n`sysctl -w` lasts until the next reboot; to keep the settings, write them to \
+             /etc/sysctl.d/90-ekiden.conf."
+        );
     }
 }
 
@@ -116,15 +119,18 @@ mod bpf {
     fn types_finding(kernel: Option<&KernelTypes>) -> Finding {
         let finding = |found: &str| Finding::new("bpf_types", "BPF congestion controls", found);
         let Some(kernel) = kernel else {
-            let effect = "no `ekiden cc`: it needs a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
+            let effect =
+                "`ekiden cc` does not work: it needs a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
             return finding("the kernel does not show its types (BTF)").with_hint(effect, "");
         };
         if congestion::check_support(kernel).is_err() {
-            let effect = "no `ekiden cc`: it needs Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
+            let effect = "`ekiden cc` does not work: it needs Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
             return finding("not supported by the kernel").with_hint(effect, "");
         }
         match RegistrationMethod::best_for(kernel) {
-            RegistrationMethod::Link => finding("BTF, and links that end with their owner"),
+            RegistrationMethod::Link => {
+                finding("BTF, and links: the kernel unloads congestion controls of a killed relay")
+            }
             RegistrationMethod::Map => {
                 let effect =
                     "congestion controls of a killed relay stay until `ekiden cc unload`; Linux 6.4 removes them";
@@ -137,8 +143,8 @@ mod bpf {
         let missing: Vec<_> = kernel::missing_capabilities().iter().map(|capability| capability.name()).collect();
         let found =
             if missing.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", missing.join(", ")) };
-        let effect = "loading congestion controls needs both, in a systemd unit AmbientCapabilities=CAP_BPF \
-            CAP_PERFMON; choosing one that `ekiden cc load` has loaded needs none";
+        let effect = "loading congestion controls needs both, in a systemd unit: AmbientCapabilities=CAP_BPF \
+            CAP_PERFMON; selecting one that `ekiden cc load` has loaded needs neither";
         let fix = "setcap cap_bpf,cap_perfmon+ep \"$(command -v ekiden)\"";
         Finding::new("bpf_privileges", "BPF privileges", found).with_hint_if(!missing.is_empty(), effect, fix)
     }

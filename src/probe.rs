@@ -98,15 +98,17 @@ impl Probe {
 /// Describes the traffic that the probe will create.
 fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
     let (target, path_count) = (&report.target, report.findings.len());
-    let plural = if path_count == 1 { "way" } else { "ways" };
-    let connections = format!("probing {target} by {path_count} {plural}: {} connections by each", effort.count);
+    let plural = if path_count == 1 { "path" } else { "paths" };
+    let connections = format!("probing {target} over {path_count} {plural}: {} connections per path", effort.count);
     if report.target.url.is_none() {
         return connections;
     }
     let longest = Duration::as_secs_f64(&effort.time);
     let visit = size(effort.bytes.min(VISIT_BYTES));
     let download = size(effort.bytes);
-    format!("{connections}, two visits of {visit} by each, and real traffic: {longest} s or {download} by each")
+    format!(
+        "{connections}, two visits of {visit} per path, and real traffic of at most {longest} s or {download} per path"
+    )
 }
 
 /// Replaces the progress line on stderr if that is a terminal. An empty `progress` clears the line.

@@ -109,13 +109,13 @@ fn describe_queue(queue: &Queue) -> String {
     match queue {
         Queue::Nft => String::new(),
         Queue::Iptables => "; first packets wait in a queue of iptables".to_owned(),
-        Queue::Missing(why) => format!("; without a queue, so that \"hold\" is \"strict\": {why}"),
+        Queue::Missing(why) => format!("; without a queue, so \"hold\" works like \"strict\": {why}"),
     }
 }
 
 fn remove_rules(instance: u8) -> anyhow::Result<()> {
     let removed = rules::remove(instance)?;
     signal::end_on_broken_pipe()?;
-    println!("{} of instance {instance}", if removed { "removed: the rules" } else { "nothing was there" });
+    println!("{} of instance {instance}", if removed { "removed the rules" } else { "there are no rules" });
     Ok(())
 }

@@ -20,7 +20,10 @@ impl Upgrade {
         let address = self.relay.admin_address()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (before, now) = runtime.block_on(upgrade::request(&address))?;
-        println!("process {} serves, ekiden {}; sessions of process {} finish there", now.pid, now.version, before.pid);
+        println!(
+            "process {} serves new sessions with ekiden {}; sessions of process {} finish in that process",
+            now.pid, now.version, before.pid
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

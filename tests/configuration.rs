@@ -36,8 +36,9 @@ fn secret_files_readable_by_others_are_reported() {
     let place = file.display();
     let expected = [
         format!(
-            "warning: {place}:2: forward[1] = \"socks5://...@192.0.2.1:1\": expected a configuration that only its owner \
-             can read, because of this password: chmod 600 {place}, or USER@HOST:PORT?password_file=FILE\n"
+            "warning: {place}:2: forward[1] = \"socks5://...@192.0.2.1:1\": expected a configuration file \
+             that only its owner can read, because it contains this password: chmod 600 {place}, or use \
+             USER@HOST:PORT?password_file=FILE\n"
         ),
         format!(
             "warning: {place}:5: listener[1].users = \"{shown}\": expected a file that only its owner can read: chmod 600 {shown}\n"
@@ -93,7 +94,7 @@ fn missing_interfaces_are_reported() {
         [[interface]]\nname = \"nosuch1\"\nrate = \"1Gbit/s\"\n";
     let file = folder.write("relay.toml", text);
     let place = file.display();
-    let absent = "expected an interface of this host, unless it comes later";
+    let absent = "expected an interface of this host; ignore this warning if the interface is created later";
     let expected = format!(
         "warning: {place}:5: listener[1].interfaces[2] = \"nosuch0\": {absent}\n\
          {place}: hint: [[interface]] nosuch1: this host has no such interface\n"
@@ -255,7 +256,7 @@ fn environment_variables_are_substituted_in_values() {
     };
     let word = ("EKIDEN_TEST_WORD", "hunter2");
     assert_eq!(check(&[word, ("EKIDEN_TEST_PORT", "1080")]), (Some(0), String::new()));
-    let expected = "FILE:2: forward[1]: expected the environment variable EKIDEN_TEST_PORT, which is not set\n";
+    let expected = "FILE:2: forward[1]: expected the environment variable EKIDEN_TEST_PORT to be set\n";
     assert_eq!(check(&[word]), (Some(2), expected.to_owned()));
     let (status, message) = check(&[word, ("EKIDEN_TEST_PORT", "x")]);
     assert!(

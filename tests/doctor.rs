@@ -83,21 +83,26 @@ fn suggested_fixes_remove_their_findings() {
             "net.ipv4.tcp_wmem",
             "4096 16384 4194304",
             "send_buffer",
-            "a single connection of 200 ms cannot exceed about 167 Mbit/s",
+            "a single connection with an RTT of 200 ms cannot exceed about 167 Mbit/s",
         ),
         (
             "net.ipv4.tcp_rmem",
             "4096 131072 1048576",
             "receive_buffer",
-            "a single connection of 200 ms cannot exceed about ",
+            "a single connection with an RTT of 200 ms cannot exceed about ",
         ),
-        ("net.ipv4.tcp_window_scaling", "0", "window_scaling", "cannot exceed about 2 Mbit/s, and 500 are wanted"),
+        (
+            "net.ipv4.tcp_window_scaling",
+            "0",
+            "window_scaling",
+            "cannot exceed about 2 Mbit/s, and the target is 500 Mbit/s",
+        ),
         ("net.ipv4.tcp_slow_start_after_idle", "1", "slow_start_after_idle", "begins again with 10 packets"),
-        ("net.ipv4.tcp_mtu_probing", "0", "mtu_probing", "carries 0 Mbit/s"),
-        ("net.ipv4.tcp_max_syn_backlog", "64", "syn_queue", "of more than 64 clients at once"),
+        ("net.ipv4.tcp_mtu_probing", "0", "mtu_probing", "transfer nothing"),
+        ("net.ipv4.tcp_max_syn_backlog", "64", "syn_queue", "above 64 handshakes at once"),
         ("net.ipv4.ip_local_port_range", "40000 40999", "local_ports", "at most 1000 sessions at once to one target"),
-        ("net.ipv4.tcp_tw_reuse", "0", "time_wait", "at most 16 new sessions a second to one target"),
-        ("net.core.somaxconn", "128", "accept_queue", "of a burst of more than 128 new connections"),
+        ("net.ipv4.tcp_tw_reuse", "0", "time_wait", "at most 16 new sessions per second to one target"),
+        ("net.core.somaxconn", "128", "accept_queue", "in a burst of more than 128 new connections"),
     ];
     for (setting, value, ..) in wrong {
         host.shell(&format!("sysctl -qw {setting}='{value}'"));
@@ -119,7 +124,7 @@ fn time_wait_finding_depends_on_the_session_count() {
     host.shell("sysctl -qw net.ipv4.ip_local_port_range='32768 60999' net.ipv4.tcp_tw_reuse=2");
     assert_eq!(host.findings(&["--sessions", "1000"]).get("time_wait"), None);
     let finding = host.findings(&["--sessions", "20000"]).remove("time_wait").expect("a finding");
-    assert!(text(&finding["effect"]).contains("at most 470 new sessions a second"), "{finding}");
+    assert!(text(&finding["effect"]).contains("at most 470 new sessions per second"), "{finding}");
 }
 
 #[test]
@@ -143,7 +148,10 @@ fn configuration_adds_its_own_findings() {
     let after = host.findings(&file);
     assert!(!after.contains_key("forwarding") && !after.contains_key("fast_open"), "{after:#?}");
     let printed = String::from_utf8(host.doctor(&file).stdout).unwrap();
-    assert!(printed.starts_with("for 1Gbit/s over 100ms, 12500 kB under way, and 77 sessions\n"), "{printed}");
+    assert!(
+        printed.starts_with("for 1Gbit/s over an RTT of 100ms, 12500 kB in flight, and 77 sessions\n"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -228,5 +236,5 @@ fn missing_privileges_and_hidden_settings_are_reported() {
     assert_eq!(output.status.code(), Some(i32::from(printed.contains("\nBAD "))), "{printed}");
     assert!(printed.contains("hint  privileges                   no CAP_NET_ADMIN"), "{printed}");
     // This namespace is not the initial one, and shows fewer settings.
-    assert!(printed.contains("net.core.default_qdisc is not shown here"), "{printed}");
+    assert!(printed.contains("net.core.default_qdisc is not readable"), "{printed}");
 }

@@ -102,8 +102,7 @@ fn proxy_status_of_an_http_hop_is_quoted() {
     let far = relay_with_hop(&dead);
     let hop = format!("http://{}", far.address());
     let mut relay = relay_with_hop(&hop);
-    let sentence =
-        format!("could not connect, and says: The hop {dead} refused the connection: nothing listens on its port");
+    let sentence = format!("could not connect: The hop {dead} refused the connection: nothing listens on its port");
     let mut client = connect(relay.address());
     write!(client, "CONNECT 192.0.2.1:80 HTTP/1.1\r\nHost: 192.0.2.1:80\r\n\r\n").unwrap();
     let answer = String::from_utf8(read_all(&mut client)).unwrap();

@@ -46,5 +46,5 @@ fn generated_key_is_a_valid_key_file_and_relay_key() {
     let (code, printed) = check(&other);
     assert!(code == Some(0) && printed.contains("1 listener(s), 1 relay(s), 2 path(s)"), "{printed}");
     let (code, printed) = check(&own);
-    assert!(code == Some(2) && printed.contains("this is our own key"), "{printed}");
+    assert!(code == Some(2) && printed.contains("the key of another relay, not of this relay"), "{printed}");
 }

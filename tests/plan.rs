@@ -107,7 +107,7 @@ to = \"x\"
         (13, "rtt.a.c = \"-3ms\": expected a time above zero"),
         (14, "rtt.a.a = \"a\": expected another site"),
         (15, "rtt.a.d = \"d\": expected a site"),
-        (17, "rtt.b.a = \"30ms\": expected \"10ms\", as rtt.a.b says"),
+        (17, "rtt.b.a = \"30ms\": expected \"10ms\", the value of rtt.a.b"),
         (19, "rtt.c.a = \"4000ms\": expected not 80 times as long as by b"),
         (23, "traffic[1].to = \"x\": expected a site"),
     ] {
@@ -159,7 +159,7 @@ fn round_trips_from_the_local_site_are_measured() {
     let output = plan(&[file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let errors = text(&output.stderr);
-    assert!(errors.contains("a -> c: the round trip could not be measured: write it as rtt.a.c"), "{errors}");
+    assert!(errors.contains("a -> c: the round trip could not be measured: set rtt.a.c"), "{errors}");
 }
 
 /// Two distant cities on one host: the measured round trip is shorter than light needs.

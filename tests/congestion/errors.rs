@@ -45,7 +45,7 @@ fn foreign_and_unknown_names_are_rejected() {
     let namespace = Namespace::new();
     namespace.ekiden("cc load vages").expect_failure(&["perhaps vegas?", "ekiden cc list"]);
     namespace.ekiden("cc load reno").expect_failure(&["no congestion control \"reno\""]);
-    namespace.ekiden("cc unload reno").expect_failure(&["the kernel's own"]);
+    namespace.ekiden("cc unload reno").expect_failure(&["a control of the kernel, which cannot be unloaded"]);
     namespace.ekiden(&format!("cc unload {}", lock.name)).expect_failure(&["not loaded"]);
     // One wrong name among several prevents the whole command.
     namespace.ekiden(&format!("cc load {} vages", lock.name)).expect_failure(&["vages"]);
@@ -67,7 +67,7 @@ fn name_held_by_a_process_cannot_be_loaded_or_unloaded() {
     });
     let pid = format!("pid {}", holder.0.id());
     namespace.ekiden(&format!("cc load {name}")).expect_failure(&["is taken by ekiden", &pid]);
-    namespace.ekiden(&format!("cc unload {name}")).expect_failure(&[&pid, "when that ends"]);
+    namespace.ekiden(&format!("cc unload {name}")).expect_failure(&[&pid, "when the process ends"]);
     // After SIGKILL only the kernel can release the registration.
     holder.0.kill().unwrap();
     holder.0.wait().unwrap();

@@ -252,7 +252,7 @@ fn full_disk_is_reported_once_and_the_state_is_written_later() {
     fill(&filler);
     let _at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
-    let warning = wait_warning(&mut at_home, "cannot keep the last known state");
+    let warning = wait_warning(&mut at_home, "cannot write the last known state");
     assert!(warning["message"].as_str().unwrap().contains("No space left on device"), "{warning}");
     wait_path(&mut at_home, target, "by-osaka");
     // The complete file is still there, and no partial file replaces it.
@@ -263,7 +263,7 @@ fn full_disk_is_reported_once_and_the_state_is_written_later() {
     fs::remove_file(&filler).unwrap();
     eventually("osaka and kobe in the state file", || stored("osaka").and(stored("kobe")));
     at_home.signal("TERM");
-    assert_eq!(count_warnings(&mut at_home, "cannot keep the last known state"), 0, "repeated warning");
+    assert_eq!(count_warnings(&mut at_home, "cannot write the last known state"), 0, "repeated warning");
 }
 
 /// Compacts the history of etcd, and asserts that the revision in which `key` was created is no longer available.
@@ -329,7 +329,7 @@ fn compaction_between_pages_causes_a_full_read() {
     etcd.compact();
     proxy.release();
     let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
-    assert!(down["detail"].as_str().unwrap().contains("has been compacted; everything is read again"), "{down}");
+    assert!(down["detail"].as_str().unwrap().contains("has been compacted; all entries are read again"), "{down}");
     wait_fleet_change(&mut at_home, "joined", "osaka");
 }
 

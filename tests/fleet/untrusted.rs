@@ -32,11 +32,11 @@ fn entries_without_valid_signatures_are_ignored() {
     let claimed = foreign.replace(&other.public, &fleet.public);
     let moved = genuine.replace(&osaka.address.to_string(), &thief.address.to_string());
     for (at, value, words) in [
-        (&entry_key, "garbage", "garbled"),
-        (&elsewhere, genuine.as_str(), "place of another relay"),
+        (&entry_key, "garbage", "malformed"),
+        (&elsewhere, genuine.as_str(), "under the key of another relay"),
         (&elsewhere, &claimed, "not signed by the fleet key"),
         (&entry_key, &moved, "not signed by the fleet key"),
-        (&entry_key, &genuine.replace("state: serving", "state: draining"), "not signed by the relay"),
+        (&entry_key, &genuine.replace("state: serving", "state: draining"), "not signed by the key in its certificate"),
         (&entry_key, &"x".repeat(1_000_000), "larger than"),
     ] {
         etcd.put(at, value);
@@ -66,7 +66,7 @@ fn replayed_old_entries_are_rejected_and_overwritten() {
     assert_eq!(at_osaka.exit_code(), Some(0));
     // The signature is valid, but the entry is old, with the state `serving`.
     etcd.put(&entry_key, &first);
-    wait_warning(&mut at_home, "older than one that was here before");
+    wait_warning(&mut at_home, "older than an accepted entry");
     assert!(member(&at_home, "osaka").is_none());
     // A restarted relay rejects the entry as well, because its state file has the sequence number.
     let stored_number =
@@ -76,7 +76,7 @@ fn replayed_old_entries_are_rejected_and_overwritten() {
     });
     drop(at_home);
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    wait_warning(&mut at_home, "older than one that was here before");
+    wait_warning(&mut at_home, "older than an accepted entry");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     let at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
@@ -100,7 +100,7 @@ fn two_fleets_on_one_etcd_are_isolated() {
     for relay in &mut relays {
         assert_eq!(members(relay).len(), 1);
         relay.signal("TERM");
-        assert_eq!(count_warnings(relay, "is not believed"), 0);
+        assert_eq!(count_warnings(relay, "is rejected"), 0);
     }
 }
 
@@ -119,7 +119,7 @@ fn outdated_listed_entry_keeps_its_relay_present() {
     nara.publish(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
     proxy.resume();
     wait_etcd_event(&mut at_home, "etcd_reachable");
-    wait_warning(&mut at_home, "older than one that was here before");
+    wait_warning(&mut at_home, "older than an accepted entry");
     assert!(member(&at_home, "nara").unwrap()["missing_seconds"].is_null());
 }
 
@@ -153,9 +153,9 @@ fn certificates_outside_their_validity_are_rejected() {
     let mut at_home = home.start(&etcd, "");
     // Signed today, where the relay's clock is two days behind; valid until tomorrow, where it is two days ahead.
     early.publish(&etcd, &early.entry(&fleet, 2 * DAY..365 * DAY, 2 * DAY));
-    wait_warning(&mut at_home, "is this clock slow, or that of the signer fast?");
+    wait_warning(&mut at_home, "check the clocks of this host and of the signer");
     late.publish(&etcd, &late.entry(&fleet, -9 * DAY..-DAY, -2 * DAY));
-    wait_warning(&mut at_home, "sign a new one with `ekiden fleet sign`");
+    wait_warning(&mut at_home, "sign a new certificate with `ekiden fleet sign`");
     assert_eq!(members(&at_home).len(), 1);
 }
 
@@ -168,11 +168,11 @@ fn members_join_and_leave_at_the_bounds_of_certificate_validity() {
     // These entries are not written again.
     osaka.publish(&etcd, &osaka.entry(&fleet, -DAY..8 - tolerance, 0));
     wait_fleet_change(&mut at_home, "joined", "osaka");
-    wait_warning(&mut at_home, "not valid by our clock; some minutes are let pass");
+    wait_warning(&mut at_home, "not valid by the clock of this host, but within the tolerance of 5 minutes");
     kobe.publish(&etcd, &kobe.entry(&fleet, 8 + tolerance..DAY, 0));
-    wait_warning(&mut at_home, "is this clock slow");
+    wait_warning(&mut at_home, "check the clocks of this host");
     wait_fleet_change(&mut at_home, "joined", "kobe");
-    wait_warning(&mut at_home, "osaka is no longer known: its certificate has ended");
+    wait_warning(&mut at_home, "osaka is no longer known: certificate expired");
     wait_fleet_change(&mut at_home, "left", "osaka");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
 }
@@ -199,7 +199,7 @@ fn relay_is_accepted_after_its_fast_clock_was_corrected() {
     let _at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     at_home.signal("TERM");
-    assert_eq!(count_warnings(&mut at_home, "is not believed"), 0);
+    assert_eq!(count_warnings(&mut at_home, "is rejected"), 0);
 }
 
 #[test]
@@ -207,8 +207,8 @@ fn relay_with_invalid_own_certificate_warns_and_keeps_running() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let home = fleet.site("home");
     for (window, words) in [
-        (2 * DAY..365 * DAY, "certificate rejected by peers: its certificate begins in"),
-        (-365 * DAY..-2 * DAY, "have it signed again and reload"),
+        (2 * DAY..365 * DAY, "certificate rejected by peers: certificate not valid for another"),
+        (-365 * DAY..-2 * DAY, "sign the certificate again and reload"),
     ] {
         fs::write(&home.certificate, home.issue_certificate(&fleet, window).to_string()).unwrap();
         let mut at_home = home.start(&etcd, BY_OSAKA);

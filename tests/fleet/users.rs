@@ -7,7 +7,7 @@ use crate::etcd_proxy::EtcdProxy;
 use crate::fixture::*;
 use crate::harness::*;
 
-const ENTRY_REFUSED: &str = "etcd does not take our entry";
+const ENTRY_REFUSED: &str = "etcd rejects the entry of this relay";
 
 /// An etcd that admits the user `relays` with the password `right`, with `permission` under the fleet's prefix.
 fn etcd_with_users(permission: &str) -> Etcd {
@@ -55,7 +55,7 @@ fn wrong_password_is_reported_and_a_reload_corrects_it() {
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, BY_OSAKA));
     let down = wait_etcd_event(&mut at_home, "etcd_unreachable");
     let detail = down["detail"].as_str().unwrap();
-    assert!(detail.contains("see user and password_file") && !detail.contains("wrong"), "{detail}");
+    assert!(detail.contains("correct user and password_file") && !detail.contains("wrong"), "{detail}");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     std::fs::write(file, "right").unwrap();
     at_home.signal("HUP");
@@ -94,7 +94,7 @@ fn access_errors_of_etcd_are_reported_with_a_remedy() {
     assert!(warning["message"].as_str().unwrap().contains("etcdctl role grant-permission"), "{warning}");
     for (url, settings, site, words) in [
         (etcd.url(), "", &kobe, "set user and password_file in [fleet]"),
-        (open.url(), settings.as_str(), &nara, "leave user and password_file out of [fleet]"),
+        (open.url(), settings.as_str(), &nara, "remove user and password_file from [fleet]"),
     ] {
         let mut relay = site.run(&site.config_at(&url, settings, ""));
         let down = wait_etcd_event(&mut relay, "etcd_unreachable");
@@ -131,8 +131,8 @@ fn check_requires_a_private_password_file_and_a_user() {
     let nowhere = settings.replace("/password", "/elsewhere");
     for (settings, words) in [
         (nowhere.as_str(), "a readable file with the password of user"),
-        ("user = \"relays\"", "the path of a file with the password, beside user"),
-        (settings.lines().nth(1).unwrap(), "the name that goes with password_file"),
+        ("user = \"relays\"", "the path of a file with the password of user"),
+        (settings.lines().nth(1).unwrap(), "the user name for the password in password_file"),
     ] {
         let (code, printed) = check(settings);
         assert!(code == Some(2) && printed.contains(words), "{printed}");

@@ -185,7 +185,7 @@ fn invalid_chunks_in_a_request_are_refused() {
         drop(client);
         let closed = fixture.relay.closed();
         assert_eq!(closed["end"], "bad_handshake", "{bad:?}");
-        assert_eq!(closed["detail"], "a chunked body that is none", "{bad:?}");
+        assert_eq!(closed["detail"], "malformed chunked body", "{bad:?}");
         fixture.assert_not_contacted(bad);
     }
 }

@@ -149,8 +149,8 @@ const ALERT: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 40];
 /// The beginning of a ClientHello (RFC 8446, 5.1): a handshake record, as all clients send it.
 const CLIENT_HELLO: [u8; 11] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
 
-const TLS_HINT: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
-                   socks5://, not https://";
+const TLS_HINT: &str = "the client speaks TLS, and this listener does not: the URL of the proxy must begin with \
+                        http:// or socks5://, not https://";
 
 #[test]
 fn client_hello_gets_a_tls_alert_and_is_logged() {

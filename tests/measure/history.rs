@@ -50,7 +50,7 @@ fn assert_one_warning_and_service(mut relay: Relay, wanted: &str) {
     let target = byte_server(500_000);
     let warning = relay.next(|event| event["event"] == "warning");
     let message = warning["message"].as_str().unwrap();
-    assert!(message.contains("no history is kept in") && message.contains(wanted), "{message}");
+    assert!(message.contains("cannot update the history in") && message.contains(wanted), "{message}");
     assert_eq!(download(&relay, target), 500_000);
     wait_for_entry(&relay, LOOPBACK_NET, None, |_| true);
     assert_eq!(warnings(&mut relay), Vec::<String>::new(), "logged again");

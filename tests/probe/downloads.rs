@@ -38,7 +38,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
     // The first relay of the path does not know the second.
     let both = candidate(&report, "via both");
     assert_eq!((both["reached"].as_bool(), both["failures"].as_u64()), (Some(false), Some(3)), "{both:#}");
-    assert!(text(&output.stderr).contains("real traffic: 2 s or 24MiB by each"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("real traffic of at most 2 s or 24MiB per path"), "{}", text(&output.stderr));
 }
 
 /// The server is slow at its IPv6 address, and the relay may use only the IPv4 address.

@@ -27,15 +27,15 @@ fn errors_are_reported_per_candidate() {
     assert_eq!(output.status.code(), Some(0), "direct works");
     let report = json(&output);
     for (name, part) in [
-        ("via strict", "is no target that this relay allows"),
-        ("via wrongkey", "does not let us in"),
-        ("via unfriendly", "does not let us in"),
+        ("via strict", "is not allowed by this relay"),
+        ("via wrongkey", "rejects the login or the target"),
+        ("via unfriendly", "rejects the login or the target"),
         ("via gone", "gone refuses the connection"),
     ] {
         let error = candidate(&report, name)["error"].as_str().unwrap_or_default().to_owned();
         assert!(error.contains(part), "{name}: {error:?}");
     }
-    assert_eq!(report["verdict"], "Direct is the only way that works.");
+    assert_eq!(report["verdict"], "Direct is the only path that works.");
 
     let output = probe(&[&unused_address().to_string()]);
     assert_eq!(output.status.code(), Some(1));
@@ -53,7 +53,7 @@ fn redirect_is_reported_with_its_location() {
     });
     let output = probe(&[&format!("http://{moved}/file")]);
     let printed = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(printed.contains("302 and sends us to \"https://b.example/\": probe that instead"), "{printed}");
+    assert!(printed.contains("302 and redirects to \"https://b.example/\": probe that URL instead"), "{printed}");
 }
 
 /// After SIGINT (Ctrl-C) the probe prints the results so far.

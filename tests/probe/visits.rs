@@ -52,11 +52,14 @@ fn the_second_visit_uses_the_section_of_the_first() {
         assert!(is_measured(visits), "{name}: {visits}");
     }
     let printed = text(&output.stderr);
-    assert!(printed.contains("two visits of 1MiB by each, and real traffic: 2 s or 24MiB by each"), "{printed}");
+    assert!(
+        printed.contains("two visits of 1MiB per path, and real traffic of at most 2 s or 24MiB per path"),
+        "{printed}"
+    );
 
     let printed = text(&probe(&[&url, "-c", &file]).stdout);
     assert!(printed.lines().any(|line| line == "  visits of 1MiB        1st ms   2nd ms"), "{printed}");
-    assert!(printed.replace("\n  ", " ").contains("For the second one relays reuse their connections"), "{printed}");
+    assert!(printed.replace("\n  ", " ").contains("For the second visit relays reuse their connections"), "{printed}");
     assert!(!printed.contains("no reuse") && printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 }
 

@@ -114,7 +114,7 @@ fn failed_usage_writes_are_retried() {
             event["event"] == "warning" && event["message"].as_str().unwrap().contains(word)
         }
     };
-    let warning = fixture.relay.next(warning_with("is not written to"));
+    let warning = fixture.relay.next(warning_with("cannot write the usage of quotas to"));
     assert!(warning["message"].as_str().unwrap().contains("usage.db: "), "{warning}");
     assert_eq!(fixture.used(), used);
     std::fs::remove_dir(&obstacle).unwrap();

@@ -38,9 +38,9 @@ fn apply_installs_all_rules_and_remove_deletes_them() {
     assert_eq!(ekiden_rules(&host), once);
 
     let removed = host.run_ekiden(&["rules", "remove"]);
-    assert_eq!(removed, "removed: the rules of instance 1\n");
+    assert_eq!(removed, "removed the rules of instance 1\n");
     assert_eq!(ekiden_rules(&host), Vec::<String>::new());
-    assert_eq!(host.run_ekiden(&["rules", "remove"]), "nothing was there of instance 1\n");
+    assert_eq!(host.run_ekiden(&["rules", "remove"]), "there are no rules of instance 1\n");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn partial_rules_are_replaced_and_removed() {
         assert!(all_rules(&host).contains("table inet ekiden {") && host.ip("rule").contains("57345"), "{damage}");
         assert!(host.ip("-6 route show table 57345").contains("local default"), "{damage}");
         assert_eq!(host.shell(damage).code, Some(0), "{damage}");
-        assert_eq!(host.run_ekiden(&["rules", "remove"]), "removed: the rules of instance 1\n", "{damage}");
+        assert_eq!(host.run_ekiden(&["rules", "remove"]), "removed the rules of instance 1\n", "{damage}");
         assert_eq!(ekiden_rules(&host), Vec::<String>::new(), "{damage}");
     }
 }
@@ -101,9 +101,9 @@ fn rules_of_other_instances_are_unchanged() {
     let first = ekiden_rules(&host);
     host.run_ekiden(&["rules", "apply", "-c", &file(15)]);
     assert!(all_rules(&host).contains("table inet ekiden-15 {"));
-    assert_eq!(host.run_ekiden(&["rules", "remove", "-c", &file(15)]), "removed: the rules of instance 15\n");
+    assert_eq!(host.run_ekiden(&["rules", "remove", "-c", &file(15)]), "removed the rules of instance 15\n");
     assert_eq!(ekiden_rules(&host), first);
-    assert_eq!(host.run_ekiden(&["rules", "remove", "--instance", "2"]), "nothing was there of instance 2\n");
+    assert_eq!(host.run_ekiden(&["rules", "remove", "--instance", "2"]), "there are no rules of instance 2\n");
 }
 
 /// The comment of the rules names a running process: this test.
@@ -120,7 +120,7 @@ fn apply_refuses_to_replace_rules_of_a_running_daemon() {
     assert_eq!((refused.code, refused.err), (Some(1), expected));
     assert!(!host.ip("rule").contains("57345"));
     // An operator must always be able to remove the rules.
-    assert_eq!(host.run_ekiden(&["rules", "remove"]), "removed: the rules of instance 1\n");
+    assert_eq!(host.run_ekiden(&["rules", "remove"]), "removed the rules of instance 1\n");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn rules_are_applied_and_removed_without_etc_protocols() {
     assert!(there.iter().any(|line| line.contains("tproxy to :7001")), "{there:#?}");
     assert_eq!(rules(&host, "apply").code, Some(0));
     assert_eq!(ekiden_rules(&host), there, "the rules depend on /etc/protocols");
-    assert_eq!(without_protocols("remove").out, "removed: the rules of instance 1\n");
+    assert_eq!(without_protocols("remove").out, "removed the rules of instance 1\n");
     assert_eq!(ekiden_rules(&host), Vec::<String>::new());
 }
 
@@ -266,7 +266,7 @@ fn missing_queue_is_reported_and_the_rules_work() {
         printf '%s' \"$input\" | $real \"$@\"; exit; fi\nexec $real \"$@\"";
     let applied = apply_with(&host, "nft", no_queue);
     assert_eq!(applied.code, Some(0), "{}", applied.err);
-    let expected = "; without a queue, so that \"hold\" is \"strict\": iptables-save: no such table\n";
+    let expected = "; without a queue, so \"hold\" works like \"strict\": iptables-save: no such table\n";
     assert!(applied.out.ends_with(expected), "{}", applied.out);
     assert!(host.run("nft", "list table inet ekiden").contains("tproxy to :7003"));
 }
@@ -281,7 +281,7 @@ fn missing_kernel_feature_is_named() {
         echo '                                                        ^^^^^^^^^^^^^^^' >&2; exit 1; fi\nexec $real \"$@\"";
     let failed = apply_with(&host, "nft", lacking);
     assert_eq!(failed.code, Some(1));
-    let remedy = "this kernel lacks it: modprobe nft_tproxy, or a kernel with CONFIG_NFT_TPROXY\n";
+    let remedy = "this kernel lacks a feature: modprobe nft_tproxy, or use a kernel with CONFIG_NFT_TPROXY\n";
     assert!(failed.err.ends_with(remedy), "{}", failed.err);
     assert_eq!(ekiden_rules(&host), Vec::<String>::new());
 }

@@ -37,8 +37,8 @@ fn doctor_shows_live_rules_with_their_counters() {
     exchange(&mut client, &mut accept(&origin));
     let report = network.middle.ekiden(&["doctor"]).out;
     let line = report_entry(&report, "rules of instance 1").expect(&report);
-    let expected =
-        "by ekiden rules: 1 caught by door, 1 unanswered by door, 0 passed, 0 refused, 0 unreachable, 0 asymmetric";
+    let expected = "applied by ekiden rules: 1 caught by door, 1 unanswered by door, 0 passed, 0 refused, 0 \
+        unreachable, 0 asymmetric";
     assert!(line.starts_with("ok    ") && line.contains(expected), "{line}");
     assert!(report_entry(&report, "forwarding").expect(&report).starts_with("ok    "), "{report}");
 
@@ -61,7 +61,7 @@ fn stale_rules_are_found_and_removed() {
     let output = host.ekiden(&["doctor"]);
     let line = report_entry(&output.out, "rules of instance 1").expect(&output.out);
     assert!(line.starts_with("BAD ") && output.code == Some(1), "{line}");
-    assert!(line.contains(&format!("rules of instance 1 were left by pid {pid}, which is gone")), "{line}");
+    assert!(line.contains(&format!("rules of instance 1 were left by pid {pid}, which has ended")), "{line}");
     let (_, remedy) = line.split_once("-> ekiden ").expect("a remedy");
     assert_eq!(remedy, "rules remove --instance 1");
     host.run_ekiden(&remedy.split(' ').collect::<Vec<_>>());

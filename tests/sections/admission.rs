@@ -248,7 +248,7 @@ fn peer_sessions_are_limited_per_peer() {
     assert_echo(&mut socks5_from([127, 0, 0, 4], home.address(), fixture.target).unwrap());
     drop(second);
     let closed = home.next(|event| event["event"] == "closed" && event["end"] != "finished");
-    assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
+    assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"reported by far".into()), "{closed}");
     home.signal("TERM");
     assert!(home.remaining_events().iter().all(|event| event["event"] != "relay_unreachable"));
 }
@@ -299,7 +299,7 @@ fn peer_session_without_a_place_is_refused_at_the_deadline() {
     let closed = fixture.closed_of("section");
     assert_eq!((&closed["end"], &closed["peer"]), (&"exhausted".into(), &"home".into()), "{closed}");
     let closed = home.closed();
-    assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
+    assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"reported by far".into()), "{closed}");
     drop(session);
     assert_eq!(fixture.closed_of("door")["end"], "finished");
     assert_echo(&mut socks5(home.address(), fixture.target).unwrap());

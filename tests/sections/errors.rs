@@ -171,11 +171,11 @@ fn http_error_names_key_mismatch_timeout_and_wrong_protocol() {
         &target,
         403,
         "http_request_denied",
-        "The hop far refused: it does not know our key.",
+        "The hop far refused: it does not list the key of this relay among its peers.",
     );
     let other = Key::new().public;
     let wrong = misconfigured(|_, far| far.table("far", "").replace(&far.key.public, &other), true);
-    let sentence = "The hop far refused: it has another key than the one configured here.";
+    let sentence = "The hop far refused: its key is not the configured key.";
     check_answers(&wrong.home, &target, 403, "http_request_denied", sentence);
     let mute = server();
     let silent = misconfigured(|_, far| far.table_at(mute.1, "far", ""), true);
@@ -185,7 +185,7 @@ fn http_error_names_key_mismatch_timeout_and_wrong_protocol() {
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     });
     let no_relay = misconfigured(|_, far| far.table_at(web, "far", ""), true);
-    let sentence = "The hop far does not speak the protocol it is configured with.";
+    let sentence = "The hop far does not speak the configured protocol.";
     check_answers(&no_relay.home, &target, 502, "http_protocol_error", sentence);
 }
 

@@ -61,7 +61,7 @@ fn altered_record_is_logged_by_the_detecting_relay() {
         assert_eq!(closed["end"], "altered", "{direction:?}: {closed}");
         let side = if direction == Direction::Down { "server's" } else { "client's" };
         let detail = closed["detail"].as_str().unwrap();
-        assert!(detail.contains(side) && detail.contains("changed"), "{detail}");
+        assert!(detail.contains(side) && detail.contains("altered in transit"), "{detail}");
         let other_end = if direction == Direction::Down { "reset_by_client" } else { "reset_by_server" };
         assert_eq!(other.closed()["end"], other_end);
     }

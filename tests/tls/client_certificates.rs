@@ -116,7 +116,7 @@ fn client_authorities_permit_a_public_bind_address() {
     assert!(accepted, "{printed}");
     for (keys, expected) in [
         (certificate.keys(), "a loopback address"),
-        (clients, "tls_certificate beside it"),
+        (clients, "tls_certificate in the same listener"),
         (certificate.keys() + "tls_clients = \"/nowhere\"", "a readable file with certificates in PEM"),
     ] {
         let (accepted, printed) = check("0.0.0.0:0", &keys);

@@ -31,11 +31,11 @@ fn certificate_file_errors_state_the_expected_value() {
     let empty = certificate.folder.write_with_mode("empty", "", 0o600).display().to_string();
     let both = |file: &str, key: &str| format!("tls_certificate = \"{file}\"\ntls_key = \"{key}\"");
     for (keys, expected) in [
-        (format!("tls_certificate = \"{file}\""), "tls_key beside it"),
-        (format!("tls_key = \"{key}\""), "tls_certificate beside it"),
+        (format!("tls_certificate = \"{file}\""), "tls_key in the same listener"),
+        (format!("tls_key = \"{key}\""), "tls_certificate in the same listener"),
         (
             format!("kind = \"tcp\"\ntarget = \"127.0.0.1:9\"\n{}", both(&file, &key)),
-            r#"only kind = "auto", "socks" and "http" have it"#,
+            r#"this key only with kind = "auto", "socks" or "http""#,
         ),
         (both(&file, &other), "the private key of the certificate"),
         (both(&empty, &key), "at least one PEM block CERTIFICATE"),
@@ -129,7 +129,7 @@ fn invalid_files_keep_the_current_certificate() {
     let assert_warned = |relay: &mut Relay, text: &str| {
         let warning = relay.next(|event| event["event"] == "warning");
         let message = warning["message"].as_str().unwrap().to_owned();
-        assert!(message.contains(text) && message.contains("stays"), "{message}");
+        assert!(message.contains(text) && message.contains("remains in use"), "{message}");
     };
     // Handshakes check the files, at most once a second.
     let trusting = Certificate { folder: Folder::new() };

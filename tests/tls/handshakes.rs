@@ -25,7 +25,7 @@ fn plaintext_clients_are_rejected_and_logged() {
     let answer = String::from_utf8(read_all(&mut client)).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
     let plain = relay.closed();
-    let detail = "the client does not speak TLS, and this listener does: the proxy's URL has to begin with https://";
+    let detail = "the client does not speak TLS, and this listener does: the URL of the proxy must begin with https://";
     assert_eq!((&plain["end"], &plain["detail"]), (&"bad_handshake".into(), &detail.into()));
 
     let mut client = relay.connect();

@@ -74,7 +74,9 @@ fn top_shows_list_and_details_and_q_restores_the_terminal() {
     terminal.keys("\x1b");
     terminal.wait_until("the list of sessions", |screen| screen.has("LIMITED BY"));
     terminal.keys("/nowhere");
-    terminal.wait_until("the empty list", |screen| screen.has("no session has that") && screen.has("filter: nowhere_"));
+    terminal.wait_until("the empty list", |screen| {
+        screen.has("no session matches the filter") && screen.has("filter: nowhere_")
+    });
     terminal.keys("\x1b");
     terminal.wait_until("the complete list", |screen| is_busy(&screen.line(4)));
     terminal.keys("\x1b[C\x1b[C");
@@ -82,11 +84,12 @@ fn top_shows_list_and_details_and_q_restores_the_terminal() {
 
     terminal.resize(46, 10);
     terminal.wait_until("a smaller screen", |screen| {
-        screen.line(9).starts_with("q end") && screen.line(4).contains("127.0.0.1")
+        screen.line(9).starts_with("q quit") && screen.line(4).contains("127.0.0.1")
     });
     terminal.resize(120, 30);
-    terminal
-        .wait_until("a larger screen", |screen| screen.line(29).starts_with("q end") && screen.line(3).contains("AGE"));
+    terminal.wait_until("a larger screen", |screen| {
+        screen.line(29).starts_with("q quit") && screen.line(3).contains("AGE")
+    });
 
     drop(client.shutdown(std::net::Shutdown::Both));
     terminal.wait_until("the end of the session", |screen| screen.has("no sessions"));

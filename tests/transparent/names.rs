@@ -174,9 +174,9 @@ fn changed_list_file_is_reloaded_unless_invalid() {
     fixture.folder.write("list", "other.example\nno name\n");
     let warning = fixture.near.relay.next(|event| event["event"] == "warning");
     let message = warning["message"].as_str().unwrap();
-    assert!(message.starts_with("the list before stays: ") && message.contains("/list:2: "), "{message}");
+    assert!(message.starts_with("the previous list remains in force: ") && message.contains("/list:2: "), "{message}");
     fixture.folder.write("list", "");
     let warning = fixture.near.relay.next(|event| event["event"] == "warning");
-    assert!(warning["message"].as_str().unwrap().ends_with("not an empty one"), "{warning}");
+    assert!(warning["message"].as_str().unwrap().ends_with("this file is empty"), "{warning}");
     assert_eq!(fixture.path_of(&request("other.example")).0, "proxy");
 }

@@ -30,11 +30,11 @@ fn conflicting_devices_and_routes_are_reported_and_kept() {
         ("tuntap add ekiden0 mode tun\n", "tunnel ekiden0: no such device can be made"),
         (
             "link add ekiden0 type veth peer name other\n",
-            "an interface has that name: ip link del it, or take another name",
+            "an interface has that name: ip link del it, or choose another name",
         ),
-        ("route add 10.0.2.0/24 via 10.0.1.2\n", "tunnel ekiden0: 10.0.2.0/24 has a route already, by right"),
-        ("route add 10.0.2.0/24 via 10.0.1.2 metric 9\n", "10.0.2.0/24 has a route already, by right: ip route del"),
-        ("-6 route add fd00:0:0:2::/64 via fd00:0:0:1::2\n", "fd00:0:0:2::/64 has a route already, by right"),
+        ("route add 10.0.2.0/24 via 10.0.1.2\n", "tunnel ekiden0: 10.0.2.0/24 already has a route, by right"),
+        ("route add 10.0.2.0/24 via 10.0.1.2 metric 9\n", "10.0.2.0/24 already has a route, by right: ip route del"),
+        ("-6 route add fd00:0:0:2::/64 via fd00:0:0:1::2\n", "fd00:0:0:2::/64 already has a route, by right"),
         ("address add 10.0.2.99/24 dev left\n", "10.0.2.0/24 is a part of 10.0.2.0/24, where left is"),
         ("address add 10.0.2.99/16 dev left\n", "10.0.2.0/24 is a part of 10.0.0.0/16, where left is"),
     ] {
@@ -73,7 +73,7 @@ fn missing_tun_or_privilege_is_reported_with_a_remedy() {
     let script = "mount -t tmpfs none /dev/net && exec \"$0\" run -c \"$1\"";
     hidden.args(["-m", "sh", "-c", script]).arg(ekiden().get_program()).arg(&as_file);
     let text = run_failing(&row["left"], &mut hidden);
-    assert!(text.contains("there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN"), "{text}");
+    assert!(text.contains("/dev/net/tun is missing: modprobe tun, or use a kernel with CONFIG_TUN"), "{text}");
     let mut powerless = Command::new("setpriv");
     powerless.args(["--bounding-set", "-net_admin"]).arg(ekiden().get_program()).arg("run").arg("-c").arg(&as_file);
     let text = run_failing(&row["left"], &mut powerless);
@@ -94,7 +94,7 @@ fn doctor_reports_support_for_tunnels() {
     };
     let healthy = report("exec \"$0\" doctor");
     for line in
-        ["ok    tunnels                      /dev/net/tun makes devices", "ok    forwarding                   on"]
+        ["ok    tunnels                      /dev/net/tun creates devices", "ok    forwarding                   on"]
     {
         assert!(healthy.contains(line), "{healthy}");
     }

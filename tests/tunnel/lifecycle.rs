@@ -193,7 +193,7 @@ fn reload_recreates_a_deleted_device() {
     let Sites { row, mut left, right: _right, configs } = sites;
     row["left"].ip(&format!("link del {DEVICE}\n"));
     let warning = left.relay.next(|event| event["event"] == "warning");
-    assert!(warning["message"].as_str().unwrap().contains("a reload (SIGHUP) creates the device again"), "{warning}");
+    assert!(warning["message"].as_str().unwrap().contains("reload (SIGHUP) to create the device again"), "{warning}");
     left.reload(&configs.left);
     let (listener, address) = row.server(Family::V4);
     let mut client = row["client"].connect(address);

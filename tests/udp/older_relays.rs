@@ -61,7 +61,10 @@ fn version_2_relay_is_refused_with_a_reason() {
     assert!(is_closed(&mut tcp));
     let closed = relay.closed();
     assert_eq!((&closed["end"], &closed["path"]), (&"hop_protocol".into(), &"way".into()), "{closed}");
-    assert!(closed["detail"].as_str().unwrap().contains("it speaks version 2 of the section protocol"), "{closed}");
+    assert!(
+        closed["detail"].as_str().unwrap().contains("the relay supports version 2 of the section protocol"),
+        "{closed}"
+    );
 }
 
 #[test]
@@ -76,9 +79,9 @@ fn version_2_relay_behind_a_relay_is_refused_with_a_reason() {
     assert_eq!(reply, 1, "general failure");
     let closed = relay.closed();
     let detail = closed["detail"].as_str().unwrap();
-    assert!(detail.contains("behind middle") && detail.contains("said by middle"), "{closed}");
+    assert!(detail.contains("behind middle") && detail.contains("reported by middle"), "{closed}");
     let detail = between.closed()["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("it speaks version 2 of the section protocol"), "{detail}");
+    assert!(detail.contains("the relay supports version 2 of the section protocol"), "{detail}");
 }
 
 /// Datagrams for a relay that does not read are dropped, and the memory for them is bounded.

@@ -114,7 +114,7 @@ fn one_association_uses_several_routes() {
 #[test]
 fn refusal_by_the_last_relay_is_reported_with_its_cause() {
     for (listener_keys, cause, detail) in
-        [("udp = false\n", "denied", "said by relay-2"), ("sessions = 1\n", "session_limit", "said by relay-2")]
+        [("udp = false\n", "denied", "reported by relay-2"), ("sessions = 1\n", "session_limit", "reported by relay-2")]
     {
         let mut chain = Layout { relays: 2, far_listener_keys: listener_keys.to_owned(), ..Layout::default() }.start();
         let _first = (cause == "session_limit").then(|| Client::new(chain.home.address()));
@@ -163,7 +163,9 @@ fn an_association_survives_a_restart_of_the_relay() {
     client.assert_echo(server, b"before");
     relay.signal("KILL");
     relay.exit_code();
-    home.next(|event| event["event"] == "warning" && event.to_string().contains("no datagrams of a UDP association"));
+    home.next(|event| {
+        event["event"] == "warning" && event.to_string().contains("datagrams of a UDP association are dropped")
+    });
     let _relay = site.relay("", "allow_open = true\n");
     client.wait_echo(server);
 }

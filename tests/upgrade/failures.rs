@@ -33,7 +33,7 @@ fn upgrade_fails_if_the_new_program_exits_at_once() {
 fn upgrade_fails_if_the_program_cannot_be_executed() {
     let mut service = Service::start(&config_for(greeter(), ""));
     service.replace_program("#!/nonexistent/interpreter\n");
-    check_failure_and_recovery(&mut service, &["cannot be started", "No such file"], Service::restore_program);
+    check_failure_and_recovery(&mut service, &["cannot start", "No such file"], Service::restore_program);
 }
 
 #[test]

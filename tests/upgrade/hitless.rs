@@ -63,7 +63,7 @@ fn upgrade_command_prints_the_serving_process() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let now = service.relay.upgraded();
-    assert!(stdout.starts_with(&format!("process {now} serves, ekiden ")), "{stdout}");
+    assert!(stdout.starts_with(&format!("process {now} serves new sessions with ekiden ")), "{stdout}");
     assert!(stdout.contains(&format!("process {} finish", service.serving)), "{stdout}");
     assert_eq!(service.serving_process(), now);
     connect_greeted(service.relay.address());

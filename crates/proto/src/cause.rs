@@ -148,13 +148,13 @@ impl Cause {
             Self::NameNotFound => "cannot be reached: its name does not exist",
             Self::NameServerFailed => "cannot be reached: its name could not be looked up",
             Self::Denied => "does not forward to that address",
-            Self::DeniedByHop => "did not accept our credentials, or does not forward to that address",
-            Self::HopProtocol => "does not speak the protocol it is configured with",
-            Self::HopFailed => "could not connect, and did not say why",
-            Self::BadAnswer => "answered with something that is not HTTP, or can be read in two ways",
+            Self::DeniedByHop => "did not accept the credentials of this relay, or does not forward to that address",
+            Self::HopProtocol => "does not speak the configured protocol",
+            Self::HopFailed => "could not connect, and gave no reason",
+            Self::BadAnswer => "answered with malformed or ambiguous HTTP",
             Self::Reset => "closed the connection before it answered",
             Self::Exhausted => "cannot be connected to: this relay is out of resources",
-            Self::Loop => "is on the path twice",
+            Self::Loop => "occurs twice on the path",
             Self::OverQuota => "does not forward now: the quota of its listener is used up",
             Self::SessionLimit => "does not forward now: the session limit of its listener is reached",
         }
@@ -166,21 +166,21 @@ impl Cause {
         match self {
             Self::Refused => "The server refused the connection: nothing listens on that port.",
             Self::Unreachable => "The server cannot be reached: there is no route to it.",
-            Self::TimedOut => "There was no answer in time.",
+            Self::TimedOut => "The server did not answer in time.",
             Self::NameNotFound => "The server's name does not exist.",
             Self::NameServerFailed => "The server's name could not be looked up: the name servers failed.",
             Self::Denied => "This relay does not forward to that address.",
-            Self::DeniedByHop => "The next relay did not accept our credentials, or does not forward to that address.",
-            Self::HopProtocol => "The next relay does not speak the protocol it is configured with.",
-            Self::HopFailed => "The next relay could not connect, and did not say why.",
-            Self::BadAnswer => "The server's answer is not HTTP, or could be read in two ways.",
+            Self::DeniedByHop => {
+                "The next relay did not accept the credentials of this relay, or does not forward to that address."
+            }
+            Self::HopProtocol => "The next relay does not speak the configured protocol.",
+            Self::HopFailed => "The next relay could not connect, and gave no reason.",
+            Self::BadAnswer => "The server's answer is malformed or ambiguous HTTP.",
             Self::Reset => "The server closed the connection before it answered.",
             Self::Exhausted => "This relay is out of resources; try again.",
             Self::OverQuota => "The quota is used up.",
             Self::SessionLimit => "The session limit is reached.",
-            Self::Loop => {
-                "The path leads back to a relay it has passed; this is a mistake in the relays' configuration."
-            }
+            Self::Loop => "The path contains a relay twice: correct the configuration of the relays.",
         }
     }
 }

@@ -315,9 +315,9 @@ impl EndReason {
     pub const fn detail(self) -> Option<&'static str> {
         match self {
             Self::BadHandshake(why) => Some(why),
-            Self::Overloaded => Some("too many passwords had to be checked first"),
-            Self::Altered(Direction::Up) => Some("a record from the client's side was changed on the way"),
-            Self::Altered(Direction::Down) => Some("a record from the server's side was changed on the way"),
+            Self::Overloaded => Some("too many password checks were waiting"),
+            Self::Altered(Direction::Up) => Some("a record from the client's side was altered in transit"),
+            Self::Altered(Direction::Down) => Some("a record from the server's side was altered in transit"),
             _ => None,
         }
     }

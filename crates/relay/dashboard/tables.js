@@ -77,7 +77,7 @@ function more(snapshot) {
     one.level_bits_per_second == null ? "–" : rate(one.level_bits_per_second / 8), one.fairness == null ? "–" : one.fairness.toFixed(3),
   ]);
   const through = lanes.map((lane, at) => [
-    `${at} ${lane.listener}`, lane.listener, lane.by, lane.stands ? "stands" : "asked", count(lane.packets_sent),
+    `${at} ${lane.listener}`, lane.listener, lane.by, lane.stands ? "open" : "opening", count(lane.packets_sent),
     count(lane.packets_received), count(lane.packets_dropped),
   ]);
   const heads = ["interface", "rate", "sent", "sending", "level", "fairness"];

@@ -119,7 +119,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         [b'/', ..] => SocketAddr::from_pathname(name),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET has to begin with / or @")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET must begin with / or @")),
     }
 }
 

@@ -132,7 +132,7 @@ impl SessionsResponse {
     /// # Errors
     /// Returns a description if the text is not an answer of a relay.
     pub fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| format!("the answer is not of a relay ({error})"))
+        serde_json::from_str(text).map_err(|error| format!("the answer is not that of a relay ({error})"))
     }
 }
 

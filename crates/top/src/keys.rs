@@ -16,14 +16,14 @@ pub const HELP: [(&str, &str); 12] = [
     ("Up Down k j", "one session up or down"),
     ("PgUp PgDn", "one screen up or down"),
     ("Home End g G", "the first session, the last one"),
-    ("Enter", "the selected session with its recent history; Esc goes back"),
+    ("Enter", "the selected session with its recent history; Esc returns"),
     ("Left Right < >", "sort by the previous or next column, also by hidden ones"),
     ("r", "reverse the order"),
     ("/", "filter: list sessions with all words in client, target, ..."),
     ("", "Enter applies the filter, Esc restores the old one"),
     ("Esc", "clear the filter"),
     ("p Space", "pause updates"),
-    ("? h", "this page; any key goes back"),
+    ("? h", "this page; any key closes it"),
     ("q Ctrl-C", "quit"),
 ];
 

@@ -46,7 +46,10 @@ pub enum TopError {
         why: String,
     },
     /// Standard input or output is not a terminal.
-    #[error("this takes a terminal: `ekiden top --once` prints one screen, `ekiden status` everything")]
+    #[error(
+        "standard input and output must be a terminal: `ekiden top --once` prints one screen, `ekiden status` all \
+         sessions"
+    )]
     NoTerminal,
     /// TERM names a terminal that cannot position text.
     #[error(
@@ -55,9 +58,9 @@ pub enum TopError {
     )]
     DumbTerminal(String),
     /// Reading from the terminal or writing to it failed.
-    #[error("the terminal failed")]
+    #[error("cannot read from or write to the terminal")]
     Terminal(#[source] io::Error),
     /// The signal handlers could not be installed.
-    #[error("cannot watch for signals")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] io::Error),
 }

@@ -106,7 +106,7 @@ async fn fetch_at(due: Instant, ask: &impl AsyncFn() -> io::Result<String>) -> R
     let text = match timeout(ANSWER_TIMEOUT, ask()).await {
         Ok(Ok(text)) => text,
         Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err(format!("nothing within {} s", ANSWER_TIMEOUT.as_secs())),
+        Err(_) => return Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
     };
     let read = tokio::task::spawn_blocking(move || SessionsResponse::parse(&text)).await;
     read.unwrap_or_else(|error| Err(error.to_string()))

@@ -45,7 +45,7 @@ pub fn attach(name: &str, settings: &AqmSettings, key: u64, replace: bool) -> Re
     if settings.backlog {
         check_backlog(interface, name)?;
     }
-    let ethernet = tc::has_ethernet(name).map_err(Error::from_io("asking for the kind of link"))?;
+    let ethernet = tc::has_ethernet(name).map_err(Error::from_io("reading the link type"))?;
     let object = object::load(settings, ProgramParams { hash_key: key, ethernet })?;
     let program = object.progs().next().expect("invariant: the object has a program");
     let owns_clsact = match &existing {
@@ -71,7 +71,7 @@ pub fn detach(name: &str) -> Result<(), Error> {
     let place = find_attachment(interface)?.ok_or_else(|| Error::NotAttached(name.to_owned()))?;
     tc::detach_egress(interface, PREFERENCE, FILTER_HANDLE).map_err(Error::from_io("removing the filter"))?;
     if place.owns_clsact {
-        remove_unused_clsact(interface).map_err(Error::from_io("removing the clsact"))?;
+        remove_unused_clsact(interface).map_err(Error::from_io("removing the clsact queueing discipline"))?;
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ pub(super) fn find_attachment(interface: u32) -> Result<Option<Attachment>, Erro
 }
 
 fn check_backlog(interface: u32, name: &str) -> Result<(), Error> {
-    let kind = tc::root_qdisc(interface).map_err(Error::from_io("asking for the queueing discipline"))?;
+    let kind = tc::root_qdisc(interface).map_err(Error::from_io("reading the queueing discipline"))?;
     let kind = kind.unwrap_or_else(|| "noqueue".to_owned());
     if UNCOUNTED_QDISCS.contains(&kind.as_str()) {
         return Err(Error::NoBacklog { interface: name.to_owned(), kind });
@@ -114,7 +114,7 @@ fn clsact_error(error: io::Error) -> Error {
         Some(ENOENT) => {
             Error::MissingFeature { what: "clsact", option: "CONFIG_NET_SCH_INGRESS", module: "sch_ingress" }
         }
-        _ => Error::from_io("making a clsact")(error),
+        _ => Error::from_io("creating the clsact queueing discipline")(error),
     }
 }
 
@@ -124,8 +124,8 @@ fn attach_error(error: io::Error, name: &str) -> Error {
         Some(ENOENT) => Error::MissingFeature { what: "BPF filter", option: "CONFIG_NET_CLS_BPF", module: "cls_bpf" },
         Some(EPERM | EACCES) => Error::NotPermitted("attaching the program"),
         _ => Error::Kernel {
-            what: "attaching the program (if a filter of another kind has preference 1, `tc filter show dev ... egress` \
-                   lists it: give it another)",
+            what: "attaching the program (if `tc filter show dev ... egress` lists a filter of another kind with \
+                   preference 1, change its preference)",
             source: error,
         },
     }

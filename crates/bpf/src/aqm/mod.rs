@@ -38,23 +38,25 @@ pub enum Error {
     NoInterface(String),
     /// Something is there already.
     #[error(
-        "{0} is managed already: `ekiden aqm show --dev {0}` says how; --replace puts this in its place, or run \
+        "{0} is already managed: `ekiden aqm show --dev {0}` shows the settings; add --replace to replace them, or run \
          `ekiden aqm detach --dev {0}` first"
     )]
     AlreadyAttached(String),
     /// The interface has no program of ekiden to detach or to show.
-    #[error("{0} is not managed: `ekiden aqm show` lists the interfaces that are")]
+    #[error("{0} is not managed: `ekiden aqm show` lists the managed interfaces")]
     NotAttached(String),
     /// The kernel did not permit it.
-    #[error("{0}: not permitted. Run it as root, or with CAP_NET_ADMIN and CAP_BPF (and CAP_PERFMON for --backlog)")]
+    #[error(
+        "{0}: not permitted. Run ekiden as root, or with CAP_NET_ADMIN and CAP_BPF (and CAP_PERFMON for --backlog)"
+    )]
     NotPermitted(&'static str),
     /// Programs of others may be looked at by root only.
-    #[error(
-        "reading the counters: not permitted. Run it as root (CAP_SYS_ADMIN): the kernel hands out maps by id to no other"
-    )]
+    #[error("reading the counters: not permitted. Run ekiden as root: opening BPF maps by id requires CAP_SYS_ADMIN")]
     NotReadable,
     /// The kernel was built without it.
-    #[error("this kernel has no {what} ({option}): `zgrep {option} /proc/config.gz` or `modprobe {module}`")]
+    #[error(
+        "this kernel has no {what} ({option}): check with `zgrep {option} /proc/config.gz`, or run `modprobe {module}`"
+    )]
     MissingFeature {
         /// The missing kernel object, in words.
         what: &'static str,
@@ -64,12 +66,13 @@ pub enum Error {
         module: &'static str,
     },
     /// `--backlog` reads the kernel's own structures.
-    #[error("--backlog needs Linux 6.2 or later with /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): leave it out")]
+    #[error("--backlog needs Linux 6.2 or later with /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): omit --backlog")]
     NoKernelContext,
     /// `--backlog` where nothing ever waits.
     #[error(
-        "--backlog: {interface} has the queueing discipline {kind}, which does not report its backlog: replace it with one that \
-         does (`tc qdisc add dev {interface} root tbf rate ... burst ... limit ...`), or leave it out"
+        "--backlog: {interface} has the queueing discipline {kind}, which does not report its backlog: replace the \
+         discipline by one that does (`tc qdisc add dev {interface} root tbf rate ... burst ... limit ...`), or omit \
+         --backlog"
     )]
     NoBacklog {
         /// The name of the interface.
@@ -78,7 +81,7 @@ pub enum Error {
         kind: String,
     },
     /// The verifier, or a kernel that is too old.
-    #[error("the kernel (Linux 5.12 or later is needed) does not take the program: {source}\n{log}")]
+    #[error("the kernel rejects the program (Linux 5.12 or later is required): {source}\n{log}")]
     LoadRejected {
         /// The error of the system.
         source: io::Error,

@@ -112,8 +112,8 @@ const fn counter_delta(before: u32, after: u32) -> u32 {
 
 /// An error about a program that has our name, and is not ours or of another version.
 fn foreign_program(name: &str) -> Error {
-    let source = std::io::Error::other(format!("{name} is not there, or not as it should be"));
-    Error::Kernel { what: "reading the maps (was it attached by another version of ekiden?)", source }
+    let source = std::io::Error::other(format!("{name} is missing or has an unexpected size"));
+    Error::Kernel { what: "reading the maps (was the program attached by another version of ekiden?)", source }
 }
 
 /// All entries of an array.

@@ -130,12 +130,12 @@ impl AqmSettings {
             return Some("--limit, --min and --max: all in packets (64pkt), or all in bytes (256KiB)");
         }
         if min.value() >= max.value() {
-            return Some("--min: it has to be less than --max");
+            return Some("--min: must be less than --max");
         }
         if limit.value() == 0 || limit.value() > MAX_LEVEL {
             return Some("--limit: from 1pkt or 1B to 512GiB");
         }
-        (max.value() > limit.value()).then_some("--max: at most --limit; above that nothing is ever let in")
+        (max.value() > limit.value()).then_some("--max: at most --limit; the backlog never exceeds --limit")
     }
 
     fn check_law(&self) -> Option<&'static str> {

@@ -27,21 +27,21 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    "ctcp": "Compound TCP: Reno, and a second window for as long as no queue builds up",
+    "ctcp": "Compound TCP: Reno plus a second window while no queue builds up",
         "Tan, Song, Zhang, Sridharan, IEEE INFOCOM 2006; draft-sridharan-tcpm-ctcp-02";
-    "highspeed": "for windows of thousands of packets: the larger, the faster they grow and the less they shrink",
+    "highspeed": "for windows of thousands of packets: larger windows grow faster and shrink less",
         "Floyd, RFC 3649";
     "hybla": "makes a long round trip as fast as one of 25 ms: for satellites",
         "Caini, Firrincieli, International Journal of Satellite Communications and Networking 22(5), 2004";
     "westwood": "Westwood+: Reno that sets the window after a loss from the measured bandwidth: for radio links",
         "Grieco, Mascolo, ACM SIGCOMM Computer Communication Review 34(2), 2004";
-    "vegas": "keeps two to four packets of its own waiting: leaves queues short, and yields to all that fill them",
+    "vegas": "keeps two to four packets of a connection queued: short queues, but yields to controls that fill queues",
         "Brakmo, Peterson, IEEE Journal on Selected Areas in Communications 13(8), 1995";
     "scalable": "recovers from a loss within 13 round trips, at any window",
         "Kelly, ACM SIGCOMM Computer Communication Review 33(2), 2003";
-    "bic": "searches for the window of the last loss, first fast and then with care; cubic came after it",
+    "bic": "binary search for the window of the last loss; the predecessor of cubic",
         "Xu, Harfoush, Rhee, IEEE INFOCOM 2004";
-    "cubicresume": "the kernel's cubic, which can start with a remembered window, with care",
+    "cubicresume": "the kernel's cubic with careful resume: can start with the saved window of an earlier connection",
         "Kuhn, Stephan, Fairhurst, Secchi, Huitema, RFC 9959; Xu, Ha, Rhee, Goel, Eggert, RFC 9438";
 }
 
@@ -51,8 +51,8 @@ const KERNEL_ALGORITHMS: &[(&str, &str)] = &[
     ("cubic", "grows by the time since the last loss, independent of the round trip (RFC 9438)"),
     ("bbr", "keeps to the bandwidth and the round trip that it measures; a loss does not slow it down"),
     ("dctcp", "for data centres whose switches mark early (RFC 8257)"),
-    ("htcp", "grows the faster, the longer ago the last loss"),
-    ("illinois", "grows the slower, the longer the queue"),
+    ("htcp", "grows faster as the time since the last loss increases"),
+    ("illinois", "grows more slowly as the queue grows"),
 ];
 
 /// The one of this name.

@@ -9,7 +9,8 @@ use crate::kernel::{BTF, Capability};
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
     /// ekiden has no congestion control of this name.
-    #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` shows which there are", suggestion_text(*.meant))]
+    #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` lists the available ones",
+             suggestion_text(*.meant))]
     Unknown {
         /// The name that was asked for.
         name: String,
@@ -18,27 +19,28 @@ pub enum CongestionError {
     },
     /// Without types nothing can be fitted to the kernel.
     #[error(
-        "the kernel does not show its types ({BTF}): it takes one with CONFIG_DEBUG_INFO_BTF=y, as distributions have it, \
-        and in a container /sys/kernel has to be visible"
+        "the kernel's type information {BTF} is missing: use a kernel with CONFIG_DEBUG_INFO_BTF=y, and in a container \
+         make /sys/kernel visible"
     )]
     NoBtf,
     /// The kernel is too old, or has BPF switched off.
     #[error(
-        "this kernel takes no congestion controls from outside: it takes Linux 5.6 or newer on a 64-bit machine, with \
-        CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y"
+        "this kernel cannot load congestion controls: loading requires Linux 5.6 or later on a 64-bit machine, with \
+         CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y"
     )]
     NoStructOps,
     /// This process may not.
-    #[error("loading a congestion control takes {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, or \
-        AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; choosing one that is loaded takes none", capability_names(.lacking))]
+    #[error("loading a congestion control requires {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, \
+             or AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; selecting a loaded control requires no \
+             capability", capability_names(.lacking))]
     NotPermitted {
         /// The capabilities that the process lacks.
         lacking: Vec<Capability>,
     },
     /// No BPF file system is mounted to pin programs in.
     #[error(
-        "no BPF file system is at /sys/fs/bpf, and loaded programs are pinned by a name there: \
-        mount -t bpf bpf /sys/fs/bpf (systemd does that at boot)"
+        "no BPF file system is mounted at /sys/fs/bpf, where loaded programs are pinned: mount -t bpf bpf /sys/fs/bpf \
+         (systemd mounts it at boot)"
     )]
     NotMounted,
     /// A pin cannot be created, read or removed.
@@ -65,7 +67,8 @@ pub enum CongestionError {
     },
     /// The kernel said no, and it is none of the above.
     #[error(
-        "the kernel refuses {name}: {cause}; `ekiden cc load {name} --verbose` shows its reasons, and we would like to see them"
+        "the kernel refuses {name}: {cause}; `ekiden cc load {name} --verbose` shows the reasons of the kernel; please \
+         report them"
     )]
     Refused {
         /// The name of the congestion control.

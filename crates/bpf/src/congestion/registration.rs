@@ -140,10 +140,13 @@ pub enum UnloadOutcome {
 /// [`CongestionError::Pin`].
 pub fn unload(name: &str) -> Result<UnloadOutcome, CongestionError> {
     let holders = match presence::lookup(name).loaded_by {
-        LoadedBy::Kernel => return Err(name_taken(name, "by the kernel's own, and stays")),
+        LoadedBy::Kernel => return Err(name_taken(name, "by a control of the kernel, which cannot be unloaded")),
         LoadedBy::Hidden => return Err(name_taken(name, "by a process that only root can see: run as root")),
         LoadedBy::Held(processes) => {
-            return Err(name_taken(name, &format!("{}: it goes when that ends", describe_processes(&processes))));
+            return Err(name_taken(
+                name,
+                &format!("{}: the control is unloaded when the process ends", describe_processes(&processes)),
+            ));
         }
         LoadedBy::NotLoaded if !pins::pinned_names().iter().any(|pinned| pinned == name) => {
             return Err(CongestionError::NotLoaded { name: name.to_owned() });
@@ -223,15 +226,21 @@ fn pin_storages(algorithm: &Algorithm, loaded: &LoadedObject) -> Result<(), Cong
 
 fn name_taken_by(name: &str) -> CongestionError {
     match presence::lookup(name).loaded_by {
-        LoadedBy::Kernel => name_taken(name, "by the kernel's own or by another program, which the name selects"),
-        LoadedBy::Pinned => {
-            name_taken(name, "by a control that `ekiden cc load` has loaded the other way: `ekiden cc unload` it first")
+        LoadedBy::Kernel => {
+            name_taken(name, "by a control of the kernel or of another program, which the name selects")
         }
+        LoadedBy::Pinned => name_taken(
+            name,
+            "by a control that `ekiden cc load` has loaded by another method: run `ekiden cc unload` first",
+        ),
         LoadedBy::Held(processes) => {
             let holder = describe_processes(&processes);
             name_taken(
                 name,
-                &format!("{holder}: it can be chosen now, and goes when that ends; to keep it, load it before"),
+                &format!(
+                    "{holder}: the control can be selected now, and is unloaded when the process ends; to keep the \
+                     control, load it before the process starts"
+                ),
             )
         }
         LoadedBy::Orphaned => {
@@ -247,7 +256,7 @@ fn describe_processes(processes: &[u32]) -> String {
         format!("{} (pid {process})", program.trim())
     };
     match processes {
-        [] => "by a program that holds it out of sight".to_owned(),
+        [] => "by a hidden process".to_owned(),
         processes => format!("by {}", processes.iter().map(describe).collect::<Vec<_>>().join(", ")),
     }
 }

@@ -88,10 +88,10 @@ pub struct ResumeState {
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     /// A jump of this connection is not over: its phases protect the path, and a new request would end them.
-    #[error("the jump before is not over: {0:?}")]
+    #[error("the previous jump has not ended: {0:?}")]
     Unfinished(ResumePhase),
     /// The saved round-trip time is zero or too long.
-    #[error("no round-trip time: {0:?}")]
+    #[error("round-trip time out of range: {0:?}")]
     InvalidRtt(Duration),
     /// `EPERM` when the storage was opened for reading only.
     #[error(transparent)]

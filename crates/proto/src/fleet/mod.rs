@@ -28,31 +28,31 @@ pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Larger than any entry.
-    #[error("it is larger than {MAX_ENTRY_BYTES} bytes")]
+    #[error("larger than {MAX_ENTRY_BYTES} bytes")]
     TooLarge,
     /// Not in the one way to write it.
-    #[error("it is garbled: expected {0}")]
+    #[error("malformed: expected {0}")]
     Malformed(&'static str),
     /// A certificate of another fleet.
-    #[error("its certificate is of another fleet")]
+    #[error("certificate of another fleet")]
     WrongFleet,
     /// The fleet key has not signed it.
-    #[error("its certificate is not signed by the fleet key")]
+    #[error("certificate not signed by the fleet key")]
     BadCertificateSignature,
     /// The relay has not signed it.
-    #[error("it is not signed by the relay that it speaks of")]
+    #[error("entry not signed by the key in its certificate")]
     BadEntrySignature,
     /// It stands at the place of another relay.
-    #[error("it stands at the place of another relay")]
+    #[error("entry stored under the key of another relay")]
     KeyMismatch,
     /// The certificate is not valid yet, by this many seconds.
-    #[error("its certificate begins in {0} s: is this clock slow, or that of the signer fast?")]
+    #[error("certificate not valid for another {0} s: check the clocks of this host and of the signer")]
     NotYetValid(u64),
     /// The certificate is no longer valid, since this many seconds.
-    #[error("its certificate has ended {0} s ago: sign a new one with `ekiden fleet sign`")]
+    #[error("certificate expired {0} s ago: sign a new certificate with `ekiden fleet sign`")]
     Expired(u64),
     /// A newer one was there before.
-    #[error("it is older than one that was here before (number {found} after {known})")]
+    #[error("older than an accepted entry (number {found} after {known})")]
     Replayed {
         /// The sequence number of the entry.
         found: u64,

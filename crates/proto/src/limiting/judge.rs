@@ -72,7 +72,7 @@ pub(super) fn diagnose(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return None;
     }
     let (section, (by, why)) = if evidence.flow.throttled * 2.0 > evidence.active() {
-        let why = format!("the rate of the user or of the listener lets {} through", BitRate(evidence.active_rate()));
+        let why = format!("the rate limit of the user or of the listener allows {}", BitRate(evidence.active_rate()));
         (LimitingSection::Relay, (Bottleneck::RateLimit, why))
     } else if evidence.is_send_blocked() {
         (LimitingSection::from(evidence.direction), diagnose_sending(evidence))
@@ -86,7 +86,9 @@ pub(super) fn diagnose(evidence: &Evidence<'_>) -> Option<Diagnosis> {
 
 fn describe_cpu_starvation(thread: &Thread) -> String {
     let (demand, share) = (Percent(thread.cpu_demand()), Percent(ratio(thread.on_cpu, thread.span)));
-    format!("bytes waited for this relay: its thread wanted a processor {demand} of the time, and had one {share}")
+    format!(
+        "bytes waited in this relay: its thread needed a processor {demand} of the time, and had a processor {share}"
+    )
 }
 
 /// The program at the other end of a section, in words.
@@ -127,20 +129,21 @@ pub(super) fn diagnose_receiving(evidence: &Evidence<'_>) -> (Bottleneck, String
     let base = base_rtt(now);
     let lost = loss_share(section, now, evidence.active());
     if let Some(queue) = queueing_delay(section, base, wait) {
-        let why = format!("bytes came at {}, and queues on the way make that {} late", BitRate(rate), Seconds(queue));
+        let why = format!("bytes arrived at {}, delayed {} by queues on the path", BitRate(rate), Seconds(queue));
         return (Bottleneck::PathRate, why);
     }
     if lost > RECEIVE_LOSSY {
-        let why = format!("about {} of the segments were lost on the way here: {}", Percent(lost), BitRate(rate));
+        let why =
+            format!("about {} of the segments were lost on the path to this relay: {}", Percent(lost), BitRate(rate));
         return (Bottleneck::Loss, why);
     }
     if rate * base > RECEIVE_WINDOW_USED * f64::from(now.own_window) && now.own_window > 0 {
         let (window, rtt) = (Size(f64::from(now.own_window)), Seconds(base));
-        return (Bottleneck::Window, format!("our window of {window} lets {} through at {rtt}", BitRate(rate)));
+        return (Bottleneck::Window, format!("the relay's window of {window} allows {} at {rtt}", BitRate(rate)));
     }
     let peer = peer_name(evidence.direction.opposite());
     if evidence.active() < MIN_ROUND_TRIPS * base {
-        let why = format!("{peer} has been sending for {} round trips only", (evidence.active() / base).ceil());
+        let why = format!("{peer} has been sending for only {} round trips", (evidence.active() / base).ceil());
         return (Bottleneck::PathRate, why);
     }
     let segment = full_segment(section, now).min(MAX_SEGMENT);
@@ -148,7 +151,10 @@ pub(super) fn diagnose_receiving(evidence: &Evidence<'_>) -> (Bottleneck, String
         let why = format!("{peer} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
         return (Bottleneck::slow_peer(evidence.direction.opposite()), why);
     }
-    (Bottleneck::PathRate, format!("bytes came without a pause at {}, and we had room for more", BitRate(rate)))
+    (
+        Bottleneck::PathRate,
+        format!("bytes arrived without a pause at {}, and the relay had room for more", BitRate(rate)),
+    )
 }
 
 fn base_rtt(now: &TcpCounters) -> f64 {
@@ -220,7 +226,8 @@ pub(super) fn diagnose_sending(evidence: &Evidence<'_>) -> (Bottleneck, String) 
     }
     let (rate, ceiling) = (ratio(section.acknowledged, busy), ratio(section.ceiling, section.paced));
     if section.mean(section.paced) > 0.5 && rate > PACING_USED * ceiling {
-        let why = format!("we pace it at {}, and it had {}", BitRate(ceiling), BitRate(rate));
+        let why =
+            format!("the relay paces the section at {}, and the section reached {}", BitRate(ceiling), BitRate(rate));
         return (Bottleneck::Share, why);
     }
     path_limit(section, state)
@@ -235,10 +242,8 @@ fn receiver_limit(evidence: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
     let peer = peer_name(evidence.direction);
     if rate * rtt > PEER_WINDOW_USED * widest && widest > 0.0 {
         let (window, rtt) = (Size(widest), Seconds(rtt));
-        let why = format!(
-            "{peer}'s window of {window} lets {} through at {rtt}: full {full_share} of the time",
-            BitRate(rate)
-        );
+        let why =
+            format!("{peer}'s window of {window} allows {} at {rtt}: full {full_share} of the time", BitRate(rate));
         return (Bottleneck::Window, why);
     }
     let why = format!("{peer} reads {}: its buffer was full {full_share} of the time", BitRate(rate));
@@ -253,7 +258,7 @@ fn all_in_flight_share(section: &Section) -> f64 {
 fn describe_send_buffer(section: &Section, busy: f64) -> String {
     let full_share = Percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
     let (rate, rtt) = (BitRate(ratio(section.acknowledged, busy)), Seconds(section.mean(section.rtt)));
-    format!("all of our send buffer was under way {full_share} of the time: it lets {rate} through at {rtt}")
+    format!("all of the relay's send buffer was in flight {full_share} of the time: the buffer allows {rate} at {rtt}")
 }
 
 /// Loss limits a sender that backs off for losses, and slow start limits a sender whose window still grows, unless the sender
@@ -268,17 +273,17 @@ fn path_limit(section: &Section, state: &SectionState) -> (Bottleneck, String) {
         let (lost, rtt) = (Percent(lost), Seconds(rtt));
         return (
             Bottleneck::Loss,
-            format!("{lost} of the segments were lost, no queue stands on the way ({rtt}): {rate}"),
+            format!("{lost} of the segments were lost, with no queue on the path ({rtt}): {rate}"),
         );
     }
     if section.slow_start > SLOW_START_SHARE * section.busy && !is_path_full {
         let (window, rtt) = (Size(f64::from(state.cwnd) * f64::from(now.mss)), Seconds(rtt));
-        let why = format!("the congestion window still grew from its start, to {window}: {rate} at {rtt}");
+        let why = format!("the congestion window was still in slow start, at {window}: {rate} at {rtt}");
         return (Bottleneck::SlowStart, why);
     }
     let (rtt, queue) = (Seconds(rtt), Seconds(queue));
     (
         Bottleneck::PathRate,
-        format!("there was more to send than {rate}; of the round trip of {rtt}, {queue} are queues"),
+        format!("the relay had more to send than {rate}; of the round trip of {rtt}, {queue} are queueing delay"),
     )
 }

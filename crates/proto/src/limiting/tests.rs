@@ -170,7 +170,10 @@ fn loss_is_the_limit_only_without_a_queue() {
     (lossy.sending.has_backed_off, lossy.sending.rtt) = (true, RTT * 2);
     assert_eq!(down(&lossy), "down:path_rate", "a queue overflows");
     let why = account(Direction::Down, 10, &lossy).limits().down.unwrap().why;
-    assert_eq!(why, "there was more to send than 10.0 Mbit/s; of the round trip of 80.0 ms, 40.0 ms are queues");
+    assert_eq!(
+        why,
+        "the relay had more to send than 10.0 Mbit/s; of the round trip of 80.0 ms, 40.0 ms are queueing delay"
+    );
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn sender_is_not_slow_within_few_round_trips() {
     (page.wait, page.receiving.min_rtt, page.receiving.rcv_rtt) = (RTT, RTT * 5, RTT * 5);
     let limit = account(Direction::Down, 1, &page).limits().down.unwrap();
     assert_eq!(limit.factor().to_string(), "up:path_rate");
-    assert_eq!(limit.why, "the server has been sending for 5 round trips only");
+    assert_eq!(limit.why, "the server has been sending for only 5 round trips");
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn window_that_grows_from_its_start_is_slow_start() {
     assert_eq!(down(&growing()), "down:slow_start");
     assert_eq!(diagnosis(Direction::Up, &growing()), "up:slow_start");
     let why = account(Direction::Down, 1, &growing()).limits().down.unwrap().why;
-    assert_eq!(why, "the congestion window still grew from its start, to 1.21 MiB: 10.0 Mbit/s at 40.0 ms");
+    assert_eq!(why, "the congestion window was still in slow start, at 1.21 MiB: 10.0 Mbit/s at 40.0 ms");
     assert_eq!(down(&Second { widened: 432, ..full() }), "down:slow_start");
     assert_eq!(
         down(&Second { widened: 431, ..full() }),

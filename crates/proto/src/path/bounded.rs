@@ -39,7 +39,7 @@ impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
             let value = self.old.remove(&key).unwrap_or_else(make);
             self.insert_young(key, value);
         }
-        self.young.get_mut(&key).expect("invariant: it was put there")
+        self.young.get_mut(&key).expect("invariant: the value was inserted")
     }
 
     /// Inserts `value`, or replaces the value of `key`.

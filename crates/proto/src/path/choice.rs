@@ -104,12 +104,12 @@ impl ChoiceReason {
 impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unmeasured => f.write_str("too little is measured yet: direct and the default race"),
+            Self::Unmeasured => f.write_str("too few measurements: direct and the default path race"),
             Self::Only(figures) => write!(f, "{figures}; no other path is known to work"),
             Self::Best(figures) => figures.fmt(f),
             Self::Kept(figures) => write!(f, "{figures}; too small or too new a gain to change"),
-            Self::Explores(figures) => write!(f, "{figures}; tried to see whether it is better than known"),
-            Self::Retreats(figures) => write!(f, "{figures}; the latter failed or disappointed"),
+            Self::Explores(figures) => write!(f, "{figures}; explored to refine its estimate"),
+            Self::Retreats(figures) => write!(f, "{figures}; the latter failed or was slower than predicted"),
         }
     }
 }
@@ -179,7 +179,7 @@ mod tests {
             (ChoiceReason::Only(figures(None)), "osaka: 1.2 s predicted for 8 MiB; no other path is known to work"),
             (
                 ChoiceReason::Retreats(figures(Some(("fukuoka", None)))),
-                "osaka: 1.2 s predicted for 8 MiB, instead of fukuoka; the latter failed or disappointed",
+                "osaka: 1.2 s predicted for 8 MiB, instead of fukuoka; the latter failed or was slower than predicted",
             ),
         ] {
             assert_eq!(why.to_string(), text);

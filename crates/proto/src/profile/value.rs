@@ -47,7 +47,8 @@ pub(super) fn read<T: UnboundedValue>(text: &str) -> Result<T, String> {
 /// # Errors
 /// The expected format.
 pub(super) fn read_within<T: BoundedValue>(text: &str, bounds: [&str; 2], steps: &[&str]) -> Result<T, String> {
-    let of_table = |literal: &str| literal.trim_matches('"').parse::<T>().ok().expect("invariant: it is of the type");
+    let of_table =
+        |literal: &str| literal.trim_matches('"').parse::<T>().ok().expect("invariant: literals of the table parse");
     let [low, high] = bounds.map(of_table);
     let fits = |value: &T| {
         let in_steps = steps.iter().all(|step| value.is_multiple_of(&of_table(step)));

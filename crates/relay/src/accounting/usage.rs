@@ -71,7 +71,8 @@ impl UsageDatabase {
         opened.map_err(|error| {
             let path = path.display();
             io::Error::other(format!(
-                "no usage of quotas can be kept in {path}: {error}: repair the file, or move it away to begin at zero"
+                "cannot store the usage of quotas in {path}: {error}: repair the file, or move it away to restart at \
+                 zero"
             ))
         })
     }
@@ -184,7 +185,8 @@ impl UsageWriter {
         let path = self.path.display();
         let message = match &error {
             Some(error) => format!(
-                "the usage of quotas is not written to {path}: {error}: it is kept in memory, and written when that is possible"
+                "cannot write the usage of quotas to {path}: {error}: the usage is kept in memory until a write \
+                 succeeds"
             ),
             None => format!("the usage of quotas is written to {path} again"),
         };

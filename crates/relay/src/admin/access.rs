@@ -110,10 +110,12 @@ impl AdminRefusal {
     pub const fn message(self) -> &'static str {
         match self {
             Self::UnknownHost => {
-                "403: not by this name. Ask by an address or as localhost, or put the name into hosts in [admin] of the configuration.\n"
+                "403: unknown host name. Use an address or localhost, or add the name to hosts in [admin] of the \
+                 configuration.\n"
             }
             Self::CrossOrigin => {
-                "403: a page from elsewhere asks. To see the dashboard, type its address instead of following a link.\n"
+                "403: request from a page of another origin. To see the dashboard, type its address instead of \
+                 following a link.\n"
             }
             Self::MissingToken => {
                 "401: a token is required. Send the content of the file that token_file in [admin] names, like\n    curl -H \"Authorization: Bearer $(cat FILE)\" URL\n"

@@ -47,8 +47,7 @@ fn trusted_peer_pid(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32
     let user = peer.uid();
     if own != 0 && ![0, own].contains(&user) {
         let socket = socket.display();
-        let message =
-            format!("{socket} belongs to user {user}, which is neither this user nor root: not a relay to trust");
+        let message = format!("{socket} belongs to user {user}, which is neither this user nor root: not trusted");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     // 0 stands for a process of another PID namespace.
@@ -73,5 +72,5 @@ async fn fetch_over(
     let body = response.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
     driving.abort();
     let text = String::from_utf8_lossy(&body).into_owned();
-    if status == StatusCode::OK { Ok(text) } else { Err(io::Error::other(format!("the relay answered {text}"))) }
+    if status == StatusCode::OK { Ok(text) } else { Err(io::Error::other(format!("the relay responded {text}"))) }
 }

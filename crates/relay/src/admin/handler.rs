@@ -23,8 +23,8 @@ use crate::worker::{StatusQuery, WorkerStatus};
 
 const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const NOT_FOUND_TEXT: &str =
-    "404: there are / (the dashboard), /metrics, /api/sessions, /api/paths, /api/fleet, /api/events and /api/stream\n";
+const NOT_FOUND_TEXT: &str = "404: the paths are / (the dashboard), /metrics, /api/sessions, /api/paths, /api/fleet, \
+                              /api/events and /api/stream\n";
 const TOO_MANY_READERS_TEXT: &str = "503: too many stream clients; retry later, or read /api/sessions\n";
 
 /// Whether other paths require a token, so that the page need not try.

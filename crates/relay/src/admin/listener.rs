@@ -156,7 +156,7 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     }
     if let Ok(metadata) = fs::metadata(path) {
         if !metadata.file_type().is_socket() {
-            return Err(io::Error::other(format!("{} exists and is no socket", path.display())));
+            return Err(io::Error::other(format!("{} exists and is not a socket", path.display())));
         }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             let message = format!("another relay answers at {}", path.display());
@@ -182,7 +182,8 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     }
     let folder = folder.display();
     Err(io::Error::other(format!(
-        "{folder} is no folder that only user {user} can enter: remove it, or set XDG_RUNTIME_DIR, or bind in [admin]"
+        "{folder} is not a directory of user {user} with mode 0700: remove it, or set XDG_RUNTIME_DIR, or bind in \
+         [admin]"
     )))
 }
 

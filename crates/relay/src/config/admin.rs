@@ -54,7 +54,8 @@ impl AdminToken {
     /// # Errors
     /// The expected format.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "one line of 16 to 256 letters, digits or -._~+/=, like `openssl rand -hex 24` prints";
+        const EXPECTED: &str =
+            "one line of 16 to 256 letters, digits or -._~+/=, such as the output of `openssl rand -hex 24`";
         let text = text.trim_end_matches(['\r', '\n']);
         let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
         let is_valid = (Self::MIN_LENGTH..=256).contains(&text.len()) && text.bytes().all(is_allowed);
@@ -104,7 +105,7 @@ impl fmt::Display for AdminConfig {
     }
 }
 
-const NEEDS_TOKEN: &str = r#"a loopback address, "unix:/path" or "off"; or token_file in [admin] of the configuration: this address can be reached by others"#;
+const NEEDS_TOKEN: &str = r#"a loopback address, "unix:/path" or "off": other hosts can reach this address; to permit that, set token_file in [admin]"#;
 
 /// Reads the table; `flag` is the value of `--admin`, which replaces `bind`.
 pub(super) fn read(
@@ -117,7 +118,7 @@ pub(super) fn read(
     if let Some(AdminBind::Tcp(address)) = &from_file
         && let Some((conflict, owner)) = listeners.overlapping(*address)
     {
-        table.error("bind", format!("an address that no listener has: {owner} has {conflict}"));
+        table.error("bind", format!("an address that no listener uses: {owner} uses {conflict}"));
     }
     let token = read_token(&table);
     let has_token = token.is_some() || table.has("token_file");

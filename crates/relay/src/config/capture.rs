@@ -83,23 +83,26 @@ pub(super) fn read(
 ) -> Option<CaptureConfig> {
     if !kind?.is_transparent() {
         let keys = ["interfaces", "clients", "quic", "server_names"].into_iter().filter(|key| reader.has(key));
-        keys.for_each(|key| reader.error(key, "nothing: only kind = \"tproxy\" and \"redirect\" have it"));
+        keys.for_each(|key| reader.error(key, "this key only with kind = \"tproxy\" or \"redirect\""));
         return None;
     }
     let interfaces = read_interfaces(reader, kind?, tun);
     let clients = reader.list("clients");
     if kind == Some(ListenerKind::Tun) && reader.has("quic") {
-        reader.error("quic", "nothing: only tproxy and redirect have it, a tunnel carries UDP");
+        reader.error("quic", r#"this key only with kind = "tproxy" or "redirect": a tunnel carries UDP"#);
     }
     let quic = reader.optional_or("quic", QuicPolicy::default());
     let server_names = reader.optional_or("server_names", false);
     if server_names && (!reader.has("connect") || reader.has_text("connect", "hold")) {
-        let expected = r#"connect = "strict" or "early" beside it: by "hold" the server is dialled before the client sends a name"#;
+        let expected = r#"connect = "strict" or "early" in the same listener: with "hold" the relay dials the server before the client sends a name"#;
         reader.error("server_names", expected);
     }
     let own_programs = interfaces.iter().any(|name| name == "lo");
     if own_programs && kind == Some(ListenerKind::Tproxy) {
-        reader.error("interfaces", "other interfaces: only redirect catches connections of this host's own programs");
+        reader.error(
+            "interfaces",
+            "interfaces other than lo: only redirect catches connections of this host's own programs",
+        );
     }
     if let Some(bind) = bind {
         check_bind(reader, kind?, bind, interfaces.iter().all(|name| name == "lo"));
@@ -109,7 +112,7 @@ pub(super) fn read(
             .iter()
             .any(|pattern: &TargetPattern| matches!(pattern.hosts, HostPattern::Name(_) | HostPattern::Subdomains(_)))
         {
-            reader.error(key, "networks and ports: packets have no names");
+            reader.error(key, "networks and ports only: packets contain addresses, not names");
         }
     }
     Some(CaptureConfig { interfaces, clients, quic, server_names })
@@ -123,7 +126,7 @@ fn read_interfaces(reader: &TableReader<'_>, kind: ListenerKind, tun: Option<&Tu
         return interfaces.into_iter().map(|(_, InterfaceName(name))| name).collect();
     }
     if reader.has("interfaces") {
-        reader.error("interfaces", "nothing: a tunnel's connections come in by its own device");
+        reader.error("interfaces", "no interfaces: connections of a tunnel arrive on its own device");
     }
     tun.map(|tun| tun.device.clone()).into_iter().collect()
 }
@@ -132,17 +135,17 @@ fn read_interfaces(reader: &TableReader<'_>, kind: ListenerKind, tun: Option<&Tu
 pub(super) fn check_listener_count(reader: &TableReader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
     let transparent_count = others.iter().filter(|other| other.kind.is_transparent()).count();
     if listener.is_some_and(|listener| listener.kind.is_transparent()) && transparent_count >= Marks::MOST_LISTENERS {
-        reader.error("kind", format!("at most {} that are tproxy, redirect or tun", Marks::MOST_LISTENERS));
+        reader.error("kind", format!("at most {} listeners of kind tproxy, redirect or tun", Marks::MOST_LISTENERS));
     }
 }
 
 fn check_bind(reader: &TableReader<'_>, kind: ListenerKind, bind: SocketAddr, only_own_programs: bool) {
     if bind.port() == 0 {
-        reader.error("bind", "a port that does not change: the rules name it");
+        reader.error("bind", "a port above 0: the rules contain the port number");
     }
     // Address translation leads to the address of the interface where a packet came in.
     if kind == ListenerKind::Redirect && bind.ip().to_canonical().is_loopback() && !only_own_programs {
-        reader.error("bind", "0.0.0.0 or [::]: redirected connections do not come to loopback");
+        reader.error("bind", "0.0.0.0 or [::]: redirected connections do not arrive at a loopback address");
     }
 }
 
@@ -178,7 +181,7 @@ impl InterfaceName {
     pub fn warn_of_absence(&self, place: &KeyLocation<'_>) {
         if !has_interface(&self.0) {
             let found = FoundValue::Value(format!("{:?}", self.0));
-            place.warn(found, "an interface of this host, unless it comes later");
+            place.warn(found, "an interface of this host; ignore this warning if the interface is created later");
         }
     }
 }
@@ -197,7 +200,7 @@ impl ConfigValue for InterfaceName {
 pub(super) struct InstanceNumber(pub u8);
 
 impl ConfigValue for InstanceNumber {
-    const EXPECTED: &'static str = "a number from 1 to 15, another one for each ekiden on this host";
+    const EXPECTED: &'static str = "a number from 1 to 15, different for each ekiden on this host";
     const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|n| (1..=15).contains(n)).map(Self).ok_or(Self::EXPECTED)

@@ -196,7 +196,7 @@ impl CongestionControls {
         let requested = self.controls.get(&profile.congestion()?.0)?;
         Some(match &requested.control {
             Some(control) => control.set_options(socket, request),
-            None => Err("it takes the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
+            None => Err("requires the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
         })
     }
 
@@ -268,7 +268,7 @@ impl RequestedControl {
 }
 
 const RESTRICTED: &str =
-    "choosing it takes CAP_NET_ADMIN, or its name in sysctl net.ipv4.tcp_allowed_congestion_control";
+    "its selection requires CAP_NET_ADMIN, or its name in sysctl net.ipv4.tcp_allowed_congestion_control";
 
 /// The congestion control of a socket after a request for `name`.
 fn in_use(name: &str) -> String {

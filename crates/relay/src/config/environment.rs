@@ -20,7 +20,7 @@ pub(super) fn expand(text: &str, get: impl Fn(&str) -> Result<String, VarError>)
         }
         let (name, after) = after.split_once('}').filter(|(name, _)| is_name(name)).ok_or(UNFINISHED)?;
         let value = get(name).map_err(|error| match error {
-            VarError::NotPresent => format!("the environment variable {name}, which is not set"),
+            VarError::NotPresent => format!("the environment variable {name} to be set"),
             VarError::NotUnicode(_) => format!("UTF-8 text in the environment variable {name}"),
         })?;
         expanded.extend([before, &value]);
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_variable_and_hide_its_value() {
-        assert_eq!(expanded("x${HOST}${ABSENT}").unwrap_err(), "the environment variable ABSENT, which is not set");
+        assert_eq!(expanded("x${HOST}${ABSENT}").unwrap_err(), "the environment variable ABSENT to be set");
         assert_eq!(expanded("${BYTES}").unwrap_err(), "UTF-8 text in the environment variable BYTES");
         for text in ["${", "p${", "${}", "${1A}", "${a-b}", "${HOST", "${ HOST}"] {
             assert!(expanded(text).unwrap_err().starts_with("${NAME} with"), "{text}");

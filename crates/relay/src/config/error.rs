@@ -160,7 +160,7 @@ pub fn expected_one_of<'n>(noun: &str, name: &str, names: impl Iterator<Item = &
     let names: Vec<_> = names.collect();
     match closest(name, names.iter().copied()) {
         Some(suggestion) => format!("{noun}: {suggestion:?}, perhaps"),
-        None if names.is_empty() => format!("{noun}, and there is none"),
+        None if names.is_empty() => format!("{noun}, but none is defined"),
         None => format!("{noun}, one of {}", names.join(", ")),
     }
 }

@@ -93,24 +93,27 @@ fn read_certificate(
     let certificate = match read_limited(&path).map(|text| SignedCertificate::parse(&text)) {
         Ok(Ok(certificate)) => certificate,
         Ok(Err(error)) => {
-            reader.error("certificate", format!("a file that `ekiden fleet sign` has made: {error}"));
+            reader.error("certificate", format!("a file made by `ekiden fleet sign`: {error}"));
             return None;
         }
         Err(error) => {
-            reader.error("certificate", format!("a readable file that `ekiden fleet sign` has made ({error})"));
+            reader.error("certificate", format!("a readable file made by `ekiden fleet sign` ({error})"));
             return None;
         }
     };
     if let Some(Err(error)) = fleet.map(|fleet| certificate.verify(fleet)) {
-        reader.error("certificate", format!("a certificate that this fleet's key has signed: {error}"));
+        reader.error("certificate", format!("a certificate signed by this fleet's key: {error}"));
     }
     let Some(private_key) = private_key else {
-        reader.error("certificate", "private_key beside it, the key of the relay that it is for");
+        reader.error("certificate", "private_key to be set: the certificate belongs to the private key of the relay");
         return None;
     };
     let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(private_key);
     if (certificate.certificate.key, certificate.certificate.verify_key) != (key, signing) {
-        reader.error("certificate", "that of this relay: sign the output of `ekiden fleet request` for private_key");
+        reader.error(
+            "certificate",
+            "the certificate of this relay: sign the output of `ekiden fleet request` for private_key",
+        );
     }
     Some(certificate)
 }
@@ -132,11 +135,11 @@ fn read_user(reader: &TableReader<'_>) -> Option<Credentials> {
             Some(Credentials { user, password: text.trim_end_matches(['\r', '\n']).to_owned() })
         }
         (Some(_), None) => {
-            reader.error("password_file", "the path of a file with the password, beside user");
+            reader.error("password_file", "the path of a file with the password of user");
             None
         }
         (None, Some(_)) => {
-            reader.error("user", "the name that goes with password_file");
+            reader.error("user", "the user name for the password in password_file");
             None
         }
     }
@@ -146,7 +149,7 @@ impl Hop {
     /// Stands for a relay of the fleet that has not come yet.
     #[must_use]
     pub fn absent(name: &str) -> Arc<Self> {
-        let address = Target::parse("absent.invalid:1", None).expect("invariant: it is an address");
+        let address = Target::parse("absent.invalid:1", None).expect("invariant: the literal is an address");
         Arc::new(Self { name: name.into(), kind: HopKind::Absent, address, profile: Arc::default(), group: None })
     }
 }
@@ -156,8 +159,9 @@ struct EtcdEndpoint(String);
 
 impl ConfigValue for EtcdEndpoint {
     const DISCLOSURE: Disclosure = Disclosure::Url;
-    const EXPECTED: &'static str = r#"a server of etcd like "http://127.0.0.1:2379"; with a path to it that others can \
-        read, a loopback address where a tunnel begins (entries are signed, passwords are not hidden)"#;
+    const EXPECTED: &'static str = "an etcd server like \"http://127.0.0.1:2379\"; if others can read the \
+        traffic to etcd, the loopback address of an encrypted tunnel (entries are signed, but passwords are sent in plain \
+        text)";
     fn read(text: &str) -> Result<Self, &'static str> {
         let address = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
         let is_valid = address.is_some_and(|address| Target::parse(address, None).is_ok());

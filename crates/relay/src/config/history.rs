@@ -23,7 +23,10 @@ pub(super) fn read_history(table: TableReader<'_>) -> Option<HistoryConfig> {
     let file: Option<PathBuf> = table.optional("file");
     let Days(days) = table.optional_or("keep", Days(90));
     if file.is_none() && table.has("keep") {
-        table.error("file", "the path of a database, which is made where there is none: without it nothing is kept");
+        table.error(
+            "file",
+            "the path of a database, which the relay creates if absent: without file, keep has no effect",
+        );
     }
     if let Some(file) = &file {
         key::warn_if_world_readable(&table, "file", file);

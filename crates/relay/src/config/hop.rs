@@ -48,12 +48,14 @@ impl WrittenUrl<'_, '_> {
         let expected = match text {
             Some(text) if is_world_readable && self.password().is_some_and(|password| text.contains(password)) => {
                 format!(
-                    "a configuration that only its owner can read, because of this password: chmod 600 {name}, or {IN_FILE}"
+                    "a configuration file that only its owner can read, because it contains this password: \
+                     chmod 600 {name}, or use {IN_FILE}"
                 )
             }
             None if is_on_command_line(self.text) => {
                 format!(
-                    "no password on the command line, which `ps` shows to every user: {IN_FILE}, or ?password_env=NAME"
+                    "no password on the command line, which `ps` shows to every user: \
+                     use {IN_FILE} or ?password_env=NAME"
                 )
             }
             _ => return,
@@ -118,7 +120,7 @@ fn expected_url(url: &OptionUrl<'_>) -> String {
         return "a host before the port".to_owned();
     }
     if Target::parse(address, None).is_ok() {
-        return "nothing after the port but ?key=value".to_owned();
+        return "only ?key=value after the port".to_owned();
     }
     if Target::parse(address, Some(1)).is_ok() {
         return format!("a port after the host: {scheme}://{address}:{port}");
@@ -128,7 +130,7 @@ fn expected_url(url: &OptionUrl<'_>) -> String {
 
 fn expected_scheme(scheme: &str) -> String {
     match scheme {
-        "https" => "http:// instead of https://: a hop is asked without TLS".to_owned(),
+        "https" => "http:// instead of https://: ekiden connects to hops without TLS".to_owned(),
         "socks4" | "socks4a" => format!("socks5:// instead of {scheme}://"),
         _ => match closest(scheme, ["section", "socks5", "http"]) {
             Some(suggestion) => format!("{suggestion}:// instead of {scheme}://"),
@@ -155,7 +157,7 @@ fn read_section(
     shared: &ReadContext,
 ) -> Option<HopKind> {
     if user.is_some() {
-        written.error("no user and password here, but ?key=PUBLIC: section://HOST:PORT?key=PUBLIC");
+        written.error("?key=PUBLIC instead of a user and password: section://HOST:PORT?key=PUBLIC");
     }
     read_peering(options, shared).map(HopKind::Section)
 }
@@ -182,7 +184,7 @@ fn read_credentials(
     let variable = options.optional::<String>("password_env");
     let Some((user, inline)) = user else {
         if options.has("password_file") || options.has("password_env") {
-            written.error("a user name before the host, USER@HOST:PORT, to go with the password");
+            written.error("a user name before the host, USER@HOST:PORT, for the password");
         }
         return None;
     };
@@ -206,7 +208,7 @@ fn read_credentials(
 }
 
 fn password_from_file(options: &TableReader<'_>, path: &Path) -> Option<String> {
-    let text = key::read_secret(options, "password_file", path, "a file with the password in it")?;
+    let text = key::read_secret(options, "password_file", path, "a readable file with the password")?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     Some(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
@@ -214,7 +216,7 @@ fn password_from_file(options: &TableReader<'_>, path: &Path) -> Option<String> 
 fn password_from_environment(options: &TableReader<'_>, name: &str) -> Option<String> {
     let password = std::env::var(name).ok();
     if password.is_none() {
-        options.error("password_env", "the name of an environment variable with the password in it");
+        options.error("password_env", "the name of an environment variable that contains the password");
     }
     password
 }

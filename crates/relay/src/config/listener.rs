@@ -77,7 +77,7 @@ impl ListenerSet {
         }
         let BindAddress(bind) = reader.required("bind")?;
         if let Some((conflict, owner)) = self.overlapping(bind) {
-            reader.error("bind", format!("an address that no other listener has: {owner} has {conflict}"));
+            reader.error("bind", format!("an address that no other listener uses: {owner} uses {conflict}"));
         }
         self.addresses.push((bind, reader.location().key));
         Some(bind)
@@ -119,7 +119,7 @@ fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
     };
     let numbered = (2..).map(|n| format!("{base}-{n}"));
     let name = std::iter::once(base.clone()).chain(numbered).find(|name| !names.contains(name));
-    let name = name.expect("invariant: numbers do not run out");
+    let name = name.expect("invariant: an unused number exists");
     names.push(name.clone());
     name
 }
@@ -218,9 +218,11 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
     let expected = match kind {
         Some(ListenerKind::Tcp) => "no users: a tcp listener cannot ask for a user name",
         Some(ListenerKind::Tproxy | ListenerKind::Redirect | ListenerKind::Tun) => {
-            "no users: clients do not know of this listener, and cannot be asked"
+            "no users: a transparent listener cannot ask for a user name"
         }
-        Some(ListenerKind::Section) => "no users: relays have keys, and peers = FILE says which may come in",
+        Some(ListenerKind::Section) => {
+            "no users: relays authenticate with keys, and peers = FILE lists the permitted relays"
+        }
         Some(ListenerKind::Auto | ListenerKind::Socks | ListenerKind::Http) | None => return shared.read_users(reader),
     };
     if reader.has("users") {
@@ -235,7 +237,7 @@ fn read_limits(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> AccountL
     if kind.is_some_and(ListenerKind::is_transparent) {
         let keys = ["sessions", "quota"].into_iter().filter(|key| reader.has(key));
         keys.for_each(|key| {
-            reader.error(key, "nothing: connections that this listener refuses would pass without the relay")
+            reader.error(key, "no limit: connections that this listener refuses would bypass the relay")
         });
     }
     account::read_limits(reader)
@@ -253,9 +255,12 @@ fn read_udp(
     let default = !keep_client_address && (local && (is_socks || is_section) || is_section && has_peers);
     let udp = reader.optional_or("udp", default);
     if reader.has("udp") && kind.is_some() && !is_socks && !is_section {
-        reader.error("udp", "nothing: only auto, socks and section listeners have UDP associations");
+        reader.error(
+            "udp",
+            r#"this key only with kind = "auto", "socks" or "section": other kinds have no UDP associations"#,
+        );
     } else if udp && keep_client_address {
-        reader.error("udp", "false beside keep_client_address: datagrams have the relay's address as their source");
+        reader.error("udp", "false with keep_client_address: datagrams have the relay's address as their source");
     }
     udp
 }
@@ -263,7 +268,8 @@ fn read_udp(
 /// Reads whether SOCKS5 clients may accept connections by BIND.
 fn read_socks_bind(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
     if reader.has("socks_bind") && kind.is_some() && !is_socks(kind) {
-        reader.error("socks_bind", "nothing: only auto and socks listeners have SOCKS5 clients");
+        reader
+            .error("socks_bind", r#"this key only with kind = "auto" or "socks": other kinds have no SOCKS5 clients"#);
     }
     reader.optional_or("socks_bind", false)
 }
@@ -273,7 +279,7 @@ fn read_socks_bind(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool
 fn read_pac(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
     let is_http = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Http));
     if reader.has("pac") && !is_http && kind.is_some() {
-        reader.error("pac", r#"nothing: only kind = "auto" and "http" have it"#);
+        reader.error("pac", r#"this key only with kind = "auto" or "http""#);
     }
     reader.optional_or("pac", is_http && !reader.has("users"))
 }
@@ -283,7 +289,7 @@ fn read_connect_mode(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> Co
     let transparent = kind.is_some_and(ListenerKind::is_transparent);
     let default = if transparent { ConnectMode::Hold } else { ConnectMode::Strict };
     if kind == Some(ListenerKind::Section) && reader.has("connect") {
-        reader.error("connect", "nothing: the relay that the client came to has decided");
+        reader.error("connect", "no connect: the relay that accepted the client answers the client");
         return default;
     }
     let connect = reader.optional_or("connect", default);
@@ -298,16 +304,19 @@ fn read_section(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &R
     reader.set_disclosure("key", Disclosure::Path);
     if kind != Some(ListenerKind::Section) {
         let keys = ["key", "peers", "fleet", "encrypt"].into_iter().filter(|key| reader.has(key) && kind.is_some());
-        keys.for_each(|key| reader.error(key, "nothing: only kind = \"section\" has it, for other relays"));
+        keys.for_each(|key| reader.error(key, "this key only with kind = \"section\""));
         return None;
     }
     let key = if reader.has("key") { shared.read_key(reader) } else { shared.private_key.clone() };
     if key.is_none() && !reader.has("key") {
-        reader.error("key", "a file with our private key, made by `ekiden keygen`; or private_key, for all listeners");
+        reader.error(
+            "key",
+            "a file with this relay's private key, made by `ekiden keygen`; or set private_key for all listeners",
+        );
     }
     let fleet = reader.optional_or("fleet", false);
     if fleet && !shared.has_fleet {
-        reader.error("fleet", "a table [fleet] that says which one");
+        reader.error("fleet", "a table [fleet] in the configuration");
     }
     let (peers, encrypt) = (shared.read_peers(reader), reader.optional_or("encrypt", false));
     let key = key?;
@@ -321,7 +330,7 @@ fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
             "a loopback address, because every host could use this listener: bind to 127.0.0.1, or set allow_open = true"
         }
         Some(ListenerKind::Section) => {
-            "a loopback address, because every relay could use this one: set peers = FILE, or fleet = true, \
+            "a loopback address, because every relay could use this listener: set peers = FILE, or fleet = true, \
              or allow_open = true"
         }
         Some(
@@ -360,7 +369,7 @@ pub(super) fn table_from_url(place: &KeyLocation<'_>, text: &str) -> Option<toml
     // The command line accepts the same addresses as `bind` in the file.
     let text = if BindAddress::read(address).is_ok() { &with_scheme } else { text };
     if text.contains('@') {
-        place.error(found(), "no user and password here, but ?users=FILE, made by htpasswd -B");
+        place.error(found(), "?users=FILE (made by htpasswd -B) instead of a user and password");
         return None;
     }
     let Some(url) = OptionUrl::parse(text) else {
@@ -388,7 +397,7 @@ fn read_target(reader: &TableReader<'_>, kind: Option<ListenerKind>, bind: Optio
         ListenerKind::Tcp => {
             let target = reader.required("target")?;
             if bind.is_some_and(|bind| is_loop(&target, bind)) {
-                reader.error("target", "another address than the listener's own: this is a loop");
+                reader.error("target", "an address other than the listener's own: connections would loop");
             }
             Some(target)
         }
@@ -400,7 +409,10 @@ fn read_target(reader: &TableReader<'_>, kind: Option<ListenerKind>, bind: Optio
         | ListenerKind::Tun
         | ListenerKind::Section => {
             if reader.has("target") {
-                reader.error("target", "no target: only kind = \"tcp\" has one, here the client says it");
+                reader.error(
+                    "target",
+                    "no target: only kind = \"tcp\" has a target; with other kinds the client names the target",
+                );
             }
             None
         }
@@ -414,7 +426,7 @@ fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules)
     }
     let expected = match access.judge(&target.host, None, target.port) {
         Ok(()) => return,
-        Err(Denied::Private) => "a public address, or allow_private = true beside it",
+        Err(Denied::Private) => "a public address, or allow_private = true in the same listener",
         Err(Denied::Listed) => "a target that deny does not forbid",
         Err(Denied::Unlisted) => "a target that allow permits",
     };

@@ -253,7 +253,7 @@ pub(super) fn read(
     let mut catch_all = None;
     for (number, reader) in (1..).zip(file.tables("route")) {
         if let Some(earlier) = catch_all {
-            reader.table_error(format!("a route that a target can get to: route[{earlier}] takes all of them"));
+            reader.table_error(format!("no route after route[{earlier}], which matches all targets"));
         }
         let (to, lists) = (read_targets(&reader), target_list::read(&reader, "to_files"));
         if !reader.has("to") && !reader.has("to_files") || to.iter().any(matches_everything) {
@@ -263,7 +263,7 @@ pub(super) fn read(
         let paths = if auto { context.read_racing(&reader) } else { context.read_listed(&reader) };
         let has_profile = reader.has("profile");
         if has_profile && !paths.is_empty() && !paths.iter().any(|path| path.is_direct()) {
-            reader.error("profile", "no profile: no path of this route is direct, and relays have their own");
+            reader.error("profile", "no profile: no path of this route is direct, and relays have their own profiles");
         }
         let profile =
             if has_profile { profiles.read_profile(&reader, "profile") } else { Arc::clone(&default_profile) };
@@ -292,7 +292,10 @@ impl RouteContext<'_> {
     /// The paths of a route that says which.
     fn read_listed(&self, reader: &TableReader<'_>) -> Vec<Arc<Path>> {
         if reader.has("default") {
-            reader.error("default", "nothing: only path = \"auto\" has it, and otherwise the first path is taken");
+            reader.error(
+                "default",
+                "this key only with path = \"auto\": otherwise the first path of the list is the default",
+            );
         }
         self.paths_and_relays.read_list(reader, "path")
     }
@@ -300,7 +303,7 @@ impl RouteContext<'_> {
     /// The paths of a route that leaves it to the relay: the default, and direct.
     fn read_racing(&self, reader: &TableReader<'_>) -> Vec<Arc<Path>> {
         if !self.fleet && !self.relays.valid().chain(self.forward).any(|hop| hop.is_section()) {
-            let expected = "a list of paths: auto chooses among relays of ekiden, and no [[relay]] has address and key";
+            let expected = "a list of paths: auto chooses among ekiden relays, and no [[relay]] has address and key";
             reader.error("path", expected);
         }
         let direct = Arc::new(Path::from_hops(Vec::new()));
@@ -345,7 +348,10 @@ fn read_paths(readers: Vec<TableReader<'_>>, relays: &NamedTables<Arc<Hop>>) -> 
         if let Some(Some(relay)) = name.as_deref().and_then(|name| relays.get(name))
             && misleading(relay)
         {
-            reader.error("name", "another name: this is that of a relay, and the path is not that relay alone");
+            reader.error(
+                "name",
+                "another name: a relay has this name, and the path does not consist of that relay alone",
+            );
         }
         if let Some(expected) = proxied_group_error(&hops) {
             reader.error("relays", expected);

@@ -49,16 +49,16 @@ impl Peers {
             let mut report = |expected| mistakes.push((number, expected));
             let Some((key, peer)) = parse_line(&words, relays, &mut report) else { continue };
             if own_keys.contains(&key) {
-                report("the key of another relay: this is our own".to_owned());
+                report("the key of another relay, not of this relay".to_owned());
             }
             if peers.values().any(|other: &Arc<Peer>| other.name == peer.name) {
-                report(format!("each name once; {:?} stands above", peer.name));
+                report(format!("each name once; {:?} is on an earlier line", peer.name));
             }
             match peers.entry(key) {
                 Entry::Vacant(free) => {
                     free.insert(Arc::new(peer));
                 }
-                Entry::Occupied(_) => report("each key once; this one stands above".to_owned()),
+                Entry::Occupied(_) => report("each key once; this key is on an earlier line".to_owned()),
             }
         }
         if mistakes.is_empty() { Ok(Self(peers)) } else { Err(mistakes) }
@@ -85,7 +85,7 @@ fn parse_line(words: &[&str], relays: &[String], report: &mut impl FnMut(String)
         }
     }
     let name = Name::read(name).map_err(|expected| report(expected.to_owned()));
-    let key = key.parse().map_err(|_| report(format!("{} at the beginning", PublicKey::EXPECTED)));
+    let key = key.parse().map_err(|_| report(format!("at the beginning of the line {}", PublicKey::EXPECTED)));
     name.ok().and(key.ok()).map(|key| (key, peer))
 }
 
@@ -103,7 +103,7 @@ fn parse_networks(list: &str, report: &mut impl FnMut(String)) -> Vec<Network> {
             continue;
         };
         if nets.iter().any(|other| other.overlaps(&net)) {
-            report(format!("after from= each network once, and none within another one: {net}"));
+            report(format!("after from= networks that do not overlap: {net} overlaps an earlier network"));
         }
         nets.push(net);
     }

@@ -28,7 +28,8 @@ impl Profiles {
             tables.iter().map(|(name, reader)| ProfileDraft::read(name, reader)).collect();
         for (draft, (_, reader)) in drafts.iter().zip(tables) {
             if BUILT_IN.contains(&draft.name) {
-                reader.table_error("another name: this one is a built-in profile, to build on with base");
+                reader
+                    .table_error("another name: this profile is built in, and other profiles can extend it with base");
             } else {
                 let profile = draft.resolve(&drafts, &reader);
                 profiles.insert(profile.name.clone(), Arc::new(profile));
@@ -100,7 +101,7 @@ impl<'a> ProfileDraft<'a> {
             };
             if chain.iter().any(|draft| draft.name == next.name) {
                 if next.name == self.name {
-                    reader.error("base", "a profile that is not built on this one again");
+                    reader.error("base", "a profile that is not itself based on this profile");
                 }
                 break;
             }

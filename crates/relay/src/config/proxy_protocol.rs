@@ -27,10 +27,10 @@ pub(super) fn read_trusted(
     let trusted = reader.list("proxy_protocol");
     let Some(kind) = kind.filter(|_| reader.has("proxy_protocol")) else { return trusted };
     if kind.is_transparent() || kind == ListenerKind::Section {
-        reader.error("proxy_protocol", r#"nothing: only kind = "auto", "socks", "http" and "tcp" have it"#);
+        reader.error("proxy_protocol", r#"this key only with kind = "auto", "socks", "http" or "tcp""#);
     } else if keep_client_address && !trusted.is_empty() {
-        let expected = "nothing beside keep_client_address: targets would answer to addresses that are not routed through \
-                        this host";
+        let expected = "no proxy_protocol with keep_client_address: targets would answer to addresses that are not \
+                        routed through this host";
         reader.error("proxy_protocol", expected);
     } else if trusted.iter().any(|network: &Network| network.prefix_len() == 0) {
         // No ordinary client is left: each host may claim any address, and a host that claims none is refused.
@@ -44,8 +44,8 @@ pub(super) fn read_trusted(
 pub(super) fn read_send_proxy(reader: &TableReader<'_>, paths: &[Arc<Path>], auto: bool) -> Option<ProxyVersion> {
     let version = reader.optional("send_proxy");
     if reader.has("send_proxy") && (auto || paths.iter().any(|path| !path.is_direct())) {
-        let expected = "nothing, or path = [\"direct\"]: the relay that connects to the target sends the header, so a route \
-                        of the last relay has this key";
+        let expected = "this key only with path = [\"direct\"]: the relay that connects to the target sends the header, so \
+                        set send_proxy in a route of the last relay";
         reader.error("send_proxy", expected);
     }
     version

@@ -289,7 +289,7 @@ impl<'a> TableReader<'a> {
             }
             let list = known_keys.join(", ");
             let expected = match closest(word, known_keys.iter().copied()) {
-                Some(suggestion) => format!("{suggestion:?}, perhaps; known are {list}"),
+                Some(suggestion) => format!("{suggestion:?}, perhaps; the keys are {list}"),
                 None => format!("one of {list}"),
             };
             self.location.child(word, Some(&name.span())).error(FoundValue::Unknown, expected);

@@ -50,7 +50,7 @@ fn read_relay(reader: &TableReader<'_>, name: &str, shared: &ReadContext) -> Opt
         let url = reader.url("url", hop::EXPECTED);
         reader.set_disclosure("key", Disclosure::PublicKey);
         for key in ["address", "balance", "key", "encrypt", "profile"].into_iter().filter(|key| reader.has(key)) {
-            reader.error(key, "nothing beside url, which says it all");
+            reader.error(key, "this key only without url, which contains all settings of the relay");
         }
         let hop = url.and_then(|(place, text)| hop::read(&place, text, shared));
         return hop.map(|hop| Arc::new(Hop { name: name.into(), ..hop }));
@@ -58,7 +58,7 @@ fn read_relay(reader: &TableReader<'_>, name: &str, shared: &ReadContext) -> Opt
     let addresses = read_addresses(reader);
     let balance = reader.optional::<Balance>("balance");
     if balance.is_some() && addresses.len() < 2 {
-        reader.error("balance", "no balance: a relay with one address has nothing to share");
+        reader.error("balance", "no balance: the relay has only one address");
     }
     let peering = read_peering(reader, shared);
     let profile = for_section(shared.profiles.read_profile(reader, "profile"));
@@ -78,7 +78,10 @@ fn read_relay(reader: &TableReader<'_>, name: &str, shared: &ReadContext) -> Opt
 /// Reads the addresses of a relay, each once; none if there is a mistake.
 fn read_addresses(reader: &TableReader<'_>) -> Vec<Target> {
     if !reader.has("address") {
-        reader.error("address", "HOST:PORT of another ekiden, beside its key; or url = as in forward");
+        reader.error(
+            "address",
+            "HOST:PORT of another ekiden, with its public key in key; or url, in the syntax of forward",
+        );
         return Vec::new();
     }
     let mut addresses = Vec::new();
@@ -95,11 +98,12 @@ fn read_addresses(reader: &TableReader<'_>) -> Vec<Target> {
 fn loop_error(hop: &Arc<Hop>, shared: &ReadContext, listeners: &ListenerSet) -> Option<(&'static str, String)> {
     let is_own = |member: &&Arc<Hop>| listeners.binds().any(|bind| is_loop(&member.address, bind));
     if let Some(member) = hop.members().iter().find(is_own) {
-        let expected = format!("another relay: {} is our own listener, this is a loop", member.address);
+        let expected =
+            format!("another relay: {} is a listener of this relay, and sessions would loop", member.address);
         return Some(("address", expected));
     }
     let is_own_key = hop.peering().is_some_and(|peering| shared.is_own_key(&peering.key));
-    is_own_key.then(|| ("key", "the key of another relay: this is our own key".to_owned()))
+    is_own_key.then(|| ("key", "the key of another relay, not of this relay".to_owned()))
 }
 
 /// Whether both are the same ekiden.
@@ -113,7 +117,7 @@ fn is_same_relay(one: &Hop, other: &Hop) -> bool {
 pub(super) fn proxied_group_error(hops: &[Arc<Hop>]) -> Option<String> {
     let is_proxy = |hop: &Hop| matches!(hop.kind, HopKind::Socks5(_) | HopKind::Http(_));
     let group = hops.windows(2).find(|pair| is_proxy(&pair[0]) && pair[1].group.is_some())?;
-    Some(format!("a relay with one address behind the proxy {}: {} has several", group[0], group[1]))
+    Some(format!("a relay with one address behind the proxy {}: {} has several addresses", group[0], group[1]))
 }
 
 /// Reads the hops of all targets that have no other way: those of the command line if there are any.
@@ -141,7 +145,7 @@ pub(super) fn read_forward(
             place.error(Disclosure::Url.disclose_text(text), expected);
         }
         if hops.iter().any(|earlier| is_same_relay(earlier, &hop)) {
-            place.error(Disclosure::Url.disclose_text(text), "each relay once: this is a loop");
+            place.error(Disclosure::Url.disclose_text(text), "each relay once: sessions would loop");
         }
         hops.push(hop);
         if let Some(expected) = proxied_group_error(&hops) {

@@ -186,7 +186,7 @@ pub(super) fn read_names(readers: &[TableReader<'_>]) -> Vec<Option<String>> {
     for reader in readers {
         let name = reader.required("name").map(|Name(name)| name);
         if name.is_some() && names.contains(&name) {
-            reader.error("name", "a name that no other one has");
+            reader.error("name", "a name that no other table has");
         }
         names.push(name);
     }

@@ -96,7 +96,7 @@ pub(super) fn read_users(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadCon
 pub(super) struct ShareWeight(pub u32);
 
 impl ConfigValue for ShareWeight {
-    const EXPECTED: &'static str = "a whole number from 1 to 1000: the weight, where other users have 1";
+    const EXPECTED: &'static str = "a whole number from 1 to 1000; users without a weight have 1";
     const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|weight| (1..=1000).contains(weight)).map(Self).ok_or(Self::EXPECTED)

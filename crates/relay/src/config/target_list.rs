@@ -182,7 +182,7 @@ fn read_file(path: &Path) -> Result<TargetSet, Mistakes> {
     let unreadable = |error: std::io::Error| file_mistake(format!("a readable file with patterns ({error})"));
     match fs::metadata(path).map_err(unreadable)?.len() {
         // More likely the result of a failed download than a list that is meant to be empty.
-        0 => return Err(file_mistake("a file with patterns or comments, and not an empty one".to_owned())),
+        0 => return Err(file_mistake("a file with patterns or comments: this file is empty".to_owned())),
         1..=MAX_FILE_SIZE => {}
         _ => return Err(file_mistake(format!("a file of at most {} MiB", MAX_FILE_SIZE >> 20))),
     }

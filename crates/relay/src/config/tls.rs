@@ -262,12 +262,12 @@ pub(super) fn read(
     let present: Vec<&'static str> = OPTIONS.into_iter().filter(|option| reader.has(option)).collect();
     let (kind, first) = (kind?, *present.first()?);
     if !matches!(kind, ListenerKind::Auto | ListenerKind::Socks | ListenerKind::Http) {
-        let expected = r#"nothing: only kind = "auto", "socks" and "http" have it"#;
+        let expected = r#"this key only with kind = "auto", "socks" or "http""#;
         present.iter().for_each(|option| reader.error(option, expected));
         return None;
     }
     if let Some(missing) = [CERTIFICATE, KEY].into_iter().find(|option| !reader.has(option)) {
-        reader.error(first, format!("{missing} beside it: TLS needs a certificate and its private key"));
+        reader.error(first, format!("{missing} in the same listener: TLS needs a certificate and its private key"));
         return None;
     }
     if reader.has(CLIENTS) {

@@ -60,7 +60,7 @@ impl Collector {
 impl ConfigValue for Collector {
     const DISCLOSURE: Disclosure = Disclosure::Url;
     const EXPECTED: &'static str = "the URL of a collector that speaks OTLP over HTTP, like \"http://127.0.0.1:4318\"; \
-        for https, a collector on this host that goes on to it";
+        for https, a collector on this host that forwards to it";
     fn read(text: &str) -> Result<Self, &'static str> {
         let rest = text.strip_prefix("http://").ok_or(Self::EXPECTED)?;
         let (address, path) = rest.split_once('/').unwrap_or((rest, ""));

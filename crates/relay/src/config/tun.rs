@@ -62,24 +62,27 @@ impl TunConfig {
 pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others: &[TunConfig]) -> Option<TunConfig> {
     if kind? != ListenerKind::Tun {
         let keys = ["device", "net", "mtu", "source", "answer_only"].into_iter().filter(|key| reader.has(key));
-        keys.for_each(|key| reader.error(key, "nothing: only kind = \"tun\" has it"));
+        keys.for_each(|key| reader.error(key, "this key only with kind = \"tun\""));
         return None;
     }
     let device = reader.required("device").map(|InterfaceName(name)| name);
     if others.iter().any(|other| Some(&other.device) == device.as_ref()) {
-        reader.error("device", "a name that no other tunnel's device has");
+        reader.error("device", "a device that no other tunnel uses");
     }
     let nets: Vec<Network> = reader.non_empty_list("net").into_iter().map(|(_, net)| net).collect();
     if nets.iter().enumerate().any(|(at, net)| nets[..at].iter().any(|before| before.overlaps(net))) {
-        reader.error("net", "each network once, and none within another one");
+        reader.error("net", "networks that do not overlap");
     }
     let theirs = |net: &Network| others.iter().find(|other| other.nets.iter().any(|taken| taken.overlaps(net)));
     if let Some(other) = nets.iter().find_map(theirs) {
-        reader.error("net", format!("networks that are not behind {} as well: a packet has one way", other.device));
+        reader.error(
+            "net",
+            format!("networks that do not overlap those of {}: a network can be behind one device only", other.device),
+        );
     }
     let Mtu(mtu) = reader.optional_or("mtu", Mtu(1500));
     if mtu < 1280 && nets.iter().any(|net| net.address().is_ipv6()) {
-        reader.error("mtu", "at least 1280, which IPv6 wants (RFC 8200, 5)");
+        reader.error("mtu", "at least 1280 bytes, which IPv6 requires (RFC 8200, 5)");
     }
     let source = reader.optional("source");
     let answer_only = reader.optional_or("answer_only", false);
@@ -89,7 +92,7 @@ pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others:
 /// The targets of a tunnel's listener: the networks behind the device.
 pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> Vec<TargetPattern> {
     if reader.has("allow") {
-        reader.error("allow", "nothing: net lists the networks behind the device, and deny the closed ones among them");
+        reader.error("allow", "no allow: net lists the networks behind the device, and deny excludes targets in them");
     }
     let nets = tun.into_iter().flat_map(|tun| &tun.nets);
     nets.map(|net| TargetPattern { hosts: HostPattern::Network(*net), port: None }).collect()
@@ -98,7 +101,10 @@ pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> V
 /// Checks the address at which a tunnel's connections are taken.
 pub(super) fn check_bind(reader: &TableReader<'_>, tun: &TunConfig, bind: SocketAddr) {
     if !tun.accepts_bind(bind) {
-        reader.error("bind", "an address of the networks' family, [::] for both; or none, and one is chosen");
+        reader.error(
+            "bind",
+            "an address of the family of net, or [::] for both families; without bind, ekiden chooses one",
+        );
     }
 }
 
@@ -118,9 +124,9 @@ pub(super) fn check_loops(config: &Config, place: &KeyLocation<'_>) {
 fn direct_route_error(config: &Config, net: &Network) -> Option<String> {
     config.routes_into(*net).find(|route| route.paths.iter().all(|path| path.is_direct())).map(|_| {
         format!(
-            "a way for {net} by another relay, because direct would lead back into the tunnel: [[route]] with \
-             to = [\"{net}\"] and the path to the relay there, or forward for everything; or answer_only = true, where \
-             that relay cannot be called from here"
+            "a path to {net} through another relay, because direct connections would enter the tunnel again: add a \
+             [[route]] with to = [\"{net}\"] and the path to the relay there, or set forward for all targets; or set \
+             answer_only = true if this relay cannot connect to that relay"
         )
     })
 }
@@ -130,7 +136,10 @@ fn inner_hop_error(config: &Config, net: &Network) -> Option<String> {
     let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first()).flat_map(|hop| hop.members());
     let is_in_net = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
     let hop = first_hops.into_iter().find(|hop| is_in_net(&hop.address.host))?;
-    Some(format!("networks without the next relay: {} is at {}, which would be in its own tunnel", hop, hop.address))
+    Some(format!(
+        "networks that do not contain the next relay: {} is at {}, and its section would enter its own tunnel",
+        hop, hop.address
+    ))
 }
 
 impl Config {

@@ -45,7 +45,7 @@ pub(super) trait ConfigValue: Sized {
 }
 
 impl ConfigValue for String {
-    const EXPECTED: &'static str = "a text";
+    const EXPECTED: &'static str = "a string";
     fn read(text: &str) -> Result<Self, &'static str> {
         Ok(text.to_owned())
     }
@@ -111,7 +111,7 @@ impl ConfigValue for Version {
 pub(super) struct ScalarText(pub String);
 
 impl ConfigValue for ScalarText {
-    const EXPECTED: &'static str = "a text, a whole number, true or false";
+    const EXPECTED: &'static str = "a string, a whole number, true or false";
     const TOML_TYPE: TomlType = TomlType::Any;
     fn read(text: &str) -> Result<Self, &'static str> {
         Ok(Self(text.to_owned()))

@@ -69,7 +69,7 @@ pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAdd
     if let Some(answer) = answer {
         answer.await?;
     }
-    let stream = Rc::into_inner(stream).expect("invariant: the answer held the only other one");
+    let stream = Rc::into_inner(stream).expect("invariant: the answer held the only other reference");
     Ok((stream, server))
 }
 

@@ -47,7 +47,8 @@ impl DialError {
     #[must_use]
     pub fn no_lanes(hop: impl ToString) -> Self {
         let remark = Some(
-            "the last hop of the path is no relay, and packets need one: route these networks elsewhere".to_owned(),
+            "the last hop of the path is not a relay, and packets require a relay: route these networks by another path"
+                .to_owned(),
         );
         Self { remark, ..Self::at_hop(Cause::Unreachable, hop) }
     }
@@ -56,8 +57,8 @@ impl DialError {
     #[must_use]
     pub fn no_associations(hop: impl ToString, version: u8) -> Self {
         let remark = Some(format!(
-            "it speaks version {version} of the section protocol, and datagrams of SOCKS5 clients need version {ASSOCIATIONS_SINCE}: \
-             upgrade that relay"
+            "the relay supports version {version} of the section protocol, and datagrams of SOCKS5 clients require \
+             version {ASSOCIATIONS_SINCE}: upgrade the relay"
         ));
         Self { remark, ..Self::at_hop(Cause::HopProtocol, hop) }
     }
@@ -65,7 +66,7 @@ impl DialError {
     /// A relay of the fleet that is not there.
     #[must_use]
     pub fn hop_absent(hop: impl ToString) -> Self {
-        let remark = Some("no relay of this name is in the fleet now: see `ekiden fleet list`".to_owned());
+        let remark = Some("the fleet has no relay of this name now: see `ekiden fleet list`".to_owned());
         Self { remark, first_hop_down: true, ..Self::at_hop(Cause::Unreachable, hop) }
     }
 
@@ -158,7 +159,7 @@ impl DialError {
     #[must_use]
     pub fn detail(&self) -> Option<String> {
         let hop = self.hop.as_ref().map(|hop| format!("hop {hop}"));
-        let teller = self.teller.as_ref().map(|teller| format!("said by {}", teller.name));
+        let teller = self.teller.as_ref().map(|teller| format!("reported by {}", teller.name));
         let parts: Vec<_> = [hop, teller, self.remark.clone()].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }

@@ -74,7 +74,7 @@ impl<'a> HopChain<'a> {
             };
             (connection, rest) = (Some(dialled), remaining);
         }
-        Ok(connection.expect("invariant: there is a hop"))
+        Ok(connection.expect("invariant: a chain has a hop"))
     }
 
     pub(super) async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {

@@ -157,8 +157,7 @@ impl Dialler<'_> {
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
         self.check_target(target)?;
-        let (last, previous_hops) =
-            path_choice.path.hops.split_last().expect("invariant: asked only where there is a hop");
+        let (last, previous_hops) = path_choice.path.hops.split_last().expect("invariant: the path has a hop");
         let chain = HopChain::new(self, open_params);
         if previous_hops.is_empty() {
             chain.open_hop(last).await

@@ -38,7 +38,7 @@ pub async fn request_connect(stream: &mut TcpStream, hop: &Hop, next: &Target) -
     match &hop.kind {
         HopKind::Socks5(credentials) => Ok(connect_socks5(stream, credentials.as_ref(), next).await?),
         HopKind::Http(credentials) => connect_http(stream, credentials.as_ref(), next).await,
-        HopKind::Section(_) | HopKind::Absent => unreachable!("invariant: relays are opened, not asked"),
+        HopKind::Section(_) | HopKind::Absent => unreachable!("invariant: a relay receives OPEN, not a proxy request"),
     }
 }
 
@@ -136,7 +136,7 @@ async fn connect_http(
 fn http_refusal(response: &ResponseHead) -> HopRefusal {
     let cause = connect::cause_of(response.status, &response.headers);
     let details = connect::refusal_details(&response.headers).filter(|_| cause == Cause::HopFailed);
-    HopRefusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
+    HopRefusal { cause, remark: details.map(|details| format!("could not connect: {details}")) }
 }
 
 /// Appends to `head` the bytes up to and including the next blank line. Bytes behind it stay in the socket, for a

@@ -32,7 +32,7 @@ fn open_files(reading: &SystemState, purpose: &Workload) -> Finding {
     let capacity = purpose.session_capacity(hard);
     let finding = Finding::new("open_files", subject, format!("{hard}, for about {capacity} sessions"));
     let effect = format!(
-        "new clients wait from {capacity} sessions on, and {} are wanted; a systemd unit says LimitNOFILE=1048576",
+        "new clients wait above {capacity} sessions, and the workload has {}; in a systemd unit: LimitNOFILE=1048576",
         purpose.sessions
     );
     finding.with_hint_if(capacity < purpose.sessions, effect, "ulimit -n 1048576")
@@ -60,7 +60,7 @@ fn pipe_quota(reading: &SystemState) -> Finding {
     let is_limited = pages != 0 && !reading.has_no_pipe_quota();
     let found = match is_limited {
         true => format!("{pages} pages, {pipes} pipes of 1 MiB"),
-        false => format!("{pages} pages, which do not bind us"),
+        false => format!("{pages} pages, not enforced for this process"),
     };
     let effect = format!("beyond {pipes} transfers at once bytes are copied instead of spliced");
     let fix = format!("sysctl -w {SETTING}=262144");
@@ -74,7 +74,7 @@ fn accept_queue(reading: &SystemState) -> Finding {
         return Finding::unknown("accept_queue", subject, SETTING);
     };
     let effect =
-        format!("of a burst of more than {limit} new connections the rest waits a second or more for its second SYN");
+        format!("in a burst of more than {limit} new connections, the others wait 1 s or more for a second SYN");
     let fix = format!("sysctl -w {SETTING}=4096");
     Finding::new("accept_queue", subject, format!("{limit} connections")).with_hint_if(limit < 4096, effect, fix)
 }
@@ -87,12 +87,10 @@ fn syn_queue(reading: &SystemState) -> Finding {
         return Finding::unknown("syn_queue", subject, SETTING);
     };
     let cookies = reading.number("net.ipv4.tcp_syncookies", 0).unwrap_or(0) != 0;
-    let found = format!("{size}, {}", if cookies { "then by SYN cookies" } else { "no SYN cookies" });
+    let found = format!("{size}, {}", if cookies { "then SYN cookies" } else { "no SYN cookies" });
     let (effect, required) = match cookies {
-        true => {
-            (format!("of more than {size} clients at once the rest may be without window scaling: 64 KiB windows"), 256)
-        }
-        false => (format!("of more than {size} clients at once the rest is not answered"), 4096),
+        true => (format!("above {size} handshakes at once, connections may lack window scaling: 64 KiB windows"), 256),
+        false => (format!("above {size} handshakes at once, the kernel does not answer new clients"), 4096),
     };
     let fix = format!("sysctl -w {SETTING}=4096");
     Finding::new("syn_queue", subject, found).with_hint_if(size < required, effect, fix)
@@ -113,7 +111,7 @@ fn local_ports(reading: &SystemState, purpose: &Workload) -> Finding {
     let ports = (last + 1).saturating_sub(first);
     let finding = Finding::new("local_ports", subject, format!("{first} to {last}, {ports} for each target"));
     let effect = format!(
-        "at most {ports} sessions at once to one target (a server, a proxy, the next relay), and {} are wanted",
+        "at most {ports} sessions at once to one target (a server, a proxy, the next relay), and the workload has {}",
         purpose.sessions
     );
     finding.with_hint_if(ports < purpose.sessions, effect, format!("sysctl -w {SETTING}=\"1024 65535\""))
@@ -126,10 +124,10 @@ fn time_wait(reading: &SystemState, purpose: &Workload) -> Finding {
         return Finding::unknown("time_wait", subject, SETTING);
     };
     let ports = (last + 1).saturating_sub(first);
-    let waiting = reading.time_wait.map_or_else(|| "some".to_owned(), |number| number.to_string());
-    let reused = if mode == 1 { "used again after a second" } else { "kept for a minute" };
+    let waiting = reading.time_wait.map_or_else(|| "an unknown number".to_owned(), |number| number.to_string());
+    let reused = if mode == 1 { "reused after 1 s" } else { "kept for 60 s" };
     let finding = Finding::new("time_wait", subject, format!("{waiting} in TIME_WAIT, {reused}"));
-    let effect = format!("at most {} new sessions a second to one target, in the long run", ports / TIME_WAIT);
+    let effect = format!("at most {} new sessions per second to one target on average", ports / TIME_WAIT);
     let scarce = ports < 2 * purpose.sessions || reading.time_wait.is_some_and(|number| 2 * number > ports);
     finding.with_hint_if(mode != 1 && scarce, effect, format!("sysctl -w {SETTING}=1"))
 }
@@ -141,10 +139,10 @@ fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     let (Some(limit), Some(count)) =
         (reading.number(SETTING, 0), reading.number("net.netfilter.nf_conntrack_count", 0))
     else {
-        return Finding::new("conntrack", subject, "none here: no table that could be full");
+        return Finding::new("conntrack", subject, "not in use");
     };
     let hours = reading.number("net.netfilter.nf_conntrack_tcp_timeout_established", 0).unwrap_or(0) / 3600;
-    let found = format!("{count} of {limit} entries; an idle connection keeps its for {hours} hours");
+    let found = format!("{count} of {limit} entries; an idle connection keeps its entry for {hours} hours");
     let finding = Finding::new("conntrack", subject, found);
     if count == 0 {
         return finding;
@@ -153,11 +151,11 @@ fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     let fix = format!("sysctl -w {SETTING}={}", (count + 2 * purpose.sessions).next_power_of_two());
     if count * 10 >= limit * 9 {
         return finding
-            .with_error(format!("nearly full: from {room} sessions more on, new connections are dropped"), fix);
+            .with_error(format!("nearly full: after {room} more sessions, new connections are dropped"), fix);
     }
     let effect = format!(
-        "a session takes two entries: room for {room} of {} sessions; then first packets are dropped. Sessions of \
-         transparent listeners take none",
+        "a session needs two entries: {room} of {} sessions fit, then the kernel drops new connections. Sessions of \
+         transparent listeners need none",
         purpose.sessions
     );
     finding.with_hint_if(room < purpose.sessions, effect, fix)

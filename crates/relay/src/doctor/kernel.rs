@@ -17,7 +17,7 @@ const KERNEL_FEATURES: [((u32, u32), &str); 6] = [
     ((5, 12), "`ekiden aqm` (5.12)"),
     ((6, 0), "the congestion control cubicresume, and kernel TLS (6.0)"),
     ((6, 2), "`ekiden aqm attach --backlog` (6.2)"),
-    ((6, 4), "congestion controls that go when the relay is killed (6.4)"),
+    ((6, 4), "congestion controls that the kernel unloads when the relay is killed (6.4)"),
     ((6, 15), "rto_min, rto_max and delack_max for single sections (6.15)"),
 ];
 
@@ -64,11 +64,11 @@ fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     for name in requested {
         let ours = !Algorithm(name.to_owned()).fallbacks().is_empty();
         if !contains(AVAILABLE, name) {
-            effects.push(format!("profiles that ask for {name} have another one"));
+            effects.push(format!("profiles that request {name} use another congestion control"));
             fixes.push(if ours { format!("ekiden cc load {name}") } else { format!("modprobe tcp_{name}") });
         } else if reading.text(ALLOWED).is_some() && !contains(ALLOWED, name) && !reading.has_net_admin() {
             let allowed = reading.text(ALLOWED).unwrap_or_default();
-            effects.push(format!("{name} may be chosen with CAP_NET_ADMIN only, and we have not"));
+            effects.push(format!("{name} requires CAP_NET_ADMIN, which this process lacks"));
             fixes.push(format!("sysctl -w {ALLOWED}=\"{allowed} {name}\""));
         }
     }
@@ -83,9 +83,9 @@ fn short_paths(reading: &SystemState, purpose: &Workload) -> Finding {
         return Finding::unknown("short_paths", subject, SETTING);
     };
     if is_cheap_control(default) {
-        return Finding::new("short_paths", subject, format!("have the default, {default}"));
+        return Finding::new("short_paths", subject, format!("use the default, {default}"));
     }
-    let found = format!("begin with {SHORT_PATH_CONTROL} by congestion = \"auto\"; the default, {default}, paces");
+    let found = format!("use {SHORT_PATH_CONTROL} with congestion = \"auto\"; the default, {default}, paces");
     let chooses = purpose.profiles().iter().any(Profile::has_auto_congestion);
     let effect =
         format!("{default} without fq takes about three times the CPU time of {SHORT_PATH_CONTROL} for each byte");
@@ -104,9 +104,9 @@ fn pacing(reading: &SystemState, purpose: &Workload) -> Finding {
     let paced = purpose.has_setting(|setting| is_bbr(setting) || matches!(setting, Setting::PacingRate(_)));
     let delays = purpose.has_setting(|setting| matches!(setting, Setting::TxDelay(_)));
     let is_fq = matches!(qdisc, "fq" | "cake");
-    let finding = Finding::new("pacing", subject, format!("new interfaces have {qdisc}"));
+    let finding = Finding::new("pacing", subject, format!("new interfaces use {qdisc}"));
     let effect = match delays {
-        true => "tx_delay takes fq: without it nothing is delayed",
+        true => "tx_delay requires fq: without fq the delay has no effect",
         false => "bbr and pacing_rate are paced by a timer for each socket: the same rate, more CPU for each Gbit/s",
     };
     let fix = format!("modprobe sch_fq && sysctl -w {SETTING}=fq");
@@ -137,7 +137,8 @@ fn fast_open(reading: &SystemState, purpose: &Workload) -> Finding {
     };
     let found = ["off", "dialled only", "accepted only", "dialled and accepted"][bits as usize & 3];
     let is_requested = purpose.has_setting(|setting| matches!(setting, Setting::FastOpen(true)));
-    let effect = "a profile says fast_open, and half of it is off: those sections take one round trip longer to set up";
+    let effect = "a profile has fast_open, but the kernel enables it in one direction at most: its sections \
+        connect one round trip later";
     let finding = Finding::new("fast_open", subject, found);
     finding.with_hint_if(is_requested && bits & 3 != 3, effect, format!("sysctl -w {SETTING}={}", bits | 3))
 }
@@ -146,8 +147,8 @@ fn privileges(reading: &SystemState, purpose: &Workload) -> Finding {
     let has = reading.has_net_admin();
     let finding = Finding::new("privileges", "privileges", if has { "CAP_NET_ADMIN" } else { "no CAP_NET_ADMIN" });
     let is_required = purpose.is_transparent() || purpose.has_setting(|setting| matches!(setting, Setting::Fwmark(_)));
-    let effect = "tproxy, redirect, keep_client_address, fwmark and restricted congestion controls need it; a systemd unit \
-        says AmbientCapabilities=CAP_NET_ADMIN";
+    let effect = "tproxy, redirect, keep_client_address, fwmark and restricted congestion controls need it; in a systemd \
+        unit: AmbientCapabilities=CAP_NET_ADMIN";
     let fix = "setcap cap_net_admin,cap_net_bind_service+ep \"$(command -v ekiden)\"";
     match (has, is_required) {
         (false, true) => finding.with_error(format!("this configuration cannot run: {effect}"), fix),
@@ -161,13 +162,17 @@ fn clock(reading: &SystemState) -> Finding {
     match &reading.clock {
         Some(Ok(clock)) => {
             let error = clock.max_error.as_secs_f64() * 1e3;
-            let found = if clock.synchronised { format!("right to {error:.0} ms") } else { "not synchronized".into() };
-            let effect = "five minutes off, a fleet no longer believes this relay; times in the log are wrong";
+            let found = if clock.synchronised {
+                format!("synchronized, error at most {error:.0} ms")
+            } else {
+                "not synchronized".into()
+            };
+            let effect = "with an error above 5 minutes, the fleet rejects this relay; times in the log are wrong";
             Finding::new("clock", "clock", found).with_hint_if(!clock.synchronised, effect, "timedatectl set-ntp true")
         }
         unavailable => {
-            let why = unavailable.as_ref().and_then(|clock| clock.as_ref().err()).map_or("not asked", String::as_str);
-            let effect = "not judged: a container forbids to ask; look on the host itself".to_owned();
+            let why = unavailable.as_ref().and_then(|clock| clock.as_ref().err()).map_or("not read", String::as_str);
+            let effect = "not checked: a container hides the clock state; run `ekiden doctor` on the host".to_owned();
             Finding { verdict: Verdict::Unknown, effect, ..Finding::new("clock", "clock", why) }
         }
     }

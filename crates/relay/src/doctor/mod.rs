@@ -67,9 +67,13 @@ fn certificates(purpose: &Workload) -> Vec<Finding> {
     let check = |(name, expiry): (&String, CertificateExpiry)| {
         let finding = Finding::new("certificate", format!("certificate of {name}"), expiry.describe(now));
         if expiry.is_over(now) {
-            return finding.with_error("clients refuse the listener until the file has a new certificate", "");
+            return finding.with_error("clients reject this listener: replace the certificate in the file", "");
         }
-        finding.with_hint_if(expiry.is_soon(now), "from then on clients refuse the listener: renew it", "")
+        finding.with_hint_if(
+            expiry.is_soon(now),
+            "clients reject this listener after that date: renew the certificate",
+            "",
+        )
     };
     expiries.map(check).collect()
 }
@@ -93,7 +97,7 @@ fn check_profile(profile: &Profile) -> Finding {
         Ok(socket) => socket,
         Err(error) => {
             return Finding::new("profile", subject, format!("no socket: {error}"))
-                .with_error("nothing will work here", "");
+                .with_error("ekiden cannot run without TCP sockets", "");
         }
     };
     let report = sockopt::apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
@@ -103,7 +107,7 @@ fn check_profile(profile: &Profile) -> Finding {
         return Finding::new("profile", subject, format!("all {} settings applied", report.len()));
     }
     let effect = format!(
-        "{} of {} settings are not in force; sections work without, a newer kernel or CAP_NET_ADMIN brings the rest",
+        "{} of {} settings have no effect; sections work without them, and a newer kernel or CAP_NET_ADMIN enables them",
         unsupported.len(),
         report.len()
     );
@@ -152,8 +156,8 @@ impl Finding {
     /// Something that is not shown here: a setting of the kernel under this name of sysctl(8).
     #[must_use]
     pub fn unknown(check: &'static str, subject: &str, setting: &str) -> Self {
-        let finding = Self::new(check, subject, format!("{setting} is not shown here"));
-        let effect = "not judged: containers and other network namespaces hide it; ask on the host itself";
+        let finding = Self::new(check, subject, format!("{setting} is not readable"));
+        let effect = "not checked: containers and other network namespaces hide it; run `ekiden doctor` on the host";
         Self { verdict: Verdict::Unknown, effect: effect.to_owned(), ..finding }
     }
 

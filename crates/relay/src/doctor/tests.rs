@@ -108,20 +108,20 @@ fn each_deficiency_is_reported_with_effect_and_fix() {
             "net.ipv4.tcp_wmem",
             "4096\t16384\t4194304",
             "send_buffer",
-            "a single connection of 100 ms cannot exceed about 335 Mbit/s, and 1000 are wanted",
+            "a single connection with an RTT of 100 ms cannot exceed about 335 Mbit/s, and the target is 1000 Mbit/s",
             "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 33554432\"",
         ),
         (
             "net.ipv4.tcp_rmem",
             "4096\t131072\t6291456",
             "receive_buffer",
-            "a single connection of 100 ms cannot exceed about 335 Mbit/s, and 1000 are wanted",
+            "a single connection with an RTT of 100 ms cannot exceed about 335 Mbit/s, and the target is 1000 Mbit/s",
             "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"",
         ),
         ("net.ipv4.tcp_window_scaling", "0", "window_scaling", "cannot exceed about 5 Mbit/s", "window_scaling=1"),
         ("net.ipv4.tcp_mem", "1500\t2000\t3000", "tcp_memory", "more than 1 connections", "\"36621 48829 73242\""),
         ("net.ipv4.tcp_slow_start_after_idle", "1", "slow_start_after_idle", "with 10 packets", "after_idle=0"),
-        ("net.ipv4.tcp_mtu_probing", "0", "mtu_probing", "0 Mbit/s", "sysctl -w net.ipv4.tcp_mtu_probing=1"),
+        ("net.ipv4.tcp_mtu_probing", "0", "mtu_probing", "transfer nothing", "sysctl -w net.ipv4.tcp_mtu_probing=1"),
         ("fs.pipe-max-size", "65536", "pipe_size", "65536 bytes at most", "sysctl -w fs.pipe-max-size=1048576"),
         ("fs.pipe-user-pages-soft", "16384", "pipe_quota", "beyond 64 transfers", "pages-soft=262144"),
         ("net.core.somaxconn", "128", "accept_queue", "more than 128 new", "sysctl -w net.core.somaxconn=4096"),
@@ -137,18 +137,18 @@ fn each_deficiency_is_reported_with_effect_and_fix() {
             "net.ipv4.ip_local_port_range",
             "60000\t60999",
             "time_wait",
-            "at most 16 new sessions a second to one target",
+            "at most 16 new sessions per second to one target",
             "sysctl -w net.ipv4.tcp_tw_reuse=1",
         ),
-        ("net.netfilter.nf_conntrack_max", "10100", "conntrack", "room for 5000 of 10000", "nf_conntrack_max=32768"),
-        ("net.netfilter.nf_conntrack_max", "105", "conntrack", "nearly full: from 2 sessions more", "max=32768"),
+        ("net.netfilter.nf_conntrack_max", "10100", "conntrack", "5000 of 10000 sessions", "nf_conntrack_max=32768"),
+        ("net.netfilter.nf_conntrack_max", "105", "conntrack", "nearly full: after 2 more sessions", "max=32768"),
         ("net.core.default_qdisc", "pfifo_fast", "pacing", "a timer for each socket", "net.core.default_qdisc=fq"),
-        ("net.ipv4.tcp_available_congestion_control", "reno cubic", "congestion", "ask for bbr", "modprobe tcp_bbr"),
+        ("net.ipv4.tcp_available_congestion_control", "reno cubic", "congestion", "request bbr", "modprobe tcp_bbr"),
         (
             "net.ipv4.tcp_allowed_congestion_control",
             "reno cubic",
             "congestion",
-            "with CAP_NET_ADMIN only",
+            "bbr requires CAP_NET_ADMIN",
             "sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno cubic bbr\"",
         ),
         ("kernel.osrelease", "6.1.0-18-amd64", "kernel", "rto_min, rto_max and delack_max", ""),
@@ -197,7 +197,10 @@ fn unreadable_settings_are_reported_as_unknown() {
         let found = findings_of(&reading, &longhaul_workload(), check);
         let [finding] = &found[..] else { panic!("{setting}: {found:#?}") };
         assert_eq!(finding.verdict, Verdict::Unknown);
-        assert!(finding.found.starts_with(setting) && finding.effect.contains("ask on the host"), "{finding}");
+        assert!(
+            finding.found.starts_with(setting) && finding.effect.contains("run `ekiden doctor` on the host"),
+            "{finding}"
+        );
     }
     let nothing = judge(&SystemState::default(), &longhaul_workload());
     assert!(nothing.iter().all(|finding| finding.verdict != Verdict::Bad), "{nothing:#?}");

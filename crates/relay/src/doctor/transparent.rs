@@ -25,13 +25,14 @@ pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Find
 /// Tries every kind of rule.
 fn check_rules() -> Finding {
     let finding = |found: String| Finding::new("transparent", "transparent listeners", found);
-    let needs = "tproxy, redirect and keep_client_address need it; all else works without";
+    let needs = "only tproxy, redirect and keep_client_address need these rules";
     match rules::probe().map(|applied| applied.map(|applied| applied.queue)) {
-        Ok(None) => finding("not tried: a network namespace to try them in takes root".to_owned()),
-        Ok(Some(Queue::Nft)) => finding("all rules work, and queues of nftables".to_owned()),
-        Ok(Some(Queue::Iptables)) => finding("all rules work, and queues of iptables".to_owned()),
+        Ok(None) => finding("not tested: the test creates a network namespace, which requires root".to_owned()),
+        Ok(Some(Queue::Nft)) => finding("all rules work, with queues of nftables".to_owned()),
+        Ok(Some(Queue::Iptables)) => finding("all rules work, with queues of iptables".to_owned()),
         Ok(Some(Queue::Missing(why))) => {
-            let effect = "connect = \"hold\" is only \"strict\": a closed port looks open for a moment. Or a kernel with \
+            let effect = "connect = \"hold\" works like \"strict\": a closed port looks open for a moment. Install \
+                iptables, or use a kernel with \
                 CONFIG_NFT_QUEUE or CONFIG_NETFILTER_XT_TARGET_NFQUEUE";
             finding(format!("all rules work, no queues: {why}")).with_hint(effect, "apt-get install iptables")
         }
@@ -53,7 +54,7 @@ fn forwarding(reading: &SystemState) -> Finding {
     let fix = format!("sysctl -w {}", sysctl.join(" "));
     Finding::new("forwarding", "forwarding", found).with_hint_if(
         !off.is_empty(),
-        "connections that are not caught are not forwarded",
+        "the kernel does not forward connections that no listener catches",
         fix,
     )
 }
@@ -75,18 +76,19 @@ fn check_instance(instance: u8) -> Vec<Finding> {
 /// Whether the rules of one daemon belong to anyone.
 fn check_holder(instance: u8, holder: Option<&Holder>, counters: &[&Counter]) -> Finding {
     let finding = |found: String| Finding::new("rules", format!("rules of instance {instance}"), found);
-    let effect = "connections that they catch go by without a relay, each a little later";
+    let effect = "connections that these rules catch bypass the relay after a short delay";
     let remove = format!("ekiden rules remove --instance {instance}");
     match holder {
-        Some(Holder::Running(pid)) => finding(format!("of pid {pid}: {}", counter_summary(counters))),
-        Some(Holder::Operator) => finding(format!("by ekiden rules: {}", counter_summary(counters))),
+        Some(Holder::Running(pid)) => finding(format!("owned by pid {pid}: {}", counter_summary(counters))),
+        Some(Holder::Operator) => finding(format!("applied by ekiden rules: {}", counter_summary(counters))),
         Some(Holder::Gone(pid)) => {
-            finding(format!("rules of instance {instance} were left by pid {pid}, which is gone"))
+            finding(format!("rules of instance {instance} were left by pid {pid}, which has ended"))
                 .with_error(effect, remove)
         }
         None => {
-            let effect = "the next relay of this instance has to take them out first";
-            finding(format!("a part of the rules of instance {instance} is left")).with_error(effect, remove)
+            let effect = "the next relay of this instance must remove them first";
+            finding(format!("a part of the rules of instance {instance} remains in the kernel"))
+                .with_error(effect, remove)
         }
     }
 }
@@ -128,10 +130,11 @@ pub fn tunnel_checks(reading: &SystemState) -> Vec<Finding> {
 fn check_device() -> Finding {
     let finding = |found: String| Finding::new("tunnels", "tunnels", found);
     match try_create_device() {
-        None => finding("not tried: a network namespace to try it in takes root".to_owned()),
-        Some(Ok(())) => finding(format!("{} makes devices", tun::PATH)),
+        None => finding("not tested: the test creates a network namespace, which requires root".to_owned()),
+        Some(Ok(())) => finding(format!("{} creates devices", tun::PATH)),
         Some(Err(error)) => {
-            let effect = "tun listeners need it, or a kernel with CONFIG_TUN; a container needs --device /dev/net/tun";
+            let effect = "tun listeners need the module tun, or a kernel with CONFIG_TUN; a container needs \
+                --device /dev/net/tun";
             finding(format!("{}: {error}", tun::PATH)).with_hint(effect, "modprobe tun")
         }
     }
@@ -149,6 +152,6 @@ fn try_create_device() -> Option<io::Result<()>> {
 
 /// A relay's devices end with it, so this one was made by hand.
 fn persistent_device(name: &str) -> Finding {
-    let finding = Finding::new("device", format!("device {name}"), "stays without a relay");
+    let finding = Finding::new("device", format!("device {name}"), "persists without a relay");
     finding.with_error(format!("a tun listener with device = {name:?} cannot start"), format!("ip link delete {name}"))
 }

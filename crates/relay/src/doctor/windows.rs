@@ -165,8 +165,12 @@ fn check_initial_rwnd(reading: &SystemState, profile: &Profile, size: u64) -> Fi
     };
     let finding =
         Finding::new("initial_rwnd", format!("profile {}", profile.name), format!("first window {window} bytes"));
-    let reason = if is_capped { "this kernel bounds it; Linux 6.10 does not" } else { "bounded by net.core.rmem_max" };
-    let effect = format!("a transfer of {size} bytes takes round trips until the window has grown: {reason}");
+    let reason = if is_capped {
+        "this kernel limits it to 65535 bytes; Linux 6.10 does not"
+    } else {
+        "limited by net.core.rmem_max"
+    };
+    let effect = format!("a transfer of {size} bytes needs extra round trips until the window has grown: {reason}");
     finding.with_hint_if(window < size, effect, fix)
 }
 
@@ -174,7 +178,7 @@ fn check_window(purpose: &Workload, profile: &Profile, setting: &Setting, window
     let finding = Finding::new("profile_window", format!("profile {}", profile.name), setting.to_string());
     finding.with_hint_if(
         window < purpose.bandwidth_delay_product(),
-        format!("as {} says, {}", setting.key(), purpose.limit_message(window)),
+        format!("{} limits the window: {}", setting.key(), purpose.limit_message(window)),
         "",
     )
 }

@@ -36,11 +36,11 @@ impl Workload {
         (window as f64 * 8.0 / self.rtt.as_secs_f64() / 1e6) as u64
     }
 
-    /// "a connection of 200 ms cannot exceed about 240 Mbit/s, and 1000 are wanted"
+    /// "a single connection with an RTT of 200 ms cannot exceed about 240 Mbit/s, and the target is 1000 Mbit/s"
     pub(super) fn limit_message(&self, window: u64) -> String {
         let (rtt, rate) = (self.rtt.as_secs_f64() * 1e3, self.rate.bits_per_second() as f64 / 1e6);
         format!(
-            "a single connection of {rtt} ms cannot exceed about {} Mbit/s, and {rate} are wanted",
+            "a single connection with an RTT of {rtt} ms cannot exceed about {} Mbit/s, and the target is {rate} Mbit/s",
             self.max_mbits(window)
         )
     }

@@ -277,7 +277,7 @@ impl FleetShared {
         if let Some(path) = &fleet.state_file
             && let Err(error) = super::state::read(path, &mut members, self.now(), unix_seconds())
         {
-            self.warn(format!("fleet: the last known state is not in {}: {error}", path.display()));
+            self.warn(format!("fleet: cannot read the last known state from {}: {error}", path.display()));
         }
         *roster = Some(members);
     }

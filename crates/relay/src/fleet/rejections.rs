@@ -27,7 +27,7 @@ impl FleetShared {
             self.schedule_recheck(*relay);
         }
         let reason = format!("{:?}", std::mem::discriminant(&error));
-        self.warn_once(relay, reason, || format!("fleet: the entry of {relay} is not believed: {error}"));
+        self.warn_once(relay, reason, || format!("fleet: the entry of {relay} is rejected: {error}"));
     }
 
     /// Schedules a recheck of `relay`, which depends on a clock.
@@ -54,7 +54,8 @@ impl FleetShared {
         if certificate.is_within_clock_skew(unix) {
             self.warn_once(&certificate.key, "edge".to_owned(), || {
                 format!(
-                    "fleet: the certificate of {} is not valid by our clock; some minutes are let pass",
+                    "fleet: the certificate of {} is not valid by the clock of this host, but within the tolerance of \
+                     5 minutes",
                     certificate.name
                 )
             });
@@ -62,7 +63,10 @@ impl FleetShared {
             let (apart, name) = (entry.created_at.abs_diff(unix), &certificate.name);
             let word = if entry.created_at > unix { "ahead of" } else { "behind" };
             self.warn_once(&certificate.key, format!("clock {word}"), || {
-                format!("fleet: the clock of {name} is {apart} s {word} ours: set them (certificates have an end)")
+                format!(
+                    "fleet: the clock of {name} is {apart} s {word} the clock of this host: set the clocks, because \
+                     certificates expire"
+                )
             });
         }
     }

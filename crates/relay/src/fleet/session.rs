@@ -179,7 +179,7 @@ impl<'a> EtcdSession<'a> {
                 self.write_at = Some(Instant::now() + self.write_retry_delay);
                 self.write_retry_delay = (self.write_retry_delay * 2).min(RETRY_DELAYS.1);
                 if self.last_rejection.as_ref() != Some(&message) {
-                    self.shared.warn(format!("fleet: etcd does not take our entry: {message}"));
+                    self.shared.warn(format!("fleet: etcd rejects the entry of this relay: {message}"));
                 }
                 self.last_rejection = Some(message);
                 Ok(())
@@ -232,7 +232,10 @@ impl<'a> EtcdSession<'a> {
     /// Checks the revision of etcd; it only decreases after a restore from an old copy.
     fn check_revision(&mut self, revision: i64) -> Result<(), EtcdError> {
         if revision < self.revision {
-            let why = format!("it went back from revision {} to {revision}: everything is read again", self.revision);
+            let why = format!(
+                "the revision of etcd decreased from {} to {revision}: all entries are read again",
+                self.revision
+            );
             return Err(EtcdError::Unavailable(EtcdErrorMessage(why)));
         }
         self.revision = revision;

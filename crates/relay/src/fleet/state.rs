@@ -58,14 +58,14 @@ pub fn read(path: &Path, roster: &mut MemberList, now: Duration, unix: u64) -> R
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error.to_string()),
     };
-    let state: Value = serde_json::from_str(&text).map_err(|error| format!("it is damaged: {error}"))?;
+    let state: Value = serde_json::from_str(&text).map_err(|error| format!("malformed JSON: {error}"))?;
     let list = |name: &str| state[name].as_array().cloned().unwrap_or_default();
     let mut refused = None;
     for member in list("members") {
         if let Some((key, entry)) = parse_key(&member["key"]).zip(member["entry"].as_str())
             && let Err(error) = roster.apply_entry(&key, entry.as_bytes(), now, unix)
         {
-            refused = Some(format!("{key} is not believed: {error}"));
+            refused = Some(format!("the entry of {key} is rejected: {error}"));
         }
     }
     for number in list("numbers") {

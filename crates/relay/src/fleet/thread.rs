@@ -101,7 +101,9 @@ async fn maintain(inner: &FleetShared, fleet: &FleetConfig) {
             saved_version = if failure.is_none() { Some(version) } else { saved_version };
             if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
                 let path = path.display();
-                inner.warn(format!("fleet: cannot keep the last known state in {path}: {error}; it goes on without"));
+                inner.warn(format!(
+                    "fleet: cannot write the last known state to {path}: {error}; the relay continues without the file"
+                ));
             }
             last_failure = failure;
         }
@@ -122,8 +124,8 @@ fn forget_missing(inner: &FleetShared) {
         if reason.is_some() {
             inner.schedule_recheck(*key);
         }
-        let reason =
-            reason.map_or_else(|| "it has not been listed for too long".to_owned(), |reason| reason.to_string());
+        let reason = reason
+            .map_or_else(|| "missing in etcd for longer than keep in [fleet]".to_owned(), |reason| reason.to_string());
         inner.warn(format!("fleet: {name} is no longer known: {reason}"));
     }
     if !removed.is_empty() {
@@ -138,7 +140,7 @@ fn warn_of_invalid_certificate(inner: &FleetShared, fleet: &FleetConfig, has_war
     if !has_warned {
         let hint = match error {
             EntryError::NotYetValid(_) => "set the clock",
-            _ => "have it signed again and reload (SIGHUP)",
+            _ => "sign the certificate again and reload (SIGHUP)",
         };
         inner.warn(format!("fleet: certificate rejected by peers: {error}: {hint}"));
     }

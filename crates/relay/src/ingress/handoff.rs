@@ -123,7 +123,7 @@ impl ListenerContext {
     fn admit_handed(self: &Rc<Self>, connection: HandedConnection) {
         match TcpStream::from_std(connection.stream) {
             Ok(client) => self.admit(client, connection.address),
-            Err(error) => self.warn(format!("cannot wait for a connection of {}: {error}", connection.address)),
+            Err(error) => self.warn(format!("cannot serve a connection of {}: {error}", connection.address)),
         }
     }
 }

@@ -41,8 +41,8 @@ use gate::PreDialed;
 pub use responder::{Responder, lingering_close, send_and_close};
 
 /// The detail of the log line for a client that begins with a TLS handshake.
-const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
-                          socks5://, not https://";
+const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the URL of the proxy must begin with \
+                          http:// or socks5://, not https://";
 
 /// The request of a client.
 pub enum ClientRequest {

@@ -32,7 +32,7 @@ const HANDSHAKE_RECORD: u8 = 22;
 
 /// The detail of the log line for a client that does not begin with a TLS handshake.
 const SPEAKS_NO_TLS: &str =
-    "the client does not speak TLS, and this listener does: the proxy's URL has to begin with https://";
+    "the client does not speak TLS, and this listener does: the URL of the proxy must begin with https://";
 
 /// The detail of the log line for a client whose certificate has no name.
 const NAMELESS: &str = "the certificate has no common name, DNS name or email address";
@@ -160,7 +160,10 @@ fn server_config(context: &ListenerContext, tls: &TlsListener) -> Arc<ServerConf
         }
         Some(Err(error)) => {
             metrics.record_certificate_reload(&context.listener.name, "rejected");
-            context.warn(format!("listener {}: the certificate before stays: expected {error}", context.listener.name));
+            context.warn(format!(
+                "listener {}: the previous certificate remains in use: expected {error}",
+                context.listener.name
+            ));
         }
     }
     config
@@ -171,7 +174,7 @@ async fn accept_tls(stream: &TcpStream, config: Arc<ServerConfig>) -> Result<Tls
     let count = stream.peek(&mut first).await.map_err(|error| (ReadError::Gone(error.kind()).into(), None))?;
     if count == 1 && first[0] != HANDSHAKE_RECORD {
         if first[0].is_ascii_alphabetic() {
-            send_error(Endpoint::plain(stream), 400, "This proxy speaks TLS: its URL has to begin with https://").await;
+            send_error(Endpoint::plain(stream), 400, "This proxy requires TLS: its URL must begin with https://").await;
         }
         return Err((EndReason::BadHandshake(SPEAKS_NO_TLS), None));
     }

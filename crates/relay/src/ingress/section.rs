@@ -193,9 +193,9 @@ fn section_listener(context: &ListenerContext) -> &SectionListener {
 fn refusal_reason(refusal: Refusal) -> EndReason {
     match refusal {
         Refusal::UnknownPeer => EndReason::Unauthenticated,
-        Refusal::WrongKey => EndReason::BadHandshake("not made for our key"),
+        Refusal::WrongKey => EndReason::BadHandshake("a handshake for another key"),
         Refusal::Version(_) => EndReason::BadHandshake("no version in common"),
-        Refusal::UnknownTicket => EndReason::BadHandshake("a ticket from before"),
+        Refusal::UnknownTicket => EndReason::BadHandshake("an unknown or expired ticket"),
     }
 }
 
@@ -227,7 +227,8 @@ async fn wait_open(
     }
     match timeout(timeouts.handshake, cipher.next_record(stream)).await {
         Ok(Ok(opened)) => {
-            let open = Open::read(&opened.record[opened.plaintext]).map_err(|_| "not the beginning of a session")?;
+            let open =
+                Open::read(&opened.record[opened.plaintext]).map_err(|_| "the first record is not a valid OPEN")?;
             section.check_framing(&open).map(|()| Some(open))
         }
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Err("a record that was altered"),
@@ -301,7 +302,7 @@ async fn serve_reports(
 ) {
     let services = context.services();
     if let Err(error) = services.reports.on_query(&context.config, &services.estimates, &services.events) {
-        context.warn(format!("cannot ask other relays for estimates of their sections: {error}"));
+        context.warn(format!("cannot query other relays for estimates of their sections: {error}"));
     }
     if let Some(section) = incoming_open.framed_section() {
         let (cipher, key, at) = (&section.cipher, incoming_open.key, incoming_open.at);
@@ -322,7 +323,7 @@ impl IdleSection {
             return Err("an association in version 1 or 2");
         }
         let is_same = self.encrypt.is_none_or(|before| before == open.encrypt);
-        if is_same { Ok(()) } else { Err("a session with another encryption than the one before") }
+        if is_same { Ok(()) } else { Err("a session with another encryption than the previous session") }
     }
 }
 

@@ -41,7 +41,7 @@ const MAX_NAME_WAIT: Duration = Duration::from_millis(150);
 pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let Some(ends) = &session.caught else {
         pump::abort(&session.client);
-        return Err(EndReason::BadHandshake("it came to the listener itself"));
+        return Err(EndReason::BadHandshake("a connection to the address of the listener, not intercepted"));
     };
     if let Some(pre_dialed) = session.take_pre_dialed() {
         session.set_target(&Target::from(ends.server.0));

@@ -129,7 +129,7 @@ async fn make_connection(
 
 async fn prepare(queue: &HopPool, config: &Config, names: &Resolver) -> Result<IdleConnection, DialError> {
     let hop = &queue.hop;
-    let peering = hop.peering().expect("invariant: only relays have places");
+    let peering = hop.peering().expect("invariant: a pool belongs to a relay");
     let deadline = tokio::time::Instant::now() + config.timeouts.connect;
     let ticket = queue.ticket();
     let context = OutgoingContext { names, congestion: &config.congestion, marks: config.needed_marks() };

@@ -178,7 +178,7 @@ pub async fn open(
     };
     let (segments, retransmitted) = (info.segments_out, info.retransmitted);
     let connect_result = ConnectResult { setup, sections, segments, retransmitted };
-    let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other one");
+    let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other reference");
     Ok(ProbeConnection { stream, section, started_at: session_start, result: connect_result, earlier_sessions })
 }
 

@@ -82,7 +82,7 @@ async fn download(
     effort: ProbeBudget,
     is_part: bool,
 ) -> Result<Download, String> {
-    let url = probe_target.url.as_ref().expect("invariant: asked only where there is a file");
+    let url = probe_target.url.as_ref().expect("invariant: the target is a URL");
     let connection = connect::open(context, path_choice, probe_target).await;
     let ProbeConnection { stream, section, started_at: session_start, earlier_sessions, .. } =
         connection.map_err(|error| super::verdict::describe(&error))?;
@@ -96,7 +96,7 @@ async fn download(
     };
     let download = if url.tls {
         let name = ServerName::try_from(probe_target.target.host.to_string());
-        let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
+        let name = name.map_err(|_| "the server's name cannot occur in a certificate".to_owned())?;
         let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
         let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
         task.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await?
@@ -218,7 +218,7 @@ async fn read_head(
             }
             Ok(done) => return Ok(done),
             Err(WireError::Incomplete) => {}
-            Err(_) => return Err("the server's answer is no HTTP/1.1: is this its port?".to_owned()),
+            Err(_) => return Err("the server's answer is not HTTP/1.1: check the port".to_owned()),
         }
         let read = stream.read_buf(bytes).await.map_err(|error| format!("the connection broke: {error}"))?;
         if read == 0 {
@@ -236,8 +236,8 @@ fn body_length(head: &ResponseHead, is_part: bool) -> Result<Option<u64>, String
         (200 | 203, BodyFraming::Chunked | BodyFraming::UntilClose) => Ok(None),
         (300..400, _) => {
             let location = headers.get("Location").map(String::from_utf8_lossy).unwrap_or_default();
-            Err(format!("the server answers {status} and sends us to {location:?}: probe that instead"))
+            Err(format!("the server answers {status} and redirects to {location:?}: probe that URL instead"))
         }
-        _ => Err(format!("the server answers {status} {reason}: name a file that is readable without a login")),
+        _ => Err(format!("the server answers {status} {reason}: name a file that requires no login")),
     }
 }

@@ -394,7 +394,7 @@ mod tests {
             verdict_of(&slow, &fast),
             "via osaka is 2.00 times as fast as direct for files of 1MiB and more; small pages are 12 ms slower."
         );
-        assert!(verdict_of(&fast, &slow).starts_with("Direct is the best: via osaka, the best of the others, takes 2"));
+        assert!(verdict_of(&fast, &slow).starts_with("Direct is the best path: via osaka, the second best, takes 2"));
         let same = verdict_of(&fast, &fast);
         assert!(same.starts_with("Direct is as good as any: via osaka is as fast for large files; small"), "{same}");
     }
@@ -456,7 +456,7 @@ mod tests {
         assert!(text.ends_with("; small pages are 30 ms faster."), "{text}");
         let (even, uneven) = (at_speed(8.0), at_speed(4.0));
         let text = verdict(vec![findings(0, &[&even, &uneven]), findings(1, &[&even, &even])]);
-        assert!(text.contains(" But downloads by the same way differ by 2"), "{text}");
+        assert!(text.contains(" But downloads by the same path differ by a factor of 2"), "{text}");
     }
 
     #[test]
@@ -477,7 +477,7 @@ mod tests {
         late.downloads[0].first_byte += Duration::from_millis(50);
         let small = [(9_000_u64, 101_u64)];
         let text = verdict(vec![findings(0, &[&small]), late, named("soon", &[&small])]);
-        assert_eq!(text, "Too little was downloaded to compare rates; first bytes are as fast either way via soon.");
+        assert_eq!(text, "Too little was downloaded to compare rates; first bytes are as fast via soon.");
     }
 
     #[test]
@@ -486,12 +486,12 @@ mod tests {
         let refused = |findings: CandidateFindings| failed(findings, "the target refuses");
         let text = verdict(vec![refused(findings(0, &[])), findings(1, &[&progress()])]);
         assert_eq!(text, "Direct does not work: the target refuses. Via osaka does.");
-        assert_eq!(verdict(vec![refused(findings(0, &[])), refused(findings(1, &[]))]), "No way leads there.");
+        assert_eq!(verdict(vec![refused(findings(0, &[])), refused(findings(1, &[]))]), "No path to the target works.");
         assert_eq!(
             verdict(vec![findings(0, &[&progress()]), refused(findings(1, &[]))]),
-            "Direct is the only way that works."
+            "Direct is the only path that works."
         );
-        assert!(verdict(vec![findings(0, &[&progress()])]).starts_with("There is only direct: name relays"));
+        assert!(verdict(vec![findings(0, &[&progress()])]).starts_with("Direct is the only path: add relays"));
         let mut untried = findings(0, &[]);
         untried.connections.clear();
         let table = crate::probe::table::table(&report(vec![untried, {

@@ -89,17 +89,17 @@ fn notes(report: &ProbeReport) -> Vec<String> {
     if reached.is_empty() {
         return notes;
     }
-    notes.push("The sizes say how many times as fast as direct an object of that size comes.".to_owned());
+    notes.push("The size columns show how many times as fast as direct an object of that size arrives.".to_owned());
     notes.extend(visit_notes(&reached));
     if reached.iter().any(|findings| findings.is_predicted()) {
         let sent: u64 = reached.iter().filter_map(|findings| findings.loss()).map(|loss| loss.segments).sum();
         notes.push(format!(
-            "Mbit/s, sizes and visits are predicted from round trips, buffers and loss; of {sent} segments there is little to \
-             tell of loss. Name the URL of a large file to measure instead."
+            "Mbit/s, sizes and visits are predicted from round trips, buffers and loss; {sent} segments are few to \
+             measure loss. Name the URL of a large file to measure instead."
         ));
     } else if reached.iter().flat_map(|findings| findings.completion_times()).flatten().any(|time| time.is_extrapolated)
     {
-        notes.push("Where a download was stopped before, it is taken to have gone on at the rate it had.".to_owned());
+        notes.push("Downloads stopped earlier are extrapolated at the rate before the stop.".to_owned());
     }
     notes
 }
@@ -110,15 +110,15 @@ fn visit_notes(reached: &[&CandidateFindings]) -> Vec<String> {
     let mut notes = Vec::new();
     if relayed().any(|visits| visits.is_reuse) {
         notes.push(
-            "Visits are downloads in a row, in ms to the last byte. For the second one relays reuse their connections, with \
-             the congestion windows of the first."
+            "Visits are downloads in a row, in ms to the last byte. For the second visit relays reuse their \
+             connections, with the congestion windows of the first."
                 .to_owned(),
         );
     }
     if relayed().any(|visits| !visits.is_reuse) {
         notes.push(
-            "No reuse: the server sends whole files only, or a hop is no relay of this version. The second visit begins \
-             like the first."
+            "No reuse: the server sends whole files only, or a hop is not a relay of this version. The second visit \
+             starts like the first."
                 .to_owned(),
         );
     }

@@ -62,7 +62,7 @@ impl FromStr for ProbeTarget {
         let path = path.split('#').next().unwrap_or_default();
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         if authority.contains('@') {
-            return Err("expected a URL without a password: the probe logs in nowhere".to_owned());
+            return Err("expected a URL without user and password: the probe does not log in".to_owned());
         }
         if path.bytes().any(|byte| !byte.is_ascii_graphic()) {
             return Err("expected a URL with everything but printable ASCII percent-encoded".to_owned());
@@ -93,7 +93,7 @@ pub struct UnknownCandidate {
 
 fn expected(known: &[String]) -> String {
     match known {
-        [] => "a relay, but there is none: name some with -c FILE or -F".to_owned(),
+        [] => "a relay, but none is configured: add relays with -c FILE or -F".to_owned(),
         known => format!("a relay or a path, one of {}", known.join(", ")),
     }
 }

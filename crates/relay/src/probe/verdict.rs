@@ -26,20 +26,23 @@ pub fn verdict_text(report: &ProbeReport) -> String {
         return without_direct(report, direct);
     };
     if relayed().next().is_none() {
-        return "There is only direct: name relays with -c FILE or -F to compare them with it.".to_owned();
+        return "Direct is the only path: add relays with -c FILE or -F to compare.".to_owned();
     }
     let Some(best) = relayed()
         .filter(|relayed| has_result(report, relayed))
         .max_by(|one, other| last_gain(direct, one).total_cmp(&last_gain(direct, other)))
     else {
-        return "Direct is the only way that works.".to_owned();
+        return "Direct is the only path that works.".to_owned();
     };
     let prefix = if best.is_predicted() { "Predicted, not measured: " } else { "" };
     let spread = direct.spread().max(best.spread());
     let caveat = if spread < UNSTEADY_SPREAD {
         String::new()
     } else {
-        format!(" But downloads by the same way differ by {} times: try again, or longer with --time.", factor(spread))
+        format!(
+            " But downloads by the same path differ by a factor of {}: try again, or longer with --time.",
+            factor(spread)
+        )
     };
     format!("{prefix}{}{caveat}", compare_with_direct(direct, best))
 }
@@ -58,8 +61,8 @@ fn without_direct(report: &ProbeReport, direct: Option<&CandidateFindings>) -> S
         .min_by_key(|findings| findings.completion_times().into_iter().rev().flatten().next().map(|t| t.time));
     match (best, why) {
         (Some(best), Some(why)) => format!("Direct does not work: {why}. {} does.", capitalize(&best.name())),
-        (None, Some(_)) => "No way leads there.".to_owned(),
-        (_, None) => "Nothing is known yet of direct, so there is nothing to compare with.".to_owned(),
+        (None, Some(_)) => "No path to the target works.".to_owned(),
+        (_, None) => "Direct has no result yet to compare with.".to_owned(),
     }
 }
 
@@ -68,7 +71,7 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     let known: Vec<(usize, f64)> = gains.iter().enumerate().filter_map(|(at, gain)| Some((at, (*gain)?))).collect();
     let name = best.name();
     let Some((_, last)) = known.last().copied() else {
-        let small = first_byte_difference(direct, best).unwrap_or_else(|| "are as fast either way".to_owned());
+        let small = first_byte_difference(direct, best).unwrap_or_else(|| "are as fast".to_owned());
         return format!("Too little was downloaded to compare rates; first bytes {small} {name}.");
     };
     let small = first_byte_difference(direct, best).map(|small| format!("; small pages {small}")).unwrap_or_default();
@@ -85,7 +88,7 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     if last <= 1.0 / MIN_GAIN {
         let size = size(SIZES[known[known.len() - 1].0]);
         return format!(
-            "Direct is the best: {name}, the best of the others, takes {} times as long for {size}.",
+            "Direct is the best path: {name}, the second best, takes {} times as long for {size}.",
             factor(1.0 / last)
         );
     }
@@ -139,22 +142,22 @@ pub(super) fn describe(error: &DialError) -> String {
     let DialError { cause, hop, teller, remark, .. } = error;
     let subject = hop.as_deref().unwrap_or("the target");
     let predicate = match cause {
-        Cause::Refused => "refuses the connection: nothing listens there",
+        Cause::Refused => "refuses the connection: nothing listens on the port",
         Cause::Unreachable => "cannot be reached: there is no route to it",
         Cause::TimedOut => "did not answer in time",
         Cause::NameNotFound => "has a name that does not exist",
         Cause::NameServerFailed => "has a name that cannot be looked up: the name servers fail",
-        Cause::Denied => "is no target that this relay allows: see its deny, allow and allow_private",
-        Cause::DeniedByHop => "does not let us in, or not there: check keys, passwords and its rules",
-        Cause::HopProtocol => "does not speak the protocol it is configured with",
-        Cause::HopFailed => "could not connect, and does not say why",
+        Cause::Denied => "is not allowed by this relay: see deny, allow and allow_private",
+        Cause::DeniedByHop => "rejects the login or the target: check keys, passwords and the rules of the hop",
+        Cause::HopProtocol => "does not speak the configured protocol",
+        Cause::HopFailed => "could not connect, and gave no reason",
         Cause::Reset => "closed the connection before it could be used",
         Cause::BadAnswer => "answers in another protocol",
         Cause::Exhausted => "cannot be dialled: no descriptors, ports or memory left",
         Cause::OverQuota | Cause::SessionLimit => cause.hop_predicate(),
-        Cause::Loop => "leads back to a relay that was passed already",
+        Cause::Loop => "occurs twice on the path",
     };
-    let reported_by = teller.as_ref().map(|teller| format!(", says {}", teller.name)).unwrap_or_default();
+    let reported_by = teller.as_ref().map(|teller| format!(", reported by {}", teller.name)).unwrap_or_default();
     let detail = remark.as_ref().map(|remark| format!(" ({remark})")).unwrap_or_default();
     format!("{subject} {predicate}{reported_by}{detail}")
 }
@@ -166,6 +169,6 @@ mod tests {
     #[test]
     fn description_of_a_denied_target_names_this_relay() {
         let cause = DialError::from(Cause::Denied);
-        assert!(describe(&cause).starts_with("the target is no target that this relay allows"), "{}", describe(&cause));
+        assert!(describe(&cause).starts_with("the target is not allowed by this relay"), "{}", describe(&cause));
     }
 }

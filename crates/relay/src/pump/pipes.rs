@@ -100,7 +100,7 @@ pub struct PooledPipe<'a> {
 
 impl PooledPipe<'_> {
     fn pipe(&self) -> &Pipe {
-        self.pipe.as_ref().expect("invariant: the pipe is there until drop")
+        self.pipe.as_ref().expect("invariant: the pipe exists until drop")
     }
 
     /// Capacity of the pipe in bytes.

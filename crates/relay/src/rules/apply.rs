@@ -174,7 +174,7 @@ pub fn probe() -> Result<Option<Applied>, RulesError> {
         forward: vec![NEXT_HOP.to_owned()],
         ..Flags::default()
     };
-    let config = load(None, &flags).expect("invariant: the listeners are right");
+    let config = load(None, &flags).expect("invariant: the listeners are valid");
     let rules = Ruleset::of(&config).expect("invariant: transparent listeners need rules");
     let Ok(namespace) = netns::new_network_namespace() else { return Ok(None) };
     let inside = || {

@@ -22,7 +22,7 @@ pub enum RulesError {
         message: String,
     },
     /// The kernel was built without something.
-    #[error("{program}: {message}: this kernel lacks it: modprobe {module}, or a kernel with {option}")]
+    #[error("{program}: {message}: this kernel lacks a feature: modprobe {module}, or use a kernel with {option}")]
     Kernel {
         /// Which program says so.
         program: &'static str,

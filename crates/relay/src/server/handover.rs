@@ -125,11 +125,14 @@ impl Relay {
         if let Some(pid) = failure.pid {
             self.rules.reclaim_from(pid);
             if let Err(error) = self.apply(served).await {
-                let message = format!("after a failed upgrade: {error}: a reload (SIGHUP) tries again");
+                let message =
+                    format!("cannot apply the configuration after a failed upgrade: {error}: reload (SIGHUP) to retry");
                 self.services.events.emit(&Event::Warning { message });
             }
         }
-        self.notify_manager(|notifier| notifier.status(&format!("upgrade failed, goes on as before: {why}")));
+        self.notify_manager(|notifier| {
+            notifier.status(&format!("upgrade failed, the old process continues to serve: {why}"))
+        });
         self.services.events.emit(&Event::UpgradeFailed { why: why.clone() });
         self.services.upgrades.record_failure(why);
         None

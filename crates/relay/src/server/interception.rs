@@ -19,12 +19,12 @@ use crate::worker::GatedListener;
 const MAX_QUEUED: u32 = 8192;
 
 /// The consequence of a kernel without queues.
-const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held: connect = \"hold\" is as \"strict\" here, and \
-                        nothing goes by without us at limits.sessions";
+const NO_QUEUE: &str = "no queue for first packets of clients: connect = \"hold\" behaves like \"strict\", and at \
+                        limits.sessions no connection bypasses the relay";
 
 /// A transparent listener that cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {name} cannot have queue {number} of first packets: {cause}{}", hint(cause))]
+#[error("listener {name} cannot bind queue {number} of first packets: {cause}{}", hint(cause))]
 pub struct QueueError {
     name: String,
     number: u16,
@@ -35,7 +35,7 @@ pub struct QueueError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
-        io::ErrorKind::ResourceBusy => " (another ekiden has it: set another [transparent] instance)",
+        io::ErrorKind::ResourceBusy => " (another ekiden uses the queue: set another [transparent] instance)",
         _ => "",
     }
 }
@@ -217,6 +217,6 @@ impl InstalledRules {
 
 fn emit_result(result: Result<(), RulesError>, services: &Services) {
     if let Err(error) = result {
-        services.events.emit(&Event::Warning { message: format!("the rules stay: {error}") });
+        services.events.emit(&Event::Warning { message: format!("cannot change the rules: {error}") });
     }
 }

@@ -248,7 +248,7 @@ fn refresh_list(list: &TargetList, events: &Events) {
     let result = if read.is_ok() { "accepted" } else { "rejected" };
     events.metrics.record_list_reload(list.path.display().to_string(), result);
     if let Err(mistake) = read {
-        events.emit(&Event::Warning { message: format!("the list before stays: {mistake}") });
+        events.emit(&Event::Warning { message: format!("the previous list remains in force: {mistake}") });
     }
 }
 

@@ -92,7 +92,7 @@ impl Relay {
         match admin::start(&config.admin, inherited, Arc::clone(&self.services), self.workers.commands()) {
             Ok(running) => (self.admin, self.admin_at) = (Some(running), config.admin.clone()),
             Err(error) => {
-                let message = format!("no admin listener, so `ekiden status` cannot ask: {error}");
+                let message = format!("no admin listener, so `ekiden status` does not work: {error}");
                 self.services.events.emit(&Event::Warning { message });
             }
         }
@@ -129,7 +129,8 @@ impl Relay {
                 self.services.events.emit(&event);
             }
             Err(error) => {
-                let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
+                let message =
+                    format!("cannot apply the relays of the fleet, the previous relays remain in force: {error}");
                 self.services.events.emit(&Event::Warning { message });
             }
         }
@@ -194,7 +195,7 @@ impl Relay {
             }
         };
         if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {
-            let message = "threads, [admin] and [log] change at the next start only".to_owned();
+            let message = "changes of threads, [admin] and [log] require a restart".to_owned();
             self.services.events.emit(&Event::Warning { message });
         }
         self.services.upgrades.set_timeout(new.timeouts.upgrade);
@@ -209,7 +210,8 @@ impl Relay {
         match self.apply_with_discovery(&reloaded).await {
             Ok(served) => *active = ActiveConfig { written: reloaded, served },
             Err(error) => {
-                let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
+                let message =
+                    format!("cannot apply the congestion controls after an upgrade: {error}: reload (SIGHUP) to retry");
                 self.services.events.emit(&Event::Warning { message });
             }
         }

@@ -22,7 +22,7 @@ const BACKLOG: i32 = 4096;
 
 /// The capability for marks and foreign addresses, and the ways to get it.
 pub const NEEDS_NET_ADMIN: &str =
-    " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
+    " (needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
 
 /// A listener that cannot be bound.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         // EPERM is about marks and foreign addresses, EACCES about ports (socket(7), ip(7)).
         io::ErrorKind::PermissionDenied if error.raw_os_error() == Some(1) => NEEDS_NET_ADMIN,
-        io::ErrorKind::AddrInUse => " (another program, or another ekiden, has it)",
+        io::ErrorKind::AddrInUse => " (another program, or another ekiden, uses the address)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
         io::ErrorKind::AddrNotAvailable => " (this host has no such address)",
         _ => "",

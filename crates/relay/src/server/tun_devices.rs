@@ -26,7 +26,7 @@ const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
     /// The device cannot be created.
-    #[error("tunnel {device}: no such device can be made: {cause}{}", hint(cause))]
+    #[error("tunnel {device}: cannot create the device: {cause}{}", hint(cause))]
     Device {
         /// The name of the device.
         device: String,
@@ -34,7 +34,7 @@ pub enum TunnelError {
         cause: io::Error,
     },
     /// Packets go another way.
-    #[error("tunnel {device}: {net} has a route already, by {by}: ip route del {net}, or take it out of net")]
+    #[error("tunnel {device}: {net} already has a route, by {by}: ip route del {net}, or remove {net} from net")]
     RouteExists {
         /// The name of the device.
         device: String,
@@ -44,7 +44,10 @@ pub enum TunnelError {
         by: String,
     },
     /// The network is here.
-    #[error("tunnel {device}: {net} is a part of {own}, where {by} is: sites need networks of their own, renumber one")]
+    #[error(
+        "tunnel {device}: {net} is a part of {own}, the network of {by}: renumber one site, because networks of sites \
+         must not overlap"
+    )]
     LocalNetwork {
         /// The name of the device.
         device: String,
@@ -56,7 +59,7 @@ pub enum TunnelError {
         by: String,
     },
     /// A route cannot be made.
-    #[error("tunnel {device}: no route to {net}: {cause}{}", hint(cause))]
+    #[error("tunnel {device}: cannot add a route to {net}: {cause}{}", hint(cause))]
     Route {
         /// The name of the device.
         device: String,
@@ -70,9 +73,9 @@ pub enum TunnelError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
-        io::ErrorKind::NotFound => " (there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN)",
-        io::ErrorKind::ResourceBusy => " (an interface has that name: ip link del it, or take another name)",
-        io::ErrorKind::AlreadyExists => " (one that leads nowhere may stay with another metric: ip route change)",
+        io::ErrorKind::NotFound => " (/dev/net/tun is missing: modprobe tun, or use a kernel with CONFIG_TUN)",
+        io::ErrorKind::ResourceBusy => " (an interface has that name: ip link del it, or choose another name)",
+        io::ErrorKind::AlreadyExists => " (an unreachable route may remain with another metric: ip route change)",
         io::ErrorKind::InvalidInput => " (is source an address of this host?)",
         _ => "",
     }

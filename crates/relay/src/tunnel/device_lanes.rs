@@ -124,7 +124,7 @@ impl DeviceLanes {
         let mut slots = self.slots.borrow_mut();
         if let Some(backoff) = slots.get_mut(path).and_then(|slot| slot.backoff.take()) {
             let (listener, span) = (&self.context.listener.name, backoff.failing_since.elapsed().as_secs_f64());
-            self.context.warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
+            self.context.warn(format!("{listener}: the lane by {path} is open again, after {span:.1} seconds"));
         }
     }
 
@@ -206,7 +206,7 @@ impl LaneTask {
 
     /// The tuning of the section to the first hop.
     fn tuning(&self, stream: &Rc<TcpStream>) -> SectionTuning {
-        let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
+        let hop = self.path_choice.path.hops.first().expect("invariant: the path of a lane has relays");
         self.context.section_tuning(stream, &hop.profile)
     }
 

@@ -25,8 +25,8 @@ use crate::pump::{self, FlowStats, FramedSection, wait_idle};
 use crate::session::Session;
 
 /// The remedy for a relay that receives lanes without a tunnel.
-const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener with kind = \"tun\" \
-    whose net has the addresses of the packets that are to come";
+const NO_TUNNEL: &str = "this relay has no tunnel: add a listener with kind = \"tun\" whose net contains the addresses \
+                         of the packets";
 
 /// Serves a lane from OPEN to its end.
 pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> EndReason {

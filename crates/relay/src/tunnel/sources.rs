@@ -146,8 +146,8 @@ impl Config {
     pub fn unbound_network_warnings(&self) -> Vec<String> {
         let warning = |net: Network| {
             format!(
-                "no peer may send packets from {net}, so only TCP crosses: no route says which peer that network belongs \
-                 to; write from={net} into the line of that peer in the file of peers"
+                "no peer may send packets from {net}, so only TCP crosses: no route assigns {net} to a peer; add \
+                 from={net} to the line of the peer in the file of peers"
             )
         };
         SourceBindings::new(self).unbound_networks(self).into_iter().map(warning).collect()

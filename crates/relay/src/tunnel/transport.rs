@@ -51,7 +51,8 @@ impl fmt::Display for LaneError {
             }) => {
                 write!(
                     f,
-                    "{name} has no tunnel: give it a listener with kind = \"tun\", or route these networks elsewhere"
+                    "{name} has no tunnel: add a listener with kind = \"tun\" there, or route these networks by \
+                     another path"
                 )
             }
             Self::Refused(error) => match error.detail() {
@@ -59,7 +60,7 @@ impl fmt::Display for LaneError {
                 None => f.write_str(error.cause.as_str()),
             },
             Self::Connection(error, _) if error.kind() == io::ErrorKind::InvalidData => write!(f, "{error}"),
-            Self::Connection(error, _) => write!(f, "its connection is broken: {error}"),
+            Self::Connection(error, _) => write!(f, "the connection failed: {error}"),
         }
     }
 }

@@ -179,7 +179,7 @@ fn missing_resource(error: &io::Error) -> &'static str {
 /// Judges first packets until told to stop.
 async fn run_gate(context: Rc<ListenerContext>, queue: NfQueue, number: usize, stop: StopSignal) {
     if let Err(error) = gate::run(Rc::clone(&context), queue, number, stop).await {
-        context.warn(format!("no gate for listener {}: {error}", context.listener.name));
+        context.warn(format!("listener {} cannot hold first packets: {error}", context.listener.name));
     }
 }
 
@@ -187,7 +187,7 @@ async fn run_gate(context: Rc<ListenerContext>, queue: NfQueue, number: usize, s
 async fn run_device_reader(context: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
     let name = device.name.clone();
     if let Err(error) = tunnel::read_device(Rc::clone(&context), device, stop).await {
-        context.warn(format!("{name} is no longer read: {error}: a reload (SIGHUP) creates the device again"));
+        context.warn(format!("cannot read from {name}: {error}: reload (SIGHUP) to create the device again"));
     }
 }
 

@@ -83,8 +83,8 @@ pub fn keeps_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<bool> {
 
 fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOPROTOOPT) => "this kernel does not have it".to_owned(),
-        Some(libc::ENOENT) => "this kernel does not have it loaded".to_owned(),
+        Some(libc::ENOPROTOOPT) => "this kernel does not support it".to_owned(),
+        Some(libc::ENOENT) => "not loaded in this kernel".to_owned(),
         Some(libc::EPERM) => "needs CAP_NET_ADMIN".to_owned(),
         Some(libc::EADDRNOTAVAIL) => "not an address of this host".to_owned(),
         _ => error.to_string(),
@@ -101,11 +101,11 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
         Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
         Setting::Dscp(dscp) => self::dscp(socket, *dscp),
         Setting::Congestion(algorithm) if algorithm.0 == Algorithm::AUTO => {
-            Err(io::Error::other("the relay chooses it"))
+            Err(io::Error::other("the relay chooses the congestion control"))
         }
         Setting::Congestion(algorithm) => congestion(socket, algorithm),
         // No socket options: the loader of the congestion control sets them.
-        Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => Err(io::Error::other("it takes the ctcp of ekiden")),
+        Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => Err(io::Error::other("requires ekiden's ctcp")),
         Setting::InitialRwnd(size) => initial_rwnd(socket, *size, role),
         Setting::Rcvbuf(size) => buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, *size),
         Setting::Sndbuf(size) => buffer(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, *size),
@@ -168,7 +168,7 @@ fn mptcp(socket: BorrowedFd<'_>, requested: bool) -> io::Result<Request> {
 
 fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: SocketRole) -> io::Result<Request> {
     if role == SocketRole::Listener {
-        return Err(io::Error::other("a listener has its own address"));
+        return Err(io::Error::other("a listener has an address already"));
     }
     bind_address_no_port(socket)?;
     SockRef::from(&socket).bind(&SockAddr::from(std::net::SocketAddr::new(address, 0)))?;
@@ -334,7 +334,7 @@ mod tests {
             (Setting::DelackMax(span("1s")), "clamped(200ms)"),
         ] {
             let got = outcome_of(setting.clone());
-            assert!(got == clamped || got == "unsupported(this kernel does not have it)", "{setting}: {got}");
+            assert!(got == clamped || got == "unsupported(this kernel does not support it)", "{setting}: {got}");
         }
     }
 
@@ -365,7 +365,7 @@ mod tests {
             for value in bounds {
                 let got = outcome(key, value);
                 assert!(
-                    ["applied", "unsupported(this kernel does not have it)"].contains(&got.as_str()),
+                    ["applied", "unsupported(this kernel does not support it)"].contains(&got.as_str()),
                     "{key} = {value}: {got}"
                 );
             }
@@ -379,9 +379,9 @@ mod tests {
 
     #[test]
     fn missing_kernel_features_are_unsupported() {
-        assert_eq!(outcome("congestion", "no-such-cc"), "unsupported(this kernel does not have it loaded)");
+        assert_eq!(outcome("congestion", "no-such-cc"), "unsupported(not loaded in this kernel)");
         assert_eq!(outcome("bind", "192.0.2.1"), "unsupported(not an address of this host)");
-        assert_eq!(outcome("mptcp", "true"), "unsupported(this kernel does not have it)");
+        assert_eq!(outcome("mptcp", "true"), "unsupported(this kernel does not support it)");
     }
 
     /// `applied` is accepted, too: another program may have loaded the congestion control.
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn ctcp_gamma_is_not_set_as_a_socket_option() {
-        assert_eq!(outcome("ctcp_gamma", "12"), "unsupported(it takes the ctcp of ekiden)");
+        assert_eq!(outcome("ctcp_gamma", "12"), "unsupported(requires ekiden's ctcp)");
     }
 
     /// Because of this, the relay sets no options on accepted sockets.

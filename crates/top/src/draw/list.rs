@@ -27,7 +27,8 @@ pub fn draw(app: &mut App, area: Rect, buffer: &mut Buffer) {
     let (visible, cursor) = app.list.visible(app.visible_rows, &app.live.sessions);
     rows(visible, cursor, &columns, theme, body, buffer);
     if app.list.len() == 0 {
-        let nothing = if app.list.filter().is_empty() { "no sessions" } else { "no session has that; Esc: no filter" };
+        let nothing =
+            if app.list.filter().is_empty() { "no sessions" } else { "no session matches the filter; Esc clears it" };
         draw_text(buffer, Position::new(body.x, body.y), nothing, body.width, theme, theme.dim());
     }
 }

@@ -33,7 +33,7 @@ fn title(followed: &FollowedSession, theme: Theme, width: u16) -> Vec<Line<'stat
         &followed.running.session;
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let named = |name: &str, text: &Option<String>| text.as_ref().map(|text| format!("  {name} {text}"));
-    let ended_note = if followed.is_over { "OVER: this is how it ended. " } else { "" };
+    let ended_note = if followed.is_over { "ENDED, last values: " } else { "" };
     let first = format!("Session {session}, {}: {client} -> {}", age(*seconds), or_dash(target));
     let details = [named("user", user), named("relay", peer), named("trace", trace)].into_iter().flatten();
     let by = format!("by {}, server {}, listener {}", or_dash(path), or_dash(server), or_dash(listener));
@@ -87,7 +87,7 @@ fn sections(followed: &FollowedSession, theme: Theme) -> Vec<Line<'static>> {
             let queued = section.queued.map_or_else(|| "-".to_owned(), |queued| queued.to_string());
             section.window.map(|window| format!("{window}, {queued}"))
         }),
-        row("sent again", |section| {
+        row("retransmitted", |section| {
             let (again, sent) = (section.retransmitted? as f64, section.segments_out.unwrap_or(0) as f64);
             Some(format!("{again:.0}{}", percent(again, sent).map_or_else(String::new, |share| format!(" ({share})"))))
         }),

@@ -82,9 +82,9 @@ fn pool_text(pool: &Pool) -> String {
 
 fn key_line(app: &App) -> String {
     match &app.page {
-        _ if app.shows_help => "any key goes back, q quits".to_owned(),
-        Page::List => "q end  Enter session  / filter  < > sort  r reverse  p pause  ? help".to_owned(),
+        _ if app.shows_help => "any key closes this page, q quits".to_owned(),
+        Page::List => "q quit  Enter session  / filter  < > sort  r reverse  p pause  ? help".to_owned(),
         Page::Filter { .. } => format!("filter: {}_   Enter applies it, Esc restores the old one", app.list.filter()),
-        Page::Session(_) => "q end  Esc back to the list  p pause  ? help".to_owned(),
+        Page::Session(_) => "q quit  Esc back to the list  p pause  ? help".to_owned(),
     }
 }

@@ -97,7 +97,7 @@ fn missing_fields_are_accepted_and_other_answers_are_refused() {
     assert!(lines(&mut app, 80, 24)[2].starts_with("Session 1, 0s:  -> -"));
     for text in ["", "404 page not found", "{}", "[]", r#"{"sessions":"none"}"#] {
         let why = SessionsResponse::parse(text).unwrap_err();
-        assert!(why.starts_with("the answer is not of a relay"), "{text}: {why}");
+        assert!(why.starts_with("the answer is not that of a relay"), "{text}: {why}");
     }
 }
 
@@ -124,8 +124,8 @@ async fn refused_silent_and_foreign_answers_are_reported() {
     assert_eq!(error, "no relay answers at here (is `ekiden run` up?): connection refused");
     let silent = async || std::future::pending().await;
     let error = crate::run_once(&options(), "here", Size::new(80, 24), silent).await.unwrap_err().to_string();
-    assert!(error.ends_with("nothing within 10 s"), "{error}");
+    assert!(error.ends_with("no answer within 10 s"), "{error}");
     let other = async || Ok("<html>".to_owned());
     let error = crate::run_once(&options(), "here", Size::new(80, 24), other).await.unwrap_err().to_string();
-    assert!(error.contains("not of a relay"), "{error}");
+    assert!(error.contains("not that of a relay"), "{error}");
 }

@@ -73,7 +73,7 @@ fn filter_matches_all_words_in_any_field_and_can_be_cleared() {
     assert_eq!(app.list.filter(), "");
     type_text(&mut app, &"x".repeat(1000));
     assert_eq!(app.list.filter().len(), 100);
-    assert!(lines(&mut app, 80, 24)[4].starts_with("no session has that"));
+    assert!(lines(&mut app, 80, 24)[4].starts_with("no session matches the filter"));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn session_page_follows_its_session_to_the_end() {
     feed(&mut app, three_sessions(2));
     assert!(lines(&mut app, 80, 24)[2].starts_with("Session 17, 1m42: "));
     feed(&mut app, answer(&[]));
-    assert!(lines(&mut app, 80, 24)[2].starts_with("OVER: this is how it ended. Session 17, 1m42: "));
+    assert!(lines(&mut app, 80, 24)[2].starts_with("ENDED, last values: Session 17, 1m42: "));
     feed(&mut app, three_sessions(3));
     assert!(lines(&mut app, 80, 24)[2].starts_with("OVER"), "an ended session stays ended");
     press_key(&mut app, KeyCode::Backspace);

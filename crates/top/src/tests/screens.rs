@@ -28,7 +28,7 @@ SESSION CLIENT          TARGET           DOWN    UP  DOWN    UP LIMITED BY
     123 [2001:db8:7::2… [2001:db8::1]:…     0     0  0.31     - -";
     let shown = lines(&mut app, 80, 24);
     assert_eq!(shown[..7].join("\n"), expected.trim_start_matches('\n'));
-    assert_eq!(shown[23], "q end  Enter session  / filter  < > sort  r reverse  p pause  ? help");
+    assert_eq!(shown[23], "q quit  Enter session  / filter  < > sort  r reverse  p pause  ? help");
     assert!(shown.iter().all(|line| line.is_ascii() || line.contains('…')), "{shown:#?}");
 }
 
@@ -51,7 +51,7 @@ section                       down, to the client     up, to the server
 RTT ms                        0.31                    82.3
 RTT without queues            0.28                    74.1
 packets: window, queued       120, 0                  120, 17
-sent again                    30 (0.1 %)              30 (0.1 %)
+retransmitted                 30 (0.1 %)              30 (0.1 %)
 held by receiver, by buffer   24 %, 0.2 %             24 %, 0.2 %
 delivers, congestion control  100M bit/s, bbr         100M bit/s, bbr
 start                         cold                    cold
@@ -63,7 +63,7 @@ queued up      17, most 17              █████████████�
 queued down     0, most 0
 the last 39s, the newest at the right
 
-q end  Esc back to the list  p pause  ? help";
+q quit  Esc back to the list  p pause  ? help";
     assert_eq!(lines(&mut app, 80, 24).join("\n"), expected.trim_start_matches('\n'));
     press_key(&mut app, KeyCode::Esc);
     press_key(&mut app, KeyCode::Down);

@@ -50,7 +50,10 @@ fn faster_than_light(one: &Site, other: &Site, rtt: Duration) -> Option<String> 
     let light = geography::light_round_trip(one, other)?;
     let milliseconds = light.as_secs_f64() * 1e3;
     (rtt.as_secs_f64() < light.as_secs_f64() * LIGHT_TOLERANCE).then(|| {
-        format!("at least {milliseconds:.1}ms, which light needs between the two positions: one of the three is wrong")
+        format!(
+            "at least {milliseconds:.1}ms, the time of light between the two positions: check the round trip and both \
+             positions"
+        )
     })
 }
 
@@ -63,7 +66,7 @@ fn detour(sites: &[Site], matrix: &RttMatrix, one: usize, other: usize, rtt: Dur
     let ratio = rtt.as_secs_f64() / shortest.as_secs_f64().max(1e-6);
     (rtt > MIN_CHECKED && ratio >= SUSPICIOUS_RATIO).then(|| {
         let expected = format!(
-            "not {ratio:.0} times as long as by {} ({:.1}ms): perhaps a digit or a unit is wrong in one of the three",
+            "not {ratio:.0} times as long as by {} ({:.1}ms): check the digits and units of the three round trips",
             sites[third].name,
             shortest.as_secs_f64() * 1e3
         );

@@ -36,7 +36,7 @@ fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPat
     let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
     let delay = relayed.checked_sub(direct).filter(|delay| delay.as_micros() >= 500)?;
     let smallest = size(*network.sizes.first()?);
-    Some(format!(" Small objects are better off direct: {smallest} would come {} later.", time(delay)))
+    Some(format!(" Small objects are faster direct: {smallest} would arrive {} later.", time(delay)))
 }
 
 /// The index of the size at which a path gains the most, and that gain.
@@ -60,7 +60,7 @@ pub fn placement_verdict(network: &PlanInput, plan: &Plan) -> String {
     let name = |placement: &Placement| join_and(placement.sites.iter().map(|place| network.name(*place)));
     let mean = "on average over traffic and sizes";
     if single.gain < MIN_GAIN {
-        let double = double.expect("invariant: otherwise the best is that of one");
+        let double = double.expect("invariant: with no gain from one relay, the best gain is from two");
         return format!(
             "One relay alone hardly helps. Two do: at {}, {} times as fast as today {mean}.",
             name(double),
@@ -74,7 +74,7 @@ pub fn placement_verdict(network: &PlanInput, plan: &Plan) -> String {
         text += &if double.gain < single.gain * MIN_GAIN {
             " A second one would add next to nothing.".to_owned()
         } else {
-            format!(" If it may be two: {}, {} times.", second.0, second.1)
+            format!(" With two relays: {}, {} times.", second.0, second.1)
         };
     }
     text

@@ -69,12 +69,12 @@ fn extensions(rest: &[u8]) -> Result<usize, WireError> {
     }
     let extension = rest[..end].trim_ascii_start();
     if extension.first().is_some_and(|byte| *byte != b';') {
-        return Err(WireError::Invalid("chunk size with something behind it"));
+        return Err(WireError::Invalid("chunk size followed by other bytes"));
     }
     match rest[end..] {
         [] | [b'\r'] => Err(WireError::Incomplete),
         [b'\r', b'\n', ..] if extension.is_empty() && end > 0 => {
-            Err(WireError::Invalid("white space behind a chunk size"))
+            Err(WireError::Invalid("white space after a chunk size"))
         }
         [b'\r', b'\n', ..] => Ok(end),
         [..] => Err(WireError::Invalid("chunk line does not end in CR LF")),
@@ -103,7 +103,7 @@ pub fn parse_trailers(bytes: &[u8], limit: usize) -> Parsed<Headers> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let Ok(httparse::Status::Complete((used, fields))) = httparse::parse_headers(&bytes[range.clone()], &mut fields)
     else {
-        return Err(WireError::Invalid("trailers are no header fields"));
+        return Err(WireError::Invalid("trailers are not header fields"));
     };
     if used != range.end {
         return Err(WireError::Invalid("trailers with two ends"));

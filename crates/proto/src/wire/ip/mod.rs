@@ -20,7 +20,7 @@ const UDP_LITE: u8 = 136;
 /// Length of the fixed header, in bytes.
 const IPV6_HEADER: usize = 40;
 
-const WRONG_LENGTH: WireError = WireError::Invalid("a packet of another length than it says");
+const WRONG_LENGTH: WireError = WireError::Invalid("a packet whose length differs from its length field");
 
 /// The fields that routers and rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl IpHeader {
         let mut cursor = Cursor::new(packet);
         // A packet is complete, so missing bytes will never come.
         Self::parse_fields(&mut cursor, packet.len()).map_err(|error| match error {
-            WireError::Incomplete => WireError::Invalid("a packet that is cut short"),
+            WireError::Incomplete => WireError::Invalid("a truncated packet"),
             error => error,
         })
     }

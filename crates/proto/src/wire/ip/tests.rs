@@ -134,11 +134,11 @@ fn length_field_must_match_the_packet() {
         for end in 1..packet.len() {
             assert!(matches!(IpHeader::parse(&packet[..end]), Err(WireError::Invalid(_))), "{end} bytes");
         }
-        assert_refused(&[packet, b"x"].concat(), "a packet of another length than it says");
+        assert_refused(&[packet, b"x"].concat(), "a packet whose length differs from its length field");
     }
-    assert_refused(b"", "a packet that is cut short");
-    assert_refused(&changed(&V4, &[(2, 1)]), "a packet of another length than it says");
-    assert_refused(&changed(&V6, &[(5, 0)]), "a packet of another length than it says");
+    assert_refused(b"", "a truncated packet");
+    assert_refused(&changed(&V4, &[(2, 1)]), "a packet whose length differs from its length field");
+    assert_refused(&changed(&V6, &[(5, 0)]), "a packet whose length differs from its length field");
     let largest = [&[0x45, 0, 0xff, 0xff], &V4[4..], &[0; 65_535 - 31]].concat();
     assert_eq!(IpHeader::parse(&largest), Ok(v4(UDP, Some(53))));
 }
@@ -146,12 +146,12 @@ fn length_field_must_match_the_packet() {
 #[test]
 fn malformed_headers_are_refused() {
     assert_refused(&changed(&V4, &[(0, 0x44)]), "an IPv4 header shorter than 20 bytes");
-    assert_refused(&changed(&V4, &[(0, 0x4f)]), "a packet that is cut short");
+    assert_refused(&changed(&V4, &[(0, 0x4f)]), "a truncated packet");
     assert_refused(&changed(&V4, &[(0, 0x55)]), "neither IPv4 nor IPv6");
-    assert_refused(&changed(&V4[..23], &[(3, 23)]), "a packet that is cut short");
-    assert_refused(&changed(&V6, &[(6, HOP_BY_HOP), (41, 9)]), "a packet that is cut short");
-    assert_refused(&changed(&V6, &[(6, AUTHENTICATION), (41, 9)]), "a packet that is cut short");
-    assert_refused(&changed(&V6[..47], &[(5, 7), (6, FRAGMENT)]), "a packet that is cut short");
+    assert_refused(&changed(&V4[..23], &[(3, 23)]), "a truncated packet");
+    assert_refused(&changed(&V6, &[(6, HOP_BY_HOP), (41, 9)]), "a truncated packet");
+    assert_refused(&changed(&V6, &[(6, AUTHENTICATION), (41, 9)]), "a truncated packet");
+    assert_refused(&changed(&V6[..47], &[(5, 7), (6, FRAGMENT)]), "a truncated packet");
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl ChunkReader {
         if plaintext == end_plaintext(self.bytes) {
             Ok(())
         } else {
-            Err(WireError::Invalid("a stream of another length than its end says"))
+            Err(WireError::Invalid("a stream whose length differs from the length in its end record"))
         }
     }
 }

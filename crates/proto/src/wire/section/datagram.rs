@@ -36,7 +36,7 @@ pub fn read_source(record: &[u8]) -> Result<(SocketAddr, &[u8]), WireError> {
     if address.is_canonical(&Host::Ip(source.ip())) { Ok((source, payload)) } else { Err(ANOTHER_FORM) }
 }
 
-const ANOTHER_FORM: WireError = WireError::Invalid("an address in another form than its own");
+const ANOTHER_FORM: WireError = WireError::Invalid("an address in non-canonical form");
 
 fn split(record: &[u8]) -> Result<(WireAddress<'_>, &[u8]), WireError> {
     let mut cursor = Cursor::new(record);

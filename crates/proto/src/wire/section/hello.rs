@@ -56,16 +56,16 @@ impl Versions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No version that both speak.
-    #[error("it speaks versions {} to {} of the section protocol", .0.oldest, .0.newest)]
+    #[error("it supports versions {} to {} of the section protocol", .0.oldest, .0.newest)]
     Version(Versions),
     /// The hello was not made for this relay's key.
-    #[error("it has another key than the one configured here")]
+    #[error("its key is not the configured key")]
     WrongKey,
     /// Our own key is not among its peers.
-    #[error("it does not know our key")]
+    #[error("it does not list the key of this relay among its peers")]
     UnknownPeer,
     /// The ticket says nothing to it: it has restarted, or the ticket is too old.
-    #[error("it does not remember us")]
+    #[error("it does not recognize the ticket")]
     UnknownTicket,
 }
 
@@ -138,12 +138,12 @@ impl Hello {
             WRONG_KEY => Err(Refusal::WrongKey),
             UNKNOWN_PEER => Err(Refusal::UnknownPeer),
             UNKNOWN_TICKET => Err(Refusal::UnknownTicket),
-            _ => return Err(WireError::Invalid("a hello of an unknown kind")),
+            _ => return Err(WireError::Invalid("a hello of an unknown type")),
         };
         let length = usize::from(u16::from_be_bytes(cursor.array()?));
         match message {
             Ok(_) if length > MAX_MESSAGE => Err(WireError::TooLarge),
-            Err(_) if length > 0 => Err(WireError::Invalid("a refusal that goes on")),
+            Err(_) if length > 0 => Err(WireError::Invalid("a refusal with trailing bytes")),
             message => Ok((Self { versions, is_resumption: kind == RESUMPTION, message }, length)),
         }
     }
@@ -188,8 +188,8 @@ mod tests {
             (b"\xe9\xa7\x85\n", WireError::Invalid("not the section protocol")),
             (b"\xe9\xa7\x85\r\n\x00", WireError::Invalid("version 0 of the section protocol")),
             (b"\xe9\xa7\x85\r\n\x02\x01", WireError::Invalid("versions of the section protocol in the wrong order")),
-            (b"\xe9\xa7\x85\r\n\x01\x01\x06", WireError::Invalid("a hello of an unknown kind")),
-            (b"\xe9\xa7\x85\r\n\x01\x01\x02\x00\x01", WireError::Invalid("a refusal that goes on")),
+            (b"\xe9\xa7\x85\r\n\x01\x01\x06", WireError::Invalid("a hello of an unknown type")),
+            (b"\xe9\xa7\x85\r\n\x01\x01\x02\x00\x01", WireError::Invalid("a refusal with trailing bytes")),
             (b"\xe9\xa7\x85\r\n\x01\x01\x00\x04\x01", WireError::TooLarge),
         ] {
             assert_eq!(Hello::parse(bytes), Err(error), "{bytes:?}");

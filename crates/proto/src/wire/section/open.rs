@@ -164,11 +164,7 @@ impl Open {
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
         let open = read_all(plaintext, Self::parse_fields)?;
         // So nothing is left to judge of unknown flags, capital letters, IPv4 within IPv6 and the like.
-        if open.write() == plaintext {
-            Ok(open)
-        } else {
-            Err(WireError::Invalid("an OPEN in another form than its own"))
-        }
+        if open.write() == plaintext { Ok(open) } else { Err(WireError::Invalid("an OPEN in non-canonical form")) }
     }
 
     fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
@@ -177,7 +173,7 @@ impl Open {
             return Err(WireError::Invalid("datagrams or reports that are not in records"));
         }
         if flags & NO_STREAM != 0 && flags & REUSABLE != 0 {
-            return Err(WireError::Invalid("datagrams or reports with a session behind them"));
+            return Err(WireError::Invalid("datagrams or reports with a following session"));
         }
         let open = Self {
             early: flags & EARLY != 0,
@@ -195,7 +191,7 @@ impl Open {
             purpose: Purpose::read(cursor, flags)?,
         };
         if open.purpose == Purpose::Report && !open.path.is_empty() {
-            return Err(WireError::Invalid("reports that go on to other relays"));
+            return Err(WireError::Invalid("reports with further relays"));
         }
         Ok(open)
     }
@@ -255,7 +251,7 @@ pub(super) fn read_all<T>(
     let mut cursor = Cursor::new(plaintext);
     match read(&mut cursor) {
         Ok(value) if cursor.position() == plaintext.len() => Ok(value),
-        Ok(_) => Err(WireError::Invalid("bytes behind the last field")),
+        Ok(_) => Err(WireError::Invalid("bytes after the last field")),
         Err(WireError::Incomplete) => Err(WireError::Invalid("cut short")),
         Err(error) => Err(error),
     }

@@ -101,7 +101,8 @@ impl RecordReader {
     /// Opens the next record, if all of it has arrived.
     ///
     /// # Errors
-    /// [`WireError`] for a record that was changed, left out, repeated or moved, and for bytes behind the end of the stream.
+    /// [`WireError`] for a record that was changed, left out, repeated or moved, and for bytes after the end of the
+    /// stream.
     /// Nothing after it can be trusted.
     pub fn next_record(&mut self) -> Result<Option<OpenedRecord>, WireError> {
         self.complete_length(0)?.map(|length| self.open(length)).transpose()
@@ -172,7 +173,7 @@ impl RecordReader {
         let mut record = std::mem::replace(&mut self.arrived, rest);
         let plain = self.key.open(&mut record)?;
         if plain.is_empty() && self.first_limit.is_none() && !self.is_reusable && !self.arrived.is_empty() {
-            return Err(WireError::Invalid("bytes behind the end of the stream"));
+            return Err(WireError::Invalid("bytes after the end of the stream"));
         }
         Ok(OpenedRecord { record, plaintext: plain })
     }

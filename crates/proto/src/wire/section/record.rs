@@ -84,7 +84,7 @@ impl RecordKey {
     /// The record was changed, dropped, repeated or reordered, or was sealed with another key. Nothing after it can be
     /// trusted.
     pub fn open(&mut self, record: &mut [u8]) -> Result<Range<usize>, WireError> {
-        let forged = WireError::Invalid("a record that does not belong here");
+        let forged = WireError::Invalid("a record that was altered, repeated or reordered");
         let (header, rest) = record.split_first_chunk_mut::<HEADER_LENGTH>().ok_or(forged)?;
         let nonce = self.nonce().ok_or(forged)?;
         // The length of a record is part of the authenticated data, so a record with another length does not open.

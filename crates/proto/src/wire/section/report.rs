@@ -138,11 +138,7 @@ impl ReportMessage {
             _ => Err(WireError::Invalid("an unknown report")),
         })?;
         // So nothing is left to judge of unknown flags, addresses within a network and the like.
-        if report.write() == plaintext {
-            Ok(report)
-        } else {
-            Err(WireError::Invalid("a report in another form than its own"))
-        }
+        if report.write() == plaintext { Ok(report) } else { Err(WireError::Invalid("a report in non-canonical form")) }
     }
 }
 

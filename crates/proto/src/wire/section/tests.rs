@@ -87,7 +87,7 @@ fn answer_without_the_key_of_the_listener_is_refused() {
     let (responder, _) = NoiseResponder::read(&impostor.listener, &feed(&to_impostor, Hello::parse), OURS).unwrap();
     let (_, bytes) = responder.accept(None);
     let error = initiator.finish(&feed(&bytes, Hello::parse)).unwrap_err();
-    assert_eq!(error.to_string(), "the handshake failed: it does not have the key configured here");
+    assert_eq!(error.to_string(), "the handshake failed: the peer does not have the configured key");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn version_refusal_names_the_supported_versions() {
     let why = pair.read(&hello, FUTURE).err().unwrap();
     assert_eq!(why, Refusal::Version(FUTURE));
     let error = initiator.finish(&feed(&write_refusal(FUTURE, why), Hello::parse)).unwrap_err();
-    assert_eq!(error.to_string(), "refused: it speaks versions 4 to 5 of the section protocol");
+    assert_eq!(error.to_string(), "refused: it supports versions 4 to 5 of the section protocol");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn version_downgrade_in_transit_is_detected() {
     let mut answer = feed(&bytes, Hello::parse);
     answer.versions = first;
     let error = initiator.finish(&answer).unwrap_err();
-    assert_eq!(error.to_string(), "the handshake failed: its versions were changed on the way");
+    assert_eq!(error.to_string(), "the handshake failed: the versions were altered in transit");
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Credentials {
     /// [`WireError::Invalid`] for another version.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
-        cursor.expect(VERSION, "not user and password of RFC 1929")?;
+        cursor.expect(VERSION, "not a user and password message of RFC 1929")?;
         let user = cursor.length_prefixed()?.to_vec();
         let password = cursor.length_prefixed()?.to_vec();
         Ok((Self { user, password }, cursor.position()))
@@ -68,7 +68,7 @@ pub const CREDENTIALS_NOT_CHECKED: [u8; 2] = [VERSION, 2];
 /// [`WireError::Invalid`] for another version.
 pub fn parse_credentials_reply(bytes: &[u8]) -> Parsed<bool> {
     let mut cursor = Cursor::new(bytes);
-    cursor.expect(VERSION, "not an answer of RFC 1929")?;
+    cursor.expect(VERSION, "not a response of RFC 1929")?;
     let ok = cursor.byte()? == 0;
     Ok((ok, cursor.position()))
 }

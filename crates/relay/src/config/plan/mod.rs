@@ -219,7 +219,7 @@ fn read_sections(
         match ends[..] {
             [Some(first), Some(second)] if first != second => {
                 if traits.insert((first.min(second), first.max(second)), section_traits).is_some() {
-                    reader.error("between", "two sites of which no other [[section]] speaks");
+                    reader.error("between", "two sites that no other [[section]] names");
                 }
             }
             [None, _] | [_, None] => {}
@@ -263,7 +263,8 @@ impl PlanFile {
             Some(Traffic { client, server, .. }) => {
                 let (from, to) = (&network.sites[*client].name, &network.sites[*server].name);
                 Err(format!(
-                    "{from} -> {to}: the round trip could not be measured: write it as rtt.{from}.{to}, or give both a position"
+                    "{from} -> {to}: the round trip could not be measured: set rtt.{from}.{to}, or give both sites a \
+                     position"
                 ))
             }
         }
@@ -320,12 +321,12 @@ role = \"server\"
         let reported = mistakes(&text);
         for expected in [
             "f:14: rtt.a.c = \"-3ms\": expected a time above zero like \"31.8ms\", or \"measured\"",
-            "f:15: rtt.a.a = \"a\": expected another site: this is the way from a site to itself",
+            "f:15: rtt.a.a = \"a\": expected another site: this is the round trip from a site to itself",
             "f:16: rtt.a.d = \"d\": expected a site, one of a, b, c",
-            "f:18: rtt.b.a = \"30ms\": expected \"10ms\", as rtt.a.b says: a round trip is the same from both ends, \
-         and once is enough",
-            "f:19: rtt.b.c = \"measured\": expected a round trip; or say at the top where this command runs, like \
-         here = \"tokyo\"",
+            "f:18: rtt.b.a = \"30ms\": expected \"10ms\", the value of rtt.a.b: a round trip is the same from both \
+         ends, and one entry is enough",
+            "f:19: rtt.b.c = \"measured\": expected a round trip; or at the top of the file the site where this \
+         command runs, like here = \"tokyo\"",
         ] {
             assert!(
                 reported.iter().any(|mistake| mistake == expected),

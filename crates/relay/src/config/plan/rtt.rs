@@ -34,7 +34,7 @@ pub(super) fn read<'a>(file: &TableReader<'a>, sites: &SiteTable) -> RttTable<'a
             if from == to {
                 place.error(
                     FoundValue::Value(format!("{name:?}")),
-                    "another site: this is the way from a site to itself",
+                    "another site: this is the round trip from a site to itself",
                 );
                 continue;
             }
@@ -67,7 +67,8 @@ impl<'a> RttTable<'a> {
                 let format_rtt = |rtt: Duration| format!("\"{}ms\"", rtt.as_secs_f64() * 1e3);
                 let (first, second) = (&sites.sites[from].name, &sites.sites[to].name);
                 let expected = format!(
-                    "{}, as rtt.{second}.{first} says: a round trip is the same from both ends, and once is enough",
+                    "{}, the value of rtt.{second}.{first}: a round trip is the same from both ends, and one entry is \
+                     enough",
                     format_rtt(entry.rtt)
                 );
                 place.error(FoundValue::Value(format_rtt(rtt)), expected);
@@ -114,14 +115,19 @@ fn unmeasured_rtt(
         None
     };
     let Some(local_site) = local_site else {
-        return report("a round trip; or say at the top where this command runs, like here = \"tokyo\"".to_owned());
+        return report(
+            "a round trip; or at the top of the file the site where this command runs, like here = \"tokyo\""
+                .to_owned(),
+        );
     };
     let remote_site = match ends {
         (first, second) if first == local_site => second,
         (first, second) if second == local_site => first,
         _ => {
             let name = &sites.sites[local_site].name;
-            return report(format!("a round trip: only those of {name}, which is here, can be measured from here"));
+            return report(format!(
+                "a round trip: this command runs at {name}, and can measure only round trips from {name}"
+            ));
         }
     };
     let name = sites.sites[remote_site].name.clone();

@@ -24,7 +24,7 @@ pub(super) fn read_traffic(
         let TrafficWeight(weight) = reader.optional_or("weight", TrafficWeight(1.0));
         let (Some(client), Some(server)) = (client, server) else { continue };
         if client == server {
-            reader.error("to", "another site than in from");
+            reader.error("to", "a site other than that in from");
         } else if !(is_known(client, server) || has_position(sites, client) && has_position(sites, server)) {
             reader.table_error(missing_rtt_error(sites, client, server));
         }
@@ -62,7 +62,7 @@ fn all_pairs(file: &TableReader<'_>, sites: &SiteTable, is_known: &dyn Fn(usize,
 
 fn missing_rtt_error(sites: &SiteTable, client: usize, server: usize) -> String {
     format!(
-        "the round trip of {}, or a position of both: without it no gain can be told",
+        "the round trip of {}, or the position of both sites: the prediction needs one of these",
         sites.pair_names(client, server)
     )
 }

@@ -30,7 +30,8 @@ impl ConfigValue for RttValue {
 pub(super) struct RoleValue(pub fn(&mut Roles));
 
 impl ConfigValue for RoleValue {
-    const EXPECTED: &'static str = r#""client", "server", "relay" (one stands there) or "possible" (one could)"#;
+    const EXPECTED: &'static str =
+        r#""client", "server", "relay" (a relay runs there) or "possible" (a relay could run there)"#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
             "client" => Ok(Self(|roles| roles.client = true)),
@@ -60,7 +61,7 @@ impl ConfigValue for ObjectSize {
 pub(super) struct LossRatio(pub f64);
 
 impl ConfigValue for LossRatio {
-    const EXPECTED: &'static str = r#"a share of packets, like "0.1%" or 0.001, below a half"#;
+    const EXPECTED: &'static str = r#"a share of packets from 0 to below 0.5, like "0.1%" or 0.001"#;
     const TOML_TYPE: TomlType = TomlType::Any;
     fn read(text: &str) -> Result<Self, &'static str> {
         let share = match text.strip_suffix('%') {
@@ -97,7 +98,7 @@ impl ConfigValue for TrafficWeight {
 pub(super) struct InflationFactor(pub f64);
 
 impl ConfigValue for InflationFactor {
-    const EXPECTED: &'static str = "a number from 1 to 20: how many times as long as light in fibre";
+    const EXPECTED: &'static str = "a number from 1 to 20: the round-trip time as a multiple of that of light in fibre";
     const TOML_TYPE: TomlType = TomlType::Decimal;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|factor| (1.0..=20.0).contains(factor)).map(Self).ok_or(Self::EXPECTED)

@@ -107,7 +107,7 @@ impl Users {
             }
             match parse_line(line) {
                 Ok((name, _, _)) if users.contains_key(name.as_bytes()) => {
-                    mistakes.push((number, format!("each user once; {name:?} stands above")));
+                    mistakes.push((number, format!("each user once; {name:?} is on an earlier line")));
                 }
                 Ok((name, hash, cost)) => {
                     highest_cost = highest_cost.max(cost);
@@ -244,7 +244,7 @@ fn parse_line(line: &str) -> Result<(&str, &str, u32), String> {
     match cost {
         Ok(cost) if COSTS.contains(&cost) => Ok((name, hash, cost)),
         Ok(_) => Err(format!("a bcrypt hash of cost {} to {} for {name:?}", COSTS.start(), COSTS.end())),
-        Err(_) => Err(format!("a whole bcrypt hash for {name:?}: set the password again with \"htpasswd -B\"")),
+        Err(_) => Err(format!("a complete bcrypt hash for {name:?}: set the password again with \"htpasswd -B\"")),
     }
 }
 

@@ -238,10 +238,10 @@ pub fn text_line(line: &mut String, event: &Event) {
         }
         Event::Reloaded { listeners } => write!(line, " reloaded listeners={listeners}"),
         Event::ReloadRejected { mistakes } => {
-            write!(line, " reload rejected, the old configuration stays: {}", mistakes.join("; "))
+            write!(line, " reload rejected, the old configuration remains in force: {}", mistakes.join("; "))
         }
         Event::Upgraded { pid, version } => write!(line, " upgraded pid={pid} version={version}"),
-        Event::UpgradeFailed { why } => write!(line, " upgrade failed, this process goes on: {why}"),
+        Event::UpgradeFailed { why } => write!(line, " upgrade failed, this process continues to serve: {why}"),
         Event::Draining { open, deadline } => {
             write!(line, " draining open={open} deadline={}s", deadline.as_secs_f64())
         }

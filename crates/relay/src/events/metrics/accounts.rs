@@ -31,7 +31,7 @@ impl AccountMetrics {
         r.declare("user_sessions_open", "Sessions of a user open now", self.sessions.clone());
         r.declare("user_sessions_refused", "Refused sessions and requests of a user by reason", self.refused.clone());
         r.declare("quota_bytes", "Bytes of a user or a listener for each day or month", self.quota.clone());
-        r.declare("quota_used_bytes", "Bytes of the running day or month", self.used.clone());
+        r.declare("quota_used_bytes", "Bytes of a user or a listener in the current day or month", self.used.clone());
     }
 
     /// Updates the metrics to these accounts.

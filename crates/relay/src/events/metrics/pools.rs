@@ -89,10 +89,10 @@ impl PoolMetrics {
         r.declare("ready", "Ready connections to relays that no session has used", self.ready.clone());
         r.declare("ready_used", "Idle connections to relays that sessions have used", self.used.clone());
         r.declare("ready_dial_seconds", "Time from dialling a relay to a ready connection", self.seconds.clone());
-        r.declare("relay_sessions", "Open sessions by a relay", self.sessions.clone());
+        r.declare("relay_sessions", "Open sessions through a relay", self.sessions.clone());
         r.declare(
             "relay_latency_seconds",
-            "Average time from OPEN to the answer of a relay, without the time it needed for the target",
+            "Average time from OPEN to the answer of a relay, without the time to connect to the target",
             self.latency.clone(),
         );
         r.declare("relay_slow", "Whether a relay of a group is slow, and gets no new sessions", self.slow.clone());
@@ -137,9 +137,9 @@ impl FleetMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         for (name, help, gauge) in [
-            ("fleet_members", "Relays of the fleet that are known, this one among them", &self.members),
-            ("fleet_draining", "Those that take no new sessions", &self.draining),
-            ("fleet_missing", "Those that etcd does not list any more", &self.missing),
+            ("fleet_members", "Known relays of the fleet, including this relay", &self.members),
+            ("fleet_draining", "Known relays that accept no new sessions", &self.draining),
+            ("fleet_missing", "Known relays that etcd no longer lists", &self.missing),
             ("fleet_etcd_up", "Whether etcd answers", &self.etcd_up),
             (
                 "fleet_certificate_expiry_timestamp_seconds",
@@ -150,8 +150,8 @@ impl FleetMetrics {
             registry.declare(name, help, gauge.clone());
         }
         for (name, help, counter) in [
-            ("fleet_entries_written", "Entries of this relay that etcd has taken", &self.written),
-            ("fleet_entries_refused", "Entries that were not believed", &self.refused),
+            ("fleet_entries_written", "Entries of this relay that etcd has accepted", &self.written),
+            ("fleet_entries_refused", "Rejected entries of relays", &self.refused),
         ] {
             registry.declare(name, help, counter.clone());
         }

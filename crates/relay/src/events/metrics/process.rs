@@ -92,7 +92,7 @@ impl RelayMetrics {
         );
         r.declare("target_list_reloads", "Changed files of to_files by result", self.list_reloads.clone());
         r.declare("worker_busy_seconds", "Processor time of the worker", self.busy.clone());
-        let handed_over = "Connections that the worker accepted and a worker with less to do serves";
+        let handed_over = "Connections that the worker accepted and passed to a less loaded worker";
         r.declare("worker_handed_over", handed_over, self.handed_over.clone());
         let lag = "Time from an event being ready to its worker handling it, sampled";
         r.declare("event_loop_lag_seconds", lag, self.event_loop_lag.clone());

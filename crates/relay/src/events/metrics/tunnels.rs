@@ -42,7 +42,7 @@ impl PacketMetrics {
 
     pub(super) fn register_associations(&self, r: &mut Registry) {
         r.declare("udp_datagrams", "Relayed datagrams of UDP associations by direction", self.packets.clone());
-        r.declare("udp_payload_bytes", "Payload of these datagrams", self.bytes.clone());
+        r.declare("udp_payload_bytes", "Payload bytes of relayed datagrams of UDP associations", self.bytes.clone());
         let dropped = "Datagrams of UDP associations dropped by reason";
         r.declare("udp_datagrams_dropped", dropped, self.dropped.clone());
     }

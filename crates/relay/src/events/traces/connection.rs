@@ -34,7 +34,7 @@ pub enum ExportError {
     #[error("cannot be reached: {0}")]
     Unreachable(String),
     /// The collector rejected the batch.
-    #[error("answers {0}")]
+    #[error("responds with status {0}")]
     Rejected(hyper::StatusCode),
 }
 

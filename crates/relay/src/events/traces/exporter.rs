@@ -81,8 +81,8 @@ impl Exporter {
         let Some(events) = self.events.upgrade() else { return };
         let address = &self.settings.traces.collector.address;
         let message = format!(
-            "traces: the collector at {address} {error}: sessions go on, and those it is not told of are counted in \
-             ekiden_traced_sessions_total; start it, or take [traces] out and reload"
+            "traces: the collector at {address} {error}: sessions continue, and ekiden_traced_sessions_total counts \
+             those not exported; start the collector, or remove [traces] and reload"
         );
         events.emit(&Event::Warning { message });
     }

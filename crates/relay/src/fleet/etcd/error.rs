@@ -64,11 +64,11 @@ impl EtcdError {
 fn remedy(code: i64, message: &str) -> Option<&'static str> {
     [
         (RESOURCE_EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),
-        (OUT_OF_RANGE, "compacted", "everything is read again"),
+        (OUT_OF_RANGE, "compacted", "all entries are read again"),
         (3, "user name is empty", "set user and password_file in [fleet], then reload (SIGHUP)"),
-        (3, "authentication failed", "see user and password_file in [fleet], then reload (SIGHUP)"),
-        (9, "not enabled", "etcd has no users: leave user and password_file out of [fleet], then reload (SIGHUP)"),
-        (7, "permission denied", "let the user read and write under the prefix (etcdctl role grant-permission)"),
+        (3, "authentication failed", "correct user and password_file in [fleet], then reload (SIGHUP)"),
+        (9, "not enabled", "etcd has no users: remove user and password_file from [fleet], then reload (SIGHUP)"),
+        (7, "permission denied", "permit the user to read and write under the prefix (etcdctl role grant-permission)"),
     ]
     .into_iter()
     .find_map(|(error_code, phrase, remedy)| (error_code == code && message.contains(phrase)).then_some(remedy))

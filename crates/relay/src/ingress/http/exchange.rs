@@ -108,7 +108,7 @@ pub async fn exchange(
 
 /// Completes with `future`, and frees it.
 async fn finish<F: Future>(future: &mut Option<Pin<Box<F>>>) -> F::Output {
-    let output = future.as_mut().expect("invariant: not finished before").await;
+    let output = future.as_mut().expect("invariant: the future has not completed").await;
     *future = None;
     output
 }
@@ -150,7 +150,7 @@ fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeErro
         Ok(()) => Ok(SendOutcome::Complete),
         Err(FlowError::Writing(_)) => Ok(SendOutcome::Partial),
         Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(ExchangeError::Ended(EndReason::BadHandshake("a chunked body that is none")))
+            Err(ExchangeError::Ended(EndReason::BadHandshake("malformed chunked body")))
         }
         Err(broken @ FlowError::Reading(_)) => Err(ExchangeError::Ended(pump::end_reason(&broken, Direction::Up))),
     }

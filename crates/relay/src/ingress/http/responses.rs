@@ -62,7 +62,7 @@ pub fn page(status: u16, reason: &str, sentence: &str) -> Vec<u8> {
 
 /// Asks for user name and password (RFC 9110, 11.7).
 pub fn challenge() -> Vec<u8> {
-    let sentence = "This relay asks for a user name and a password.";
+    let sentence = "This relay requires a user name and a password.";
     let mut headers = plain_text(sentence);
     headers.push("Proxy-Authenticate", r#"Basic realm="ekiden", charset="UTF-8""#);
     with_body(407, "Proxy Authentication Required", &headers, sentence)

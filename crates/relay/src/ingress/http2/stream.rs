@@ -342,7 +342,8 @@ impl<'a> StreamExchange<'a> {
     ) -> Result<(OwnedSemaphorePermit, usize), StreamError> {
         let place = tokio::select! {
             biased;
-            place = Arc::clone(&self.pieces).acquire_owned() => place.expect("invariant: it is never closed"),
+            place = Arc::clone(&self.pieces).acquire_owned() => place.expect("invariant: the semaphore is never \
+                closed"),
             _ = poll_fn(|context| sending.poll_reset(context)) => return Err(StreamError::Client),
         };
         sending.reserve_capacity(length);

@@ -141,7 +141,8 @@ impl HistoryWriter {
             self.database = None;
             if !self.has_warned {
                 let file = self.config.file.display();
-                let message = format!("no history is kept in {file}: {error}: make room or move the file away");
+                let message =
+                    format!("cannot update the history in {file}: {error}: free disk space, or move the file away");
                 self.events.emit(&Event::Warning { message });
             }
             self.has_warned = true;

@@ -56,7 +56,8 @@ pub async fn run(hop: Arc<Hop>, context: Rc<ReportContext>, estimates: Arc<Estim
             ReportCallEnd::Unsupported => {
                 if !has_warned {
                     let message = format!(
-                        "relay {hop} reports no estimates of its sections: update ekiden there for better path choices"
+                        "relay {hop} reports no estimates of its sections: upgrade ekiden on that relay for better \
+                         path choices"
                     );
                     events.emit(&Event::Warning { message });
                 }

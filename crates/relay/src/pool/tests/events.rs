@@ -65,7 +65,7 @@ fn successful_session_ends_the_retry_delay() {
     let relay = TestRelay::start();
     let wrong_key = section("osaka", relay.address, own_key().public_key(), &own_key());
     let test = TestPools::start(&config(&[&wrong_key]));
-    let down = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
+    let down = "osaka down denied_by_hop Some(\"refused: its key is not the configured key\")";
     wait_until("the refused handshake", || test.events() == [down]);
     test.pools.record_attempt(&wrong_key, None);
     // The keeper retries at once, and fails again.

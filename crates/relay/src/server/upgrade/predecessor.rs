@@ -74,7 +74,7 @@ impl Predecessor {
                 Some((Message::All, _)) => return Ok(inheritance),
                 Some(_) => {}
                 None => {
-                    return Err(io::Error::other("the process before ended while it handed over: start ekiden again"));
+                    return Err(io::Error::other("the old process ended during the handover: start ekiden again"));
                 }
             }
         }

@@ -26,7 +26,7 @@ const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// No process answers at the address.
-    #[error("no relay answers at {at}: {cause} (is `ekiden run` up, and not older than upgrades?)")]
+    #[error("no relay answers at {at}: {cause} (is `ekiden run` running, and a version that supports upgrades?)")]
     NoAnswer {
         /// The address of the admin listener.
         at: String,
@@ -34,10 +34,10 @@ pub enum RequestError {
         cause: io::Error,
     },
     /// The relay is in another pid namespace.
-    #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
+    #[error("process {0} here is not the relay: run this command where the relay runs, for example in its container")]
     Elsewhere(u32),
     /// The pid in the answer is not the pid that the kernel reports.
-    #[error("process {actual} listens there and says that it is process {reported}: ask where the relay runs")]
+    #[error("process {actual} listens there and reports pid {reported}: run this command where the relay runs")]
     Contradicts {
         /// The process that listens.
         actual: u32,
@@ -45,7 +45,7 @@ pub enum RequestError {
         reported: u32,
     },
     /// The process has no socket that listens at the address of the request.
-    #[error("process {pid} does not listen at {address}: not a relay to trust")]
+    #[error("process {pid} does not listen at {address}: not trusted")]
     NoListener {
         /// The process that the answer names.
         pid: u32,
@@ -53,7 +53,7 @@ pub enum RequestError {
         address: SocketAddr,
     },
     /// The relay cannot be signalled.
-    #[error("process {pid} cannot be asked: {cause} (as root, or as the relay's user)")]
+    #[error("cannot signal process {pid}: {cause} (run as root, or as the user of the relay)")]
     Refused {
         /// The pid of the relay.
         pid: u32,
@@ -61,7 +61,7 @@ pub enum RequestError {
         cause: io::Error,
     },
     /// The new process did not come to serve.
-    #[error("process {pid} goes on as before: {why}")]
+    #[error("process {pid} continues to serve: {why}")]
     Failed {
         /// The pid of the old process.
         pid: u32,
@@ -69,7 +69,7 @@ pub enum RequestError {
         why: String,
     },
     /// The relay has ended, and no other answers.
-    #[error("process {0} has ended, and no other answers: see its log")]
+    #[error("process {0} has ended, and no other process answers: see its log")]
     Ended(u32),
     /// The upgrade did not complete in time.
     #[error("process {0} has not reported a result: see its log")]

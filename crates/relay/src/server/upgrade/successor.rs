@@ -36,11 +36,12 @@ pub struct Successor {
 pub enum UpgradeError {
     /// Process 1 of a container cannot be replaced: its end would end the container.
     #[error(
-        "process 1 cannot hand over, its container would end with it: start a container of the new version instead"
+        "process 1 cannot hand over, because the container ends with process 1: start a container of the new version \
+         instead"
     )]
     First,
     /// The program cannot be started.
-    #[error("{program} cannot be started: {cause}: put the program back")]
+    #[error("cannot start {program}: {cause}: restore the program")]
     Start {
         /// The path of the program.
         program: String,
@@ -62,7 +63,8 @@ pub enum UpgradeError {
     #[error("{0}")]
     Told(String),
     /// The process did not serve in time.
-    #[error("the new process does not serve after {}s and was ended: is timeouts.upgrade too short?", .0.as_secs_f64())]
+    #[error("the new process did not serve within {}s and was killed: increase timeouts.upgrade if it needs more \
+             time", .0.as_secs_f64())]
     Late(Duration),
     /// The channel between the processes failed.
     #[error("cannot hand over: {0}")]

@@ -155,7 +155,7 @@ impl AssociationTask {
         if let Some(Err(error)) = unsent {
             let context = &self.association.session.context;
             let (listener, path) = (&context.listener.name, &self.path_choice.path.name);
-            context.warn(format!("{listener}: no datagrams of a UDP association by {path}: {error}"));
+            context.warn(format!("{listener}: datagrams of a UDP association are dropped, no lane by {path}: {error}"));
         }
     }
 

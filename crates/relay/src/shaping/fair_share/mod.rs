@@ -66,7 +66,8 @@ pub fn missing_interface_warnings(interfaces: &[config::InterfaceConfig]) -> imp
     missing.map(|interface| {
         let name = &interface.name;
         format!(
-            "there is no interface {name} now, so nothing shares its rate: see `ip link`, and [[interface]] in the file"
+            "interface {name} does not exist now, so no session shares its rate: compare `ip link` with [[interface]] \
+             in the configuration"
         )
     })
 }

@@ -147,7 +147,7 @@ fn tuning_rows(sessions: &Value) -> Vec<[String; 10]> {
 /// Settings that are not in force: options that the kernel lacks, and routes that override the socket.
 fn not_in_force(tuning: &Value) -> String {
     let route = &tuning["route_rto_min_seconds"];
-    let route = (!route.is_null()).then(|| format!("the route has rto_min {}", format_milliseconds(route)));
+    let route = (!route.is_null()).then(|| format!("the route sets rto_min {}", format_milliseconds(route)));
     let refused = tuning["refused"].as_array().into_iter().flatten().map(cell_text);
     let reasons: Vec<String> = route.into_iter().chain(refused).collect();
     if reasons.is_empty() { "-".to_owned() } else { reasons.join("; ") }
@@ -202,7 +202,7 @@ fn lane_rows(lanes: &Value) -> Vec<[String; 10]> {
             cell_text(&lane["listener"]),
             cell_text(&lane["by"]),
             if lane["dialled"] == true { "dialled" } else { "accepted" }.to_owned(),
-            if lane["stands"] == true { "stands" } else { "asked" }.to_owned(),
+            if lane["stands"] == true { "open" } else { "opening" }.to_owned(),
             format!("{:.0}s", lane["seconds"].as_f64().unwrap_or(0.0)),
             cell_text(&lane["packets_sent"]),
             cell_text(&lane["packets_received"]),
@@ -436,7 +436,7 @@ mod tests {
             shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let at = rows.iter().position(|row| row.contains("DELAYED ACK")).unwrap();
         let values = "44.0ms 28.0ms 1000.0ms - 1 MiB linear";
-        let why = "the route has rto_min 3000.0ms; rto_max: no";
+        let why = "the route sets rto_min 3000.0ms; rto_max: no";
         assert_eq!(rows[at + 1], format!("7 client {values} - {why}"), "{shown}");
         assert_eq!(rows[at + 2], format!("7 server {values} 64 KiB -"), "{shown}");
     }
@@ -489,7 +489,7 @@ mod tests {
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(
             rows[3],
-            ["tunnel", "long", "dialled", "asked", "7s", "20", "10", "1", "3", "late", "1,", "wrong_peer", "2"],
+            ["tunnel", "long", "dialled", "opening", "7s", "20", "10", "1", "3", "late", "1,", "wrong_peer", "2"],
             "{table}"
         );
     }

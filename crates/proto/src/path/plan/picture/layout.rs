@@ -206,7 +206,7 @@ impl LabelPlacer {
             bottom: at.y + size * 0.3,
         };
         let cost = |at: &Point| (self.overlap_cost(area_at(*at)) * 16.0) as u64;
-        let position = places.min_by_key(cost).expect("invariant: there are places to choose from");
+        let position = places.min_by_key(cost).expect("invariant: the list of positions is not empty");
         self.occupied.push(area_at(position));
         position
     }

@@ -225,7 +225,7 @@ fn describe_pair(network: &PlanInput, pair: &TrafficPaths) -> String {
 fn wrap_words(text: &str, max_bytes: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let line = lines.last_mut().expect("invariant: there is a line");
+        let line = lines.last_mut().expect("invariant: a label has a line");
         if line.is_empty() {
             word.clone_into(line);
         } else if line.len() + 1 + word.len() > max_bytes {

@@ -54,7 +54,7 @@ fn placement_verdict_depends_on_the_gain() {
         "One relay alone hardly helps. Two do: at a and b, 1.50 times as fast as today on average over traffic and sizes."
     );
     assert!(advice(1.5, Some(1.51)).ends_with("sizes. A second one would add next to nothing."));
-    assert!(advice(1.5, Some(2.0)).ends_with(" If it may be two: a and b, 2.00 times."));
+    assert!(advice(1.5, Some(2.0)).ends_with(" With two relays: a and b, 2.00 times."));
     assert!(advice(1.5, None).starts_with("Put the next relay at a: 1.50 times as fast as today"));
 }
 

@@ -197,7 +197,7 @@ fn pair_verdict_names_sizes_for_which_direct_is_better() {
     let slow_start = network(&[("m", "relay", 60.0, 60.0)], 100.0);
     let plan = Plan::compute(&slow_start);
     let text = verdict::pair_verdict(&slow_start, &plan.pairs[0]);
-    assert!(text.contains("via m is up to 1.") && text.contains("direct: 10kB would come"), "{text}");
+    assert!(text.contains("via m is up to 1.") && text.contains("direct: 10kB would arrive"), "{text}");
     let none = network(&[("far", "relay", 300.0, 300.0)], 100.0);
     let text = verdict::pair_verdict(&none, &Plan::compute(&none).pairs[0]);
     assert!(text.starts_with("No relay helps"), "{text}");

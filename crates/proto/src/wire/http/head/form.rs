@@ -77,8 +77,8 @@ impl RequestTarget {
         if text == "*" && method == "OPTIONS" {
             return Ok(Self::Asterisk);
         }
-        let (scheme, rest) = text.split_once("://").ok_or(WireError::Invalid("request target is no URI"))?;
-        let scheme = Scheme::parse(scheme).ok_or(WireError::Invalid("neither http, https nor ftp"))?;
+        let (scheme, rest) = text.split_once("://").ok_or(WireError::Invalid("request target is not a URI"))?;
+        let scheme = Scheme::parse(scheme).ok_or(WireError::Invalid("scheme is not http, https or ftp"))?;
         Self::parse_absolute(method, scheme, rest)
     }
 
@@ -93,7 +93,7 @@ impl RequestTarget {
             return Err(WireError::Invalid("user in an http URI"));
         }
         let target = Target::parse(authority, Some(scheme.default_port()));
-        let target = target.map_err(|_| WireError::Invalid("URI without a good host and port"))?;
+        let target = target.map_err(|_| WireError::Invalid("URI without a valid host and port"))?;
         let path_and_query = match path {
             "" if method == "OPTIONS" => "*".to_owned(),
             path if path.starts_with('/') => path.to_owned(),

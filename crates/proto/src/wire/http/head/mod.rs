@@ -146,7 +146,7 @@ fn check_host(form: &RequestTarget, version: Version, headers: &Headers) -> Resu
         None | Some([]) => Ok(()),
         Some(host) => {
             let target = std::str::from_utf8(host).ok().and_then(|host| Target::parse(host, Some(80)).ok());
-            target.map(|_| ()).ok_or(WireError::Invalid("Host is no host"))
+            target.map(|_| ()).ok_or(WireError::Invalid("Host is not a host"))
         }
     }
 }

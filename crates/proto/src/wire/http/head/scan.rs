@@ -99,14 +99,14 @@ impl<'a> FieldLine<'a> {
         let method = parts.next().unwrap_or_default();
         let (target, version) = (parts.next(), parts.next());
         if !method.iter().all(|byte| is_token_byte(*byte)) || (method.is_empty() && !self.text.is_empty()) {
-            return Err(WireError::Invalid("method is no token"));
+            return Err(WireError::Invalid("method is not a token"));
         }
         if method.len() > MAX_METHOD {
             return Err(WireError::Invalid("method longer than 32 bytes"));
         }
         let visible = target.is_none_or(|target| target.iter().all(u8::is_ascii_graphic));
         if !visible || (target.is_some_and(<[u8]>::is_empty) && version.is_some()) {
-            return Err(WireError::Invalid("request target with a byte no URI has"));
+            return Err(WireError::Invalid("request target with a byte that is invalid in a URI"));
         }
         let version = version.unwrap_or_default();
         let known = VERSIONS.iter().any(|known| known.starts_with(version));
@@ -140,7 +140,7 @@ impl<'a> FieldLine<'a> {
         let colon = self.text.iter().position(|byte| *byte == b':');
         let name = &self.text[..colon.unwrap_or(self.text.len())];
         if !name.iter().all(|byte| is_token_byte(*byte)) || colon == Some(0) {
-            return Err(WireError::Invalid("header name is no token"));
+            return Err(WireError::Invalid("header name is not a token"));
         }
         if colon.is_none() && self.complete {
             return Err(WireError::Invalid("header line without a colon"));

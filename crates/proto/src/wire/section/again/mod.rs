@@ -69,7 +69,7 @@ impl ResumptionTicket {
 
     /// The ticket in front of a handshake message: two bytes of length, and the ticket.
     pub(super) fn encode_prefix(&self) -> Vec<u8> {
-        let length = u16::try_from(self.ticket.len()).expect("invariant: no longer ticket was taken");
+        let length = u16::try_from(self.ticket.len()).expect("invariant: the length of a ticket fits 16 bits");
         [&length.to_be_bytes(), &self.ticket[..]].concat()
     }
 }
@@ -103,10 +103,11 @@ impl TicketIssuer {
         let expiry = now.saturating_add(TICKET_LIFETIME).as_secs().to_be_bytes();
         let mut sealed = Zeroizing::new([&secret[..], &peer.0, &expiry].concat());
         // By chance, not by count: of so few tickets no two have the same.
-        let nonce: [u8; NONCE_LENGTH] = *random_secret(&self.rng).first_chunk().expect("invariant: it is longer");
+        let nonce: [u8; NONCE_LENGTH] =
+            *random_secret(&self.rng).first_chunk().expect("invariant: a secret is longer than a nonce");
         let (nonce_now, aad) = (Nonce::assume_unique_for_key(nonce), Aad::from(listener.0));
         let tag = self.key.seal_in_place_separate_tag(nonce_now, aad, &mut sealed);
-        let tag = tag.expect("invariant: so few bytes fit");
+        let tag = tag.expect("invariant: a ticket is short enough to seal");
         ResumptionTicket { ticket: [&nonce[..], &sealed, tag.as_ref()].concat(), secret }
     }
 

@@ -67,7 +67,7 @@ impl NoiseInitiator {
     #[must_use]
     pub fn begin(own: &PrivateKey, peer: &PublicKey, versions: Versions) -> (Self, Vec<u8>) {
         let prologue = Hello::encode_versions(versions);
-        let noise = builder(own, &prologue).remote_public_key(&peer.0).expect("invariant: it is set once");
+        let noise = builder(own, &prologue).remote_public_key(&peer.0).expect("invariant: the remote key is set once");
         Self::begin_with(noise, versions, aes_in_hardware(), None)
     }
 
@@ -99,12 +99,12 @@ impl NoiseInitiator {
     pub fn finish(mut self, answer: &Hello) -> Result<TransportKeys, HandshakeError> {
         let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
         let payload =
-            read(&mut self.noise, message).ok_or(WireError::Invalid("it does not have the key configured here"))?;
+            read(&mut self.noise, message).ok_or(WireError::Invalid("the peer does not have the configured key"))?;
         let [oldest, newest, flags, ref ticket_bytes @ ..] = payload[..] else {
-            return Err(WireError::Invalid("a handshake without versions").into());
+            return Err(WireError::Invalid("a handshake message without versions").into());
         };
         if answer.versions != (Versions { oldest, newest }) {
-            return Err(WireError::Invalid("its versions were changed on the way").into());
+            return Err(WireError::Invalid("the versions were altered in transit").into());
         }
         let version = self.versions.common(answer.versions).ok_or(Refusal::Version(answer.versions))?;
         let ticket = ResumptionTicket::parse(ticket_bytes);
@@ -192,18 +192,20 @@ fn builder<'a>(own: &'a PrivateKey, prologue: &'a [u8]) -> Builder<'a> {
     let pattern = PATTERN.parse().expect("invariant: snow knows the pattern");
     let builder =
         Builder::new(pattern).local_private_key(own.as_bytes()).and_then(|builder| builder.prologue(prologue));
-    builder.expect("invariant: each is set once")
+    builder.expect("invariant: each key is set once")
 }
 
 fn resumption_builder<'a>(secret: &'a [u8; key::KEY_LENGTH], prologue: &'a [u8]) -> Builder<'a> {
     let pattern = RESUMPTION_PATTERN.parse().expect("invariant: snow knows the pattern");
     let builder = Builder::new(pattern).psk(0, secret).and_then(|builder| builder.prologue(prologue));
-    builder.expect("invariant: each is set once")
+    builder.expect("invariant: each key is set once")
 }
 
 fn write(noise: &mut HandshakeState, payload: &[u8]) -> Vec<u8> {
     let mut message = vec![0; hello::MAX_MESSAGE];
-    let length = noise.write_message(payload, &mut message).expect("invariant: it is our turn, and there is room");
+    let length = noise
+        .write_message(payload, &mut message)
+        .expect("invariant: the initiator and the responder alternate, and the buffer is large enough");
     message.truncate(length);
     message
 }

@@ -56,7 +56,7 @@ bind = "0.0.0.0:9090"
     assert_eq!(shown.lines().count(), expected.len());
     for part in [
         "configuration:3: target_profile = \"longhall\": expected a profile: \"longhaul\", perhaps",
-        "configuration:8: listener[1].allow_privat is not a key: expected \"allow_private\", perhaps; known are ",
+        "configuration:8: listener[1].allow_privat is not a key: expected \"allow_private\", perhaps; the keys are ",
         "configuration:19: relay = {...}: expected tables that begin with [[relay]]",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
@@ -76,13 +76,13 @@ fn each_invalid_config_yields_one_error() {
         ("[dns]\nservers = [\"dns.example\"]", "dns.servers[1]", "the address of a name server"),
         ("[dns]\nnat64 = [\"2001:db8::/95\"]", "dns.nat64[1]", "a NAT64 prefix like \"2001:db8:64::/96\""),
         ("[profile.a]\nbase = \"b\"", "profile.a.base", "one of lan, auto, longhaul, lossy, satellite, a"),
-        ("[profile.a]\nbase = \"a\"", "profile.a.base", "not built on this one again"),
-        ("[profile.lan]\nmss = 1400", "profile.lan", "a built-in profile"),
+        ("[profile.a]\nbase = \"a\"", "profile.a.base", "not itself based on this profile"),
+        ("[profile.lan]\nmss = 1400", "profile.lan", "this profile is built in"),
         ("[profile]\nx = 1", "profile.x", "a table [profile.NAME]"),
         ("[profile.a]\nnagle = true", "profile.a.nagle", "one of base, bind"),
         ("[profile.a]\nmss = 1.5", "profile.a.mss", "a whole number"),
         ("[profile.a]\nrto_min = 40", "profile.a.rto_min", "a time from \"8ms\""),
-        ("[admin]\nbind = \"127.0.0.1:1081\"\n[[listener]]\nbind = \":1081\"", "admin.bind", "that no listener has"),
+        ("[admin]\nbind = \"127.0.0.1:1081\"\n[[listener]]\nbind = \":1081\"", "admin.bind", "that no listener uses"),
         ("[[listener]]\nbind = \":1080\"\n[[listener]]\nbind = \":1080\"", "listener[2].bind", "no other listener"),
         ("[[listener]]\nkind = \"http\"", "listener[1].bind", "an address and port"),
         ("[[listener]]\nbind = \":1\"\nkind = \"tproxy\"", "listener[1].interfaces", "at least one"),
@@ -108,7 +108,7 @@ fn each_invalid_config_yields_one_error() {
         (
             "[[listener]]\nbind = \":1\"\nkind = \"tcp\"\ntarget = \"localhost:1\"",
             "listener[1].target",
-            "this is a loop",
+            "connections would loop",
         ),
         (
             "[[listener]]\nname = \"a\"\nbind = \":1\"\n[[listener]]\nname = \"a\"\nbind = \":2\"",

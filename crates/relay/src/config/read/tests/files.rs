@@ -154,7 +154,7 @@ fn unset_variable_is_the_only_error_of_its_line() {
     let lines: Vec<String> = message.0.iter().map(ToString::to_string).collect();
     assert_eq!(
         lines[0],
-        "configuration:3: listener[1].bind: expected the environment variable EKIDEN_NO_SUCH, which is not set"
+        "configuration:3: listener[1].bind: expected the environment variable EKIDEN_NO_SUCH to be set"
     );
     assert!(lines.len() == 2 && lines[1].starts_with("configuration:4: listener[1].kind"), "{lines:?}");
 }

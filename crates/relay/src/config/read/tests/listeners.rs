@@ -95,16 +95,19 @@ fn proxy_protocol_accepts_networks_and_addresses() {
         ("auto://:1?proxy_protocol=balancer", "-L[1].proxy_protocol = \"balancer\": expected a network"),
         (
             "tproxy://:1?interfaces=lan0&proxy_protocol=10.0.0.1",
-            "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing: only kind",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected this key only with kind",
         ),
         (
             "tun://ekiden0?net=10.9.0.0/16&proxy_protocol=10.0.0.1",
-            "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing: only kind",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected this key only with kind",
         ),
-        ("section://:1?proxy_protocol=10.0.0.1", "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing: only kind"),
+        (
+            "section://:1?proxy_protocol=10.0.0.1",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected this key only with kind",
+        ),
         (
             "socks://:1?keep_client_address=true&proxy_protocol=10.0.0.1",
-            "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing beside keep_client_address",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected no proxy_protocol with keep_client_address",
         ),
     ] {
         let shown = flag_error(&listen(&[url]));
@@ -176,13 +179,13 @@ fn overlapping_listeners_are_reported() {
         );
         let reported = from_text(&text).err().map(|mistakes| mistakes.to_string());
         let expected = format!(
-            "configuration:6: listener[2].bind = \"{other}\": expected an address that no other listener has: \
-             listener[1] has {one}"
+            "configuration:6: listener[2].bind = \"{other}\": expected an address that no other listener uses: \
+             listener[1] uses {one}"
         );
         assert_eq!(reported, overlap.then_some(expected), "{one} {other}");
         let admin =
             format!("version = 1\n[[listener]]\nbind = \"{one}\"\nallow_open = true\n[admin]\nbind = \"{other}\"\n");
         let reported = from_text(&admin).err().map(|mistakes| mistakes.to_string()).unwrap_or_default();
-        assert_eq!(reported.contains("an address that no listener has"), overlap, "{one} {other}: {reported}");
+        assert_eq!(reported.contains("an address that no listener uses"), overlap, "{one} {other}: {reported}");
     }
 }

@@ -79,7 +79,7 @@ fn peers_file_errors_name_the_line_and_hide_secrets() {
         (format!("{secret} bob"), "44 characters"),
         (format!("private-key: {secret}="), "44 characters"),
         (format!("{good} bob"), "each key once"),
-        (format!("{other} alice"), "each name once; \"alice\" stands above"),
+        (format!("{other} alice"), "each name once; \"alice\" is on an earlier line"),
         (format!("{} c:d", random_public_key()), "a name of 1 to 64"),
         (format!("{} e {secret}", random_public_key()), "a line PUBLIC-KEY NAME"),
         (format!("{} f form=*", random_public_key()), "a line PUBLIC-KEY NAME"),
@@ -97,7 +97,10 @@ fn peers_file_errors_name_the_line_and_hide_secrets() {
         (format!("{} o from=::ffff:192.0.2.0/120", random_public_key()), "after from= networks like 192.168.2.0/24"),
         (format!("{} p from=*", random_public_key()), "after from= networks like 192.168.2.0/24"),
         (format!("{} q from=", random_public_key()), "after from= networks like 192.168.2.0/24"),
-        (format!("{} r from=10.0.0.0/8,10.1.0.0/16", random_public_key()), "none within another one: 10.1.0.0/16"),
+        (
+            format!("{} r from=10.0.0.0/8,10.1.0.0/16", random_public_key()),
+            "networks that do not overlap: 10.1.0.0/16 overlaps an earlier network",
+        ),
         (format!("{} s from=10.0.0.0/8 from=192.0.2.0/24", random_public_key()), "a line PUBLIC-KEY NAME"),
     ];
     let text: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
@@ -120,9 +123,9 @@ fn own_key_is_refused_as_a_peer() {
     let (key, own) = Scratch::key("own-peer");
     let peers = Scratch::new("own-peers", &format!("{own} me\n"));
     let reported = flag_error(&listen(&[&format!("section://:1?key={}&peers={}", key.path(), peers.path())]));
-    assert_eq!(reported, format!("{}:1: expected the key of another relay: this is our own", peers.path()));
+    assert_eq!(reported, format!("{}:1: expected the key of another relay, not of this relay", peers.path()));
     let flags = Flags { key: Some(key.path()), ..listen(&[&format!("section://:1?peers={}", peers.path())]) };
-    assert!(flag_error(&flags).contains("this is our own"));
+    assert!(flag_error(&flags).contains("the key of another relay, not of this relay"));
 }
 
 #[test]

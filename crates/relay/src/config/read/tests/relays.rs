@@ -85,15 +85,15 @@ fn invalid_groups_are_reported() {
         (relay("address = []"), "relay[1].address", "at least one in [ ]"),
         (relay("address = [\"h:1\", \"i\"]"), "relay[1].address[2]", "a host and port"),
         (relay("address = [\"h:1\", \"h:1\"]"), "relay[1].address[2]", "each address once"),
-        (relay("address = [\"h:1\", \"localhost:1080\"]"), "relay[1].address", "this is a loop"),
-        (relay("address = \"h:1\"\nbalance = \"least\""), "relay[1].balance", "a relay with one address"),
+        (relay("address = [\"h:1\", \"localhost:1080\"]"), "relay[1].address", "sessions would loop"),
+        (relay("address = \"h:1\"\nbalance = \"least\""), "relay[1].balance", "the relay has only one address"),
         (relay("address = [\"h:1\", \"i:1\"]\nbalance = \"clients\""), "relay[1].balance", "\"least\" or \"client\""),
         (
             "[[relay]]\nname = \"a\"\nurl = \"http://h:1\"\nbalance = \"least\"".to_owned(),
             "relay[1].balance",
-            "beside url",
+            "only without url",
         ),
-        (behind_proxy, "path[1].relays", "a relay with one address behind the proxy corp: a has several"),
+        (behind_proxy, "path[1].relays", "a relay with one address behind the proxy corp: a has several addresses"),
     ] {
         let seen = errors_of(&with_listener(&text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
@@ -108,22 +108,26 @@ fn invalid_relays_are_reported() {
     let with_address = |address: &str| relay(&format!("address = {address:?}\nkey = \"{key}\""));
     for (text, wrong, expected) in [
         (format!("[[relay]]\naddress = \"h:1\"\nkey = \"{key}\""), "relay[1].name", "a name of 1 to 64"),
-        (relay("url = \"http://h:1\"\naddress = \"h:1\""), "relay[1].address", "nothing beside url"),
-        (relay(&format!("url = \"http://h:1\"\nkey = \"{key}\"")), "relay[1].key", "nothing beside url"),
-        (relay("url = \"http://h:1\"\nprofile = \"lan\""), "relay[1].profile", "nothing beside url"),
-        (relay(&format!("key = \"{key}\"")), "relay[1].address", "or url = as in forward"),
+        (relay("url = \"http://h:1\"\naddress = \"h:1\""), "relay[1].address", "only without url"),
+        (relay(&format!("url = \"http://h:1\"\nkey = \"{key}\"")), "relay[1].key", "only without url"),
+        (relay("url = \"http://h:1\"\nprofile = \"lan\""), "relay[1].profile", "only without url"),
+        (relay(&format!("key = \"{key}\"")), "relay[1].address", "or url, in the syntax of forward"),
         (relay("address = \"h:1\""), "relay[1].key", "a public key of 44 characters"),
         (with_address("h"), "relay[1].address", "a host and port"),
-        (with_address("127.0.0.1:1080"), "relay[1].address", "this is a loop"),
-        (relay("url = \"socks5://u:p@localhost:1080\""), "relay[1].url", "this is a loop"),
+        (with_address("127.0.0.1:1080"), "relay[1].address", "sessions would loop"),
+        (relay("url = \"socks5://u:p@localhost:1080\""), "relay[1].url", "sessions would loop"),
         (with_address("h:1") + "\nprofile = \"lon\"", "relay[1].profile", "\"lan\", perhaps"),
         (with_address("h:1") + "\nencrypt = 1", "relay[1].encrypt", "true or false"),
         (
             with_address("h:1") + "\ncrypt = true",
             "relay[1].crypt",
-            "\"encrypt\", perhaps; known are address, balance, encrypt",
+            "\"encrypt\", perhaps; the keys are address, balance, encrypt",
         ),
-        (with_address("h:1") + "\n[[relay]]\nname = \"a\"\nurl = \"http://h:2\"", "relay[2].name", "no other one"),
+        (
+            with_address("h:1") + "\n[[relay]]\nname = \"a\"\nurl = \"http://h:2\"",
+            "relay[2].name",
+            "that no other table",
+        ),
         (
             with_address("h:1") + &format!("\n[[relay]]\nname = \"b\"\nurl = \"section://h:2?key={key}\""),
             "relay[2].url",
@@ -145,12 +149,12 @@ fn section_hop_errors_hide_the_key() {
         ("section://h:1".to_owned(), "-F[1].key is missing: expected a public key"),
         (format!("section://h:1?key={cut}"), "...\" (43 characters): expected a public key"),
         (format!("section://h?key={key}"), "a port after the host: section://h:7000"),
-        (format!("section://h:1/x?key={key}"), "nothing after the port"),
-        (format!("section://u:hunter2@h:1?key={key}"), "no user and password here, but ?key=PUBLIC"),
+        (format!("section://h:1/x?key={key}"), "only ?key=value after the port"),
+        (format!("section://u:hunter2@h:1?key={key}"), "?key=PUBLIC instead of a user and password"),
         (format!("section://h:1?key={key}&encrypt=yes"), "-F[1].encrypt = \"yes\": expected true or false"),
         (format!("section://h:1?key={key}&key={key}"), "-F[1].key = [...]: expected a public key"),
         (format!("section://h:1?key={key}&password_file=x"), "-F[1].password_file is not a key"),
-        (format!("section://localhost:1080?key={key}"), "this is a loop"),
+        (format!("section://localhost:1080?key={key}"), "sessions would loop"),
     ] {
         let shown = flag_error(&forwarding(&[&url]));
         assert!(shown.contains(expected) && shown.lines().count() == 1, "{url}: {shown}");
@@ -158,7 +162,7 @@ fn section_hop_errors_hide_the_key() {
     }
     let again = format!("section://other:1?key={key}");
     let shown = flag_error(&forwarding(&[&format!("section://h:1?key={key}"), &again]));
-    assert!(shown.contains("-F[2] = \"section://other:1\": expected each relay once: this is a loop"), "{shown}");
+    assert!(shown.contains("-F[2] = \"section://other:1\": expected each relay once: sessions would loop"), "{shown}");
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn own_key_is_refused_as_a_next_hop() {
     for key in [own, listener_key] {
         let forward = vec![format!("section://far.example:1?key={key}")];
         let shown = flag_error(&Flags { forward, ..flags.clone() });
-        assert!(shown.contains("this is our own key"), "{shown}");
+        assert!(shown.contains("the key of another relay, not of this relay"), "{shown}");
         let relay = format!("version = 1\n[[relay]]\nname = \"a\"\naddress = \"far.example:1\"\nkey = \"{key}\"");
         let file = Scratch::new("own-relay.toml", &relay);
         let shown = load([&*file.0], &flags).unwrap_err().to_string();
@@ -224,7 +228,7 @@ fn hop_errors_hide_secrets() {
         ("socks5://u:hunter2", "a hop like"),
         ("u:hunter2@h:1", "a hop like"),
         ("ftp://u:hunter2@h:1", "section://, socks5:// or http:// instead of ftp://"),
-        ("socks5://u:hunter2@h:1/path", "nothing after the port"),
+        ("socks5://u:hunter2@h:1/path", "only ?key=value after the port"),
         ("socks5://u:a?hunter2@h:1", "a hop like"),
         ("socks5://u:%ffhunter2@h:1", "a hop like"),
         ("http://u%3aa:hunter2@h:1", "without a colon"),
@@ -233,11 +237,11 @@ fn hop_errors_hide_secrets() {
         ("socks5://u@h:1", "one password"),
         ("socks5://u:hunter2@h:1?password_file=/x", "one password"),
         ("socks5://h:1?password_file=/x", "a user name before the host"),
-        ("socks5://u@h:1?password_file=/nonexistent", "a file with the password in it"),
+        ("socks5://u@h:1?password_file=/nonexistent", "a readable file with the password"),
         ("socks5://u@h:1?password_env=EKIDEN_NO_SUCH_VARIABLE", "an environment variable"),
         ("socks5://u:hunter2@h:1?profile=lam", "\"lan\", perhaps"),
         ("socks5://u:hunter2@h:1?profil=lan", "\"profile\", perhaps"),
-        ("socks5://u:hunter2@127.0.0.1:1080", "this is a loop"),
+        ("socks5://u:hunter2@127.0.0.1:1080", "sessions would loop"),
     ] {
         let in_file = errors_of(&with_listener(&format!("forward = [\"{url}\"]")));
         let shown = flag_error(&forwarding(&[url]));
@@ -295,11 +299,14 @@ fn hop_errors_show_the_url_and_the_missing_part() {
             "ftp://u:hunter2@h:1",
             "-F[1] = \"ftp://...@h:1\": expected section://, socks5:// or http:// instead of ftp://",
         ),
-        ("https://h:1", "-F[1] = \"https://h:1\": expected http:// instead of https://: a hop is asked without TLS"),
+        (
+            "https://h:1",
+            "-F[1] = \"https://h:1\": expected http:// instead of https://: ekiden connects to hops without TLS",
+        ),
         ("socks4://h:1", "-F[1] = \"socks4://h:1\": expected socks5:// instead of socks4://"),
         ("sock5://h:1", "-F[1] = \"sock5://h:1\": expected socks5:// instead of sock5://"),
-        ("socks5://u:hunter2@h:1/path", "-F[1] = \"socks5://...@h:1/path\": expected nothing after the port"),
-        ("socks5://h:1/path", "-F[1] = \"socks5://h:1/path\": expected nothing after the port"),
+        ("socks5://u:hunter2@h:1/path", "-F[1] = \"socks5://...@h:1/path\": expected only ?key=value after the port"),
+        ("socks5://h:1/path", "-F[1] = \"socks5://h:1/path\": expected only ?key=value after the port"),
         ("http://127.0.0.1:1080", "-F[1] = \"http://127.0.0.1:1080\": expected another relay"),
         ("osaka", "-F[1] = \"osaka\": expected a hop like"),
         ("u:hunter2", "-F[1] (value not shown): expected a hop like"),

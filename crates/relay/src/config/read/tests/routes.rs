@@ -79,9 +79,9 @@ fn invalid_paths_and_routes_are_reported() {
     for (text, key, expected) in [
         ("[[path]]\nrelays = [\"osaka\"]", "path[1].name", "a name of 1 to 64"),
         ("[[path]]\nname = \"direct\"\nrelays = [\"osaka\"]", "path[1].name", "another name"),
-        ("PATH[[path]]\nname = \"p\"\nrelays = [\"kyoto\"]", "path[2].name", "no other one"),
-        ("[[path]]\nname = \"osaka\"\nrelays = [\"kyoto\"]", "path[1].name", "that of a relay"),
-        ("[[path]]\nname = \"osaka\"\nrelays = [\"osaka\", \"kyoto\"]", "path[1].name", "that of a relay"),
+        ("PATH[[path]]\nname = \"p\"\nrelays = [\"kyoto\"]", "path[2].name", "that no other table"),
+        ("[[path]]\nname = \"osaka\"\nrelays = [\"kyoto\"]", "path[1].name", "a relay has this name"),
+        ("[[path]]\nname = \"osaka\"\nrelays = [\"osaka\", \"kyoto\"]", "path[1].name", "a relay has this name"),
         ("[[path]]\nname = \"p\"", "path[1].relays", "at least one"),
         ("[[path]]\nname = \"p\"\nrelays = []", "path[1].relays", "at least one"),
         ("[[path]]\nname = \"p\"\nrelays = [\"osaka\", \"kioto\"]", "path[1].relays[2]", "\"kyoto\", perhaps"),
@@ -97,11 +97,11 @@ fn invalid_paths_and_routes_are_reported() {
         ("PATH[[route]]\npath = [\"p\", \"p\"]", "route[1].path[2]", "each path once"),
         ("PATH[[route]]\nto = []\npath = [\"p\"]", "route[1].to", "at least one"),
         ("PATH[[route]]\nto = [\"a b\"]\npath = [\"p\"]", "route[1].to[1]", "targets like"),
-        ("PATH[[route]]\npath = [\"p\"]\n[[route]]\npath = [\"direct\"]", "route[2]", "route[1] takes all"),
+        ("PATH[[route]]\npath = [\"p\"]\n[[route]]\npath = [\"direct\"]", "route[2]", "route[1], which matches all"),
         (
             "PATH[[route]]\nto = [\"a\", \"*\"]\npath = [\"p\"]\n[[route]]\nto = [\"b\"]\npath = [\"direct\"]",
             "route[2]",
-            "route[1] takes all",
+            "route[1], which matches all",
         ),
     ] {
         let text = with_relays(&text.replace("PATH", path));
@@ -148,7 +148,7 @@ fn invalid_auto_routes_are_reported() {
             "a path or a relay, one of direct, p, ",
         ),
         ("NARA[[route]]\npath = \"auto\"\ndefault = [\"p\"]", "route[1].default", "a name of 1 to 64"),
-        ("NARA[[route]]\npath = \"p\"\ndefault = \"p\"", "route[1].default", "only path = \"auto\" has it"),
+        ("NARA[[route]]\npath = \"p\"\ndefault = \"p\"", "route[1].default", "this key only with path = \"auto\""),
         ("NARA[[path]]\nname = \"auto\"\nrelays = [\"nara\"]", "path[2].name", "that the relay chooses"),
     ] {
         let text = with_relays(&text.replace("NARA", &format!("{nara}{path}")));
@@ -225,9 +225,9 @@ fn only_direct_routes_send_proxy_headers() {
         ("path = [\"direct\"]\nsend_proxy = \"v3\"", "route[1].send_proxy = \"v3\": expected \"v1\" or \"v2\""),
         (
             "path = [\"direct\", \"osaka\"]\nsend_proxy = \"v1\"",
-            "route[1].send_proxy = \"v1\": expected nothing, or path",
+            "route[1].send_proxy = \"v1\": expected this key only with path",
         ),
-        ("path = \"auto\"\nsend_proxy = \"v1\"", "route[1].send_proxy = \"v1\": expected nothing, or path"),
+        ("path = \"auto\"\nsend_proxy = \"v1\"", "route[1].send_proxy = \"v1\": expected this key only with path"),
     ] {
         let shown = from_text(&text(route)).unwrap_err().to_string();
         assert!(shown.contains(expected), "{route}: {shown}");
@@ -250,7 +250,7 @@ fn target_lists_are_read_from_files() {
     assert_eq!((route.resolve, config.routes[1].resolve), (Resolve::Here, Resolve::AsRequested));
 
     std::fs::write(&file, "").unwrap();
-    assert!(errors_of(&text(&format!("to_files = [{path:?}]")))[0].expected.contains("not an empty one"));
+    assert!(errors_of(&text(&format!("to_files = [{path:?}]")))[0].expected.contains("this file is empty"));
     std::fs::write(&file, "listed.example\n\na b\n").unwrap();
     let seen = errors_of(&text(&format!("to_files = [{path:?}]")));
     std::fs::remove_file(&file).unwrap();

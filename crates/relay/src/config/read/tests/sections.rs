@@ -145,20 +145,26 @@ fn options_of_other_listener_kinds_are_reported() {
     let (file, _) = Scratch::key("kinds");
     let path = file.path();
     for (url, expected) in [
-        ("section://:1".to_owned(), "-L[1].key is missing: expected a file with our private key"),
+        ("section://:1".to_owned(), "-L[1].key is missing: expected a file with this relay's private key"),
         (format!("section://0.0.0.0:1?key={path}"), "-L[1].bind = \"0.0.0.0:1\": expected a loopback address"),
         (format!("section://0.0.0.0:1?key={path}&users=x"), "set peers = FILE, or fleet = true, or allow_open = true"),
-        (format!("section://:1?key={path}&users=x"), "-L[1].users = \"x\": expected no users: relays have keys"),
-        (format!("section://:1?key={path}&connect=early"), "-L[1].connect = \"early\": expected nothing"),
+        (
+            format!("section://:1?key={path}&users=x"),
+            "-L[1].users = \"x\": expected no users: relays authenticate with keys",
+        ),
+        (format!("section://:1?key={path}&connect=early"), "-L[1].connect = \"early\": expected no connect"),
         (format!("section://:1/host:1?key={path}"), "-L[1].target = \"host:1\": expected no target"),
         (format!("section://:1?key={path}&encrypt=1"), "-L[1].encrypt = \"1\": expected true or false"),
         (
             format!("section://:1?key={path}&peers=/nonexistent"),
             "-L[1].peers = \"/nonexistent\": expected a readable file",
         ),
-        (format!("socks://:1?key={path}"), "-kinds\": expected nothing: only kind = \"section\""),
-        ("http://:1?peers=x".to_owned(), "-L[1].peers = \"x\": expected nothing: only kind = \"section\""),
-        ("tcp://:1/h:1?encrypt=true".to_owned(), "-L[1].encrypt = \"true\": expected nothing: only kind = \"section\""),
+        (format!("socks://:1?key={path}"), "-kinds\": expected this key only with kind = \"section\""),
+        ("http://:1?peers=x".to_owned(), "-L[1].peers = \"x\": expected this key only with kind = \"section\""),
+        (
+            "tcp://:1/h:1?encrypt=true".to_owned(),
+            "-L[1].encrypt = \"true\": expected this key only with kind = \"section\"",
+        ),
         ("auto://:1?connect=eager".to_owned(), "-L[1].connect = \"eager\": expected \"strict\" or \"early\""),
     ] {
         let reported = flag_error(&listen(&[&url]));
@@ -197,7 +203,10 @@ fn only_possible_private_keys_are_hidden() {
             "-L[1].key = \"/nonexistent\": expected a readable file".to_owned(),
         ),
         (Flags { key: Some("/nonexistent".into()), ..listen(&["auto://:1"]) }, "--key = \"/nonexistent\"".to_owned()),
-        (listen(&["socks://:1?key=relay.key"]), "-L[1].key = \"relay.key\": expected nothing".to_owned()),
+        (
+            listen(&["socks://:1?key=relay.key"]),
+            "-L[1].key = \"relay.key\": expected this key only with kind".to_owned(),
+        ),
         (Flags { key: Some(secret.to_owned()), ..listen(&["auto://:1"]) }, "--key (value not shown)".to_owned()),
         (
             Flags { key: Some(file.path()), ..forwarding(&[&format!("section://far.example:1?key={own}")]) },

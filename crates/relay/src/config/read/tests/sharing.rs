@@ -88,8 +88,8 @@ fn invalid_limits_are_refused() {
         ("quota = \"10GiB\"", "listener[1].quota", "10GiB/day"),
         ("quota = \"10G/d\"", "listener[1].quota", "\"10GiB/day\""),
         ("quota = \"10GiB/day\"", "limits.usage_file", "over restarts"),
-        (&format!("{tproxy}sessions = 1"), "listener[2].sessions", "pass without the relay"),
-        (&format!("{usage}{tproxy}quota = \"1GiB/day\""), "listener[2].quota", "pass without the relay"),
+        (&format!("{tproxy}sessions = 1"), "listener[2].sessions", "bypass the relay"),
+        (&format!("{usage}{tproxy}quota = \"1GiB/day\""), "listener[2].quota", "bypass the relay"),
         ("[user.\"*\"]\nsessions = 1", "user.*", "users file"),
     ] {
         let found = errors_of(&format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:1080\"\n{text}\n"));

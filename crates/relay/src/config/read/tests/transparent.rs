@@ -53,26 +53,32 @@ fn invalid_transparent_listener_options_are_reported() {
     let tproxy = "tproxy://0.0.0.0:1?interfaces=lan0";
     for (url, expected) in [
         ("tproxy://0.0.0.0:1".to_owned(), "-L[1].interfaces is missing: expected at least one"),
-        ("tproxy://0.0.0.0:0?interfaces=lan0".to_owned(), "expected a port that does not change"),
+        ("tproxy://0.0.0.0:0?interfaces=lan0".to_owned(), "expected a port above 0"),
         (
             "tproxy://0.0.0.0:1?interfaces=lo".to_owned(),
             "only redirect catches connections of this host's own programs",
         ),
         ("tproxy://0.0.0.0:1?interfaces=lan%20".to_owned(), "expected the name of a network interface"),
-        ("redirect://127.0.0.1:1?interfaces=lan0".to_owned(), "redirected connections do not come to loopback"),
-        ("redirect://127.0.0.1:1?interfaces=lan0&interfaces=lo".to_owned(), "do not come to loopback"),
+        (
+            "redirect://127.0.0.1:1?interfaces=lan0".to_owned(),
+            "redirected connections do not arrive at a loopback address",
+        ),
+        ("redirect://127.0.0.1:1?interfaces=lan0&interfaces=lo".to_owned(), "do not arrive at a loopback address"),
         (format!("{tproxy}&clients=client.example"), "-L[1].clients = \"client.example\": expected a network"),
         (format!("{tproxy}&deny=www.example"), "-L[1].deny = \"www.example\": expected networks and ports"),
         (format!("{tproxy}&allow=*.example"), "-L[1].allow = \"*.example\": expected networks and ports"),
-        (format!("{tproxy}&users=x"), "expected no users: clients do not know of this listener"),
+        (format!("{tproxy}&users=x"), "expected no users: a transparent listener cannot ask for a user name"),
         (format!("{tproxy}&connect=soon"), "-L[1].connect = \"soon\": expected \"strict\" or \"early\""),
-        ("auto://:1?interfaces=lan0".to_owned(), "-L[1].interfaces = \"lan0\": expected nothing"),
+        ("auto://:1?interfaces=lan0".to_owned(), "-L[1].interfaces = \"lan0\": expected this key only with kind"),
         (format!("{tproxy}&quic=drop"), "-L[1].quic = \"drop\": expected \"pass\" or \"refuse\""),
-        ("auto://:1?quic=refuse".to_owned(), "-L[1].quic = \"refuse\": expected nothing"),
+        ("auto://:1?quic=refuse".to_owned(), "-L[1].quic = \"refuse\": expected this key only with kind"),
         (format!("{tproxy}&server_names=true"), "-L[1].server_names = \"true\": expected connect = \"strict\" or"),
-        (format!("{tproxy}&server_names=true&connect=hold"), "expected connect = \"strict\" or \"early\" beside it"),
-        ("auto://:1?server_names=true".to_owned(), "-L[1].server_names = \"true\": expected nothing"),
-        ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected nothing"),
+        (
+            format!("{tproxy}&server_names=true&connect=hold"),
+            "expected connect = \"strict\" or \"early\" in the same listener",
+        ),
+        ("auto://:1?server_names=true".to_owned(), "-L[1].server_names = \"true\": expected this key only with kind"),
+        ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected this key only with kind"),
         ("auto://:1?connect=hold".to_owned(), "only tproxy, redirect and tun see a client's first packet"),
     ] {
         let reported = flag_error(&listen(&[&url]));
@@ -89,7 +95,7 @@ fn at_most_sixteen_transparent_listeners_are_accepted() {
     let mut urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let reported = flag_error(&listen(&urls));
     assert!(
-        reported.contains("-L[17].kind = \"tproxy\": expected at most 16 that are tproxy, redirect or tun"),
+        reported.contains("-L[17].kind = \"tproxy\": expected at most 16 listeners of kind tproxy, redirect or tun"),
         "{reported}"
     );
     urls[16] = "auto://:1080";
@@ -152,18 +158,27 @@ fn invalid_tunnel_options_are_reported() {
         ("tun://t".to_owned(), "-L[1].net is missing: expected at least one"),
         ("tun://?net=10.1.0.0/16".to_owned(), "-L[1].device = \"\": expected the name of a network interface"),
         ("tun://t?net=10.1.0.1/16".to_owned(), "-L[1].net = \"10.1.0.1/16\": expected a network"),
-        (format!("{net}&net=10.1.2.0/24"), "expected each network once, and none within another one"),
+        (format!("{net}&net=10.1.2.0/24"), "expected networks that do not overlap"),
         (format!("{net}&mtu=100"), "-L[1].mtu = \"100\": expected a number of bytes from 576"),
         ("tun://t?net=fd00::/8&mtu=1000".to_owned(), "-L[1].mtu = \"1000\": expected at least 1280"),
-        (format!("{net}&bind=[::1]:7"), "-L[1].bind = \"[::1]:7\": expected an address of the networks' family"),
-        ("tun://t?net=fd00::/8,10.1.0.0/16&bind=[::1]:7".to_owned(), "expected an address of the networks' family"),
-        (format!("{net}&bind=:0"), "expected a port that does not change"),
-        (format!("{net}&allow=10.1.0.0/24"), "-L[1].allow = \"10.1.0.0/24\": expected nothing: net lists"),
-        (format!("{net}&interfaces=lan0"), "-L[1].interfaces = \"lan0\": expected nothing: a tunnel's"),
+        (format!("{net}&bind=[::1]:7"), "-L[1].bind = \"[::1]:7\": expected an address of the family of net"),
+        ("tun://t?net=fd00::/8,10.1.0.0/16&bind=[::1]:7".to_owned(), "expected an address of the family of net"),
+        (format!("{net}&bind=:0"), "expected a port above 0"),
+        (format!("{net}&allow=10.1.0.0/24"), "-L[1].allow = \"10.1.0.0/24\": expected no allow: net lists"),
+        (
+            format!("{net}&interfaces=lan0"),
+            "-L[1].interfaces = \"lan0\": expected no interfaces: connections of a tunnel",
+        ),
         (format!("{net}&users=x"), "expected no users"),
-        (format!("{net}&quic=refuse"), "-L[1].quic = \"refuse\": expected nothing: only tproxy and redirect"),
+        (
+            format!("{net}&quic=refuse"),
+            "-L[1].quic = \"refuse\": expected this key only with kind = \"tproxy\" or \"redirect\"",
+        ),
         (format!("{net}&source=here"), "-L[1].source = \"here\": expected an address of this host"),
-        ("auto://:1?net=10.1.0.0/16".to_owned(), "-L[1].net = \"10.1.0.0/16\": expected nothing: only kind = \"tun\""),
+        (
+            "auto://:1?net=10.1.0.0/16".to_owned(),
+            "-L[1].net = \"10.1.0.0/16\": expected this key only with kind = \"tun\"",
+        ),
     ] {
         let reported = load_with_hop(&url, "socks5://203.0.113.1:1080").expect_err(&url);
         assert!(reported.contains(expected), "{url}: {reported}");
@@ -174,9 +189,9 @@ fn invalid_tunnel_options_are_reported() {
 #[test]
 fn tunnels_with_a_common_network_or_device_are_refused() {
     for (other, expected) in [
-        ("tun://b?net=10.1.2.0/24", "networks that are not behind a as well"),
-        ("tun://b?net=10.0.0.0/8", "networks that are not behind a as well"),
-        ("tun://a?net=10.2.0.0/16", "a name that no other tunnel's device has"),
+        ("tun://b?net=10.1.2.0/24", "networks that do not overlap those of a"),
+        ("tun://b?net=10.0.0.0/8", "networks that do not overlap those of a"),
+        ("tun://a?net=10.2.0.0/16", "a device that no other tunnel uses"),
     ] {
         let flags = Flags {
             forward: vec!["socks5://203.0.113.1:1080".to_owned()],
@@ -191,7 +206,7 @@ fn tunnels_with_a_common_network_or_device_are_refused() {
 fn tunnel_networks_need_a_route_through_a_relay() {
     let reported = flag_error(&listen(&["tun://t?net=10.1.0.0/16"]));
     assert!(
-        reported.contains("-L.net = \"10.1.0.0/16\": expected a way for 10.1.0.0/16 by another relay"),
+        reported.contains("-L.net = \"10.1.0.0/16\": expected a path to 10.1.0.0/16 through another relay"),
         "{reported}"
     );
     let answer_only =
@@ -200,7 +215,7 @@ fn tunnel_networks_need_a_route_through_a_relay() {
     let reported =
         load_with_hop("tun://t?net=10.1.0.0/16", "socks5://10.1.2.3:1080").expect_err("a hop in its own tunnel");
     assert!(
-        reported.contains("socks5://10.1.2.3:1080 is at 10.1.2.3:1080, which would be in its own tunnel"),
+        reported.contains("socks5://10.1.2.3:1080 is at 10.1.2.3:1080, and its section would enter its own tunnel"),
         "{reported}"
     );
 

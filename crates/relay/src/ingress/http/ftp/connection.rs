@@ -206,7 +206,7 @@ impl ServerPath<'_> {
     async fn dial(&self, port: u16) -> Result<TcpStream, FtpFailure> {
         let target = Target::new(self.host(port), port);
         let target =
-            target.map_err(|_| FtpFailure::Refused(502, "The server named no port for its data connection."))?;
+            target.map_err(|_| FtpFailure::Refused(502, "The server gave no valid port for the data connection."))?;
         let (session, started_at) = (self.session, Instant::now());
         let context = session.dial_context.current_listener();
         let dialler = session.dial_context.dialler_for(&context, 1);
@@ -239,7 +239,7 @@ impl From<FtpError> for FtpFailure {
         match error {
             FtpError::UnexpectedResponse(response) => Self::Reply(response),
             FtpError::ConnectionError(error) if error.kind() != io::ErrorKind::InvalidData => Cause::Reset.into(),
-            _ => Self::Refused(502, "The server does not speak FTP as it should."),
+            _ => Self::Refused(502, "The server violates the FTP protocol."),
         }
     }
 }

@@ -104,7 +104,7 @@ impl FtpRequest<'_> {
     pub async fn method_not_allowed(&self) -> Result<ClientConnection, FtpFailure> {
         let mut headers = Headers::new();
         headers.push("Allow", "GET, HEAD, PUT");
-        self.send_page(405, "Only GET, HEAD and PUT are possible for ftp.", headers).await
+        self.send_page(405, "Only GET, HEAD and PUT are allowed for ftp URLs.", headers).await
     }
 }
 

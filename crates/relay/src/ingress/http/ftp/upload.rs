@@ -25,7 +25,7 @@ pub fn check(request: &FtpRequest<'_>) -> Result<(), FtpFailure> {
     }
     // "An origin server SHOULD respond with a 400" (RFC 9110, 14.5): the rest of the file would be lost.
     if request.headers.get("Content-Range").is_some() {
-        return Err(FtpFailure::Refused(400, "Parts of files cannot be uploaded."));
+        return Err(FtpFailure::Refused(400, "Content-Range is not supported: upload the whole file."));
     }
     Ok(())
 }
@@ -82,10 +82,10 @@ async fn send_continue(request: &FtpRequest<'_>) -> Result<(), FtpFailure> {
 fn body_error(broken: &FlowError) -> FtpFailure {
     match broken {
         FlowError::Reading(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            FtpFailure::Refused(400, "The body ended before its time.")
+            FtpFailure::Refused(400, "The request body ended early.")
         }
         FlowError::Reading(error) if error.kind() == io::ErrorKind::InvalidData => {
-            FtpFailure::Ended(EndReason::BadHandshake("a chunked body that is none"))
+            FtpFailure::Ended(EndReason::BadHandshake("malformed chunked body"))
         }
         _ => FtpFailure::Ended(pump::end_reason(broken, Direction::Up)),
     }

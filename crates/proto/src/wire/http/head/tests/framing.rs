@@ -109,7 +109,7 @@ fn ambiguous_framing_is_refused_in_responses() {
 fn refusals_name_their_reason() {
     for (text, reason) in [
         ("GET / HTTP/1.1\r\nX: a\r\n b\r\n", "folded header line"),
-        ("GET / HTTP/1.1\r\nX : a\r\n", "header name is no token"),
+        ("GET / HTTP/1.1\r\nX : a\r\n", "header name is not a token"),
         ("GET / HTTP/1.1\r\nX: a\n", "LF without CR"),
         ("GET / HTTP/1.1\r\nX: a\rb", "CR without LF"),
         ("GET / HTTP/1.1\r\nX: a\0", "control byte"),
