@@ -22,7 +22,7 @@ fn missing_capabilities_are_named() {
     namespace.ekiden_unprivileged(&load).expect_failure(&[both, "setcap", "AmbientCapabilities=CAP_BPF CAP_PERFMON"]);
     let but_one = "setpriv --bounding-set -perfmon,-sys_admin --inh-caps -perfmon,-sys_admin";
     let output = namespace.run(but_one, &load);
-    output.expect_failure(&["takes CAP_PERFMON: "]);
+    output.expect_failure(&["requires CAP_PERFMON: "]);
     let doctor = namespace.run(UNPRIVILEGED, "doctor").out;
     assert!(doctor.contains("no CAP_BPF, CAP_PERFMON"), "{doctor}");
     wait_absent(lock.name);

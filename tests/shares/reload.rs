@@ -48,7 +48,7 @@ fn missing_interface_is_a_warning_and_no_error() {
     let door = listener(8001, "cubic", "");
     let Some(mut fixture) = Fixture::new(&[&SHARED.replace("left", "ppp0"), door.as_str()].concat()) else { return };
     let warning = fixture.relay.next(|event| event["event"] == "warning").to_string();
-    assert!(warning.contains("no interface ppp0"), "{warning}");
+    assert!(warning.contains("interface ppp0 does not exist"), "{warning}");
     let download = fixture.download(8001);
     // Until the interface appears, downloads are not limited.
     let got = measure(&[&download], 4 * SHORT);

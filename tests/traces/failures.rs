@@ -63,7 +63,7 @@ fn rejection_by_the_collector_is_logged_with_its_status() {
     let (_site, mut home) = relay_exporting_to(collector.address);
     echo(&mut home);
     let warning = home.next(is_warning);
-    assert!(warning["message"].as_str().unwrap().contains("answers 503"), "{warning}");
+    assert!(warning["message"].as_str().unwrap().contains("responds with status 503"), "{warning}");
     eventually("the refused export in the metrics", || (exported_count(&home, "refused") == 1).then_some(()));
 }
 

@@ -27,7 +27,7 @@ fn left_site(row: &Row) -> (crate::relays::Site, BoxConfigs) {
 #[test]
 fn conflicting_devices_and_routes_are_reported_and_kept() {
     for (prepare, expected) in [
-        ("tuntap add ekiden0 mode tun\n", "tunnel ekiden0: no such device can be made"),
+        ("tuntap add ekiden0 mode tun\n", "tunnel ekiden0: cannot create the device"),
         (
             "link add ekiden0 type veth peer name other\n",
             "an interface has that name: ip link del it, or choose another name",
@@ -35,8 +35,8 @@ fn conflicting_devices_and_routes_are_reported_and_kept() {
         ("route add 10.0.2.0/24 via 10.0.1.2\n", "tunnel ekiden0: 10.0.2.0/24 already has a route, by right"),
         ("route add 10.0.2.0/24 via 10.0.1.2 metric 9\n", "10.0.2.0/24 already has a route, by right: ip route del"),
         ("-6 route add fd00:0:0:2::/64 via fd00:0:0:1::2\n", "fd00:0:0:2::/64 already has a route, by right"),
-        ("address add 10.0.2.99/24 dev left\n", "10.0.2.0/24 is a part of 10.0.2.0/24, where left is"),
-        ("address add 10.0.2.99/16 dev left\n", "10.0.2.0/24 is a part of 10.0.0.0/16, where left is"),
+        ("address add 10.0.2.99/24 dev left\n", "10.0.2.0/24 is a part of 10.0.2.0/24, the network of left"),
+        ("address add 10.0.2.99/16 dev left\n", "10.0.2.0/24 is a part of 10.0.0.0/16, the network of left"),
     ] {
         let Some(row) = hosts(&BOTH) else { return };
         let (family, command) = prepare.split_once(' ').filter(|(flag, _)| *flag == "-6").unwrap_or(("-4", prepare));
@@ -57,7 +57,10 @@ fn source_address_of_another_host_is_reported() {
     let Some(row) = hosts(&BOTH) else { return };
     let configs = BoxConfigs::new(&row, "source = \"10.0.9.9\"");
     let text = run_failing(&row["left"], &mut site(&configs.left).command());
-    assert!(text.contains("no route to 10.0.2.0/24") && text.contains("is source an address of this host?"), "{text}");
+    assert!(
+        text.contains("cannot add a route to 10.0.2.0/24") && text.contains("is source an address of this host?"),
+        "{text}"
+    );
     assert_eq!(tunnel_devices(&row["left"]), Vec::<String>::new());
 }
 

@@ -150,8 +150,7 @@ fn reported_process_that_does_not_listen_is_not_signalled() {
     let text = text_of(&output);
     assert!(other_process.is_alive(), "the reported process got the signal: {text}");
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let (reported, listening) =
-        (format!("process {}", other_process.0.id()), format!("process {}", std::process::id()));
+    let (reported, listening) = (format!("pid {}", other_process.0.id()), format!("process {}", std::process::id()));
     assert!(text.contains(&reported) && text.contains(&listening), "{text}");
 }
 

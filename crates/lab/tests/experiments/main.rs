@@ -91,9 +91,9 @@ fn programs_use_ipv6_in_ipv6_labs() {
         assert!(data > 1_000_000 / 1428, "{treatment}: {data} packets: {log:.600}");
     }
     for (key, value, error) in [
-        ("protocol = \"http\"", "protocol = \"ftp\"", "not with ftp"),
-        ("\"haproxy\"\n[", "\"haproxy\"\ntransparent = true\n[", "not with transparent relays"),
-        ("\"squid\"\n[", "\"dante\"\n[", "not with Dante"),
+        ("protocol = \"http\"", "protocol = \"ftp\"", "not supported with ftp"),
+        ("\"haproxy\"\n[", "\"haproxy\"\ntransparent = true\n[", "not supported with transparent relays"),
+        ("\"squid\"\n[", "\"dante\"\n[", "not supported with Dante"),
     ] {
         let wrong = text.replace(key, value).replace("program = \"nginx\"\n", "");
         assert_ne!(wrong, text);

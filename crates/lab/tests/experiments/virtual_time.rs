@@ -171,7 +171,7 @@ fn results_of_another_clock_are_refused() {
     assert!(stderr_text(&other).contains("the clock is now real"), "{}", stderr_text(&other));
     fixture.write(&SMALL.replace("blocks =", "clock = \"real\"\nblocks ="));
     let refused = run_virtually(&fixture, &[]);
-    assert!(stderr_text(&refused).contains("depends on the time that processes take"), "{}", stderr_text(&refused));
+    assert!(stderr_text(&refused).contains("depend on the time that processes take"), "{}", stderr_text(&refused));
 }
 
 /// The end of slow start before a queue of 300 packets, by four congestion controls.

@@ -116,7 +116,7 @@ fn session_page_follows_its_session_to_the_end() {
     feed(&mut app, answer(&[]));
     assert!(lines(&mut app, 80, 24)[2].starts_with("ENDED, last values: Session 17, 1m42: "));
     feed(&mut app, three_sessions(3));
-    assert!(lines(&mut app, 80, 24)[2].starts_with("OVER"), "an ended session stays ended");
+    assert!(lines(&mut app, 80, 24)[2].starts_with("ENDED, last values: Session 17"), "an ended session stays ended");
     press_key(&mut app, KeyCode::Backspace);
     assert!(matches!(app.page, Page::List));
     feed(&mut app, answer(&[]));

@@ -61,10 +61,10 @@ pub const GROUP_PREFIX: &str = "mbit_s.";
 /// The prefix of keys for the processor time of the programs on a host.
 pub const CPU_PREFIX: &str = "cpu.";
 
-/// A figure that runs can be compared by.
+/// The metric with this name.
 ///
 /// # Errors
-/// There is none of this name; the text lists those there are.
+/// No metric has this name: the text lists the metrics.
 pub fn by_name(key: &str) -> Result<Metric, String> {
     if key.strip_prefix(GROUP_PREFIX).is_some_and(|group| !group.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
@@ -297,7 +297,7 @@ mod tests {
         );
         figures.extend(choices::every_metric_for_tests());
         assert!(METRICS.iter().all(|(name, ..)| figures.contains_key(*name)));
-        assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
+        assert!(by_name("mb/s").unwrap_err().contains("metrics are mb_s, mbit_s"));
         assert!(!by_name("seconds").unwrap().higher_is_better);
     }
 }

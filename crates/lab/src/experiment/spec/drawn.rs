@@ -235,7 +235,7 @@ mod tests {
             "a = { one_of = [] }",
         ] {
             let mistakes = random_levels(wrong).draw("t").unwrap_err();
-            assert!(mistakes[0].starts_with("factor t: drawn: \"a\": from and to"), "{wrong}: {mistakes:?}");
+            assert!(mistakes[0].starts_with("factor t: drawn: \"a\": expected from and to"), "{wrong}: {mistakes:?}");
         }
         let none = RandomLevels { quick: 201, ..random_levels("a = { one_of = [1] }") };
         assert_eq!(
