@@ -34,12 +34,7 @@ fn check_ends(chain: &mut Chain, home: &str, others: &str) {
 #[test]
 fn half_closed_client_receives_the_answer() {
     for_each_chain(|chain, mut client, mut server| {
-        client.write_all(b"question").unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(read_all(&mut server), b"question");
-        let answer = send(&server, pattern(200_000));
-        assert!(read_all(&mut client) == pattern(200_000));
-        join(answer);
+        exchange_half_closed(&mut client, &mut server);
         check_ends(chain, "finished", "finished");
     });
 }
@@ -47,12 +42,7 @@ fn half_closed_client_receives_the_answer() {
 #[test]
 fn half_closed_server_receives_the_client_data() {
     for_each_chain(|chain, mut client, mut server| {
-        server.write_all(b"greeting").unwrap();
-        server.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(read_all(&mut client), b"greeting");
-        let reply = send(&client, pattern(200_000));
-        assert!(read_all(&mut server) == pattern(200_000));
-        join(reply);
+        exchange_half_closed(&mut server, &mut client);
         check_ends(chain, "finished", "finished");
     });
 }

@@ -31,6 +31,16 @@ pub fn exchange_messages(client: &mut TcpStream, server: &mut TcpStream) {
     assert_eq!(read_exactly(client, 6), b"answer");
 }
 
+/// `first` sends and ends its direction; `second` reads to that end, and then sends an answer in full.
+pub fn exchange_half_closed(first: &mut TcpStream, second: &mut TcpStream) {
+    first.write_all(b"question").unwrap();
+    first.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(second), b"question");
+    let answer = send(second, pattern(200_000));
+    assert!(read_all(first) == pattern(200_000));
+    join(answer);
+}
+
 pub fn is_reset(stream: &mut TcpStream) -> bool {
     read_remaining(stream) == (Vec::new(), Ending::Reset)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
 use crate::harness::*;
@@ -59,23 +59,13 @@ fn each_direction_can_be_half_closed() {
     each(PairOptions::default(), |pair, family| {
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
-        client.write_all(b"question").unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(read_all(&mut server), b"question");
-        let answer = send(&server, pattern(200_000));
-        assert!(read_all(&mut client) == pattern(200_000));
-        join(answer);
+        exchange_half_closed(&mut client, &mut server);
         drop(server);
         pair.all_closed(to, "finished");
 
         let (mut client, mut server) = pair.connect(family);
         let to = client.peer_addr().unwrap();
-        server.write_all(b"greeting").unwrap();
-        server.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(read_all(&mut client), b"greeting");
-        let reply = send(&client, pattern(200_000));
-        assert!(read_all(&mut server) == pattern(200_000));
-        join(reply);
+        exchange_half_closed(&mut server, &mut client);
         drop(client);
         pair.all_closed(to, "finished");
     });
