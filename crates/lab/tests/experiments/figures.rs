@@ -4,9 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use ekiden_testing::skipped;
-
-use crate::fixture::{ExperimentFixture, ekiden, stderr_text};
+use crate::fixture::{ExperimentFixture, ekiden_or_skip, stderr_text};
 use crate::virtual_time::{has_no_kernel, stop_while_machines_run};
 
 /// A directory without figures.
@@ -28,10 +26,7 @@ fn figures_command(fixture: &ExperimentFixture, experiment: &str) -> Command {
 #[test]
 fn check_compares_figures_with_the_stored_figures() {
     let fixture = ExperimentFixture::new();
-    if ekiden().is_none() {
-        return skipped("ekiden is not built");
-    }
-    if has_no_kernel(&fixture) {
+    if ekiden_or_skip().is_none() || has_no_kernel(&fixture) {
         return;
     }
     let docs = make_docs(&fixture);

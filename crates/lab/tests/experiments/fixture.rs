@@ -84,13 +84,12 @@ pub fn ekiden() -> Option<PathBuf> {
     beside.exists().then_some(beside)
 }
 
-/// Whether ekiden has not been built; if so, prints the remedy.
-pub fn has_no_ekiden() -> bool {
-    let is_missing = ekiden().is_none();
-    if is_missing {
+/// Like `ekiden`; if it has not been built, prints the remedy.
+pub fn ekiden_or_skip() -> Option<PathBuf> {
+    ekiden().or_else(|| {
         skipped("there is no ekiden beside the laboratory (cargo build)");
-    }
-    is_missing
+        None
+    })
 }
 
 pub fn stderr_text(output: &Output) -> String {
@@ -100,7 +99,8 @@ pub fn stderr_text(output: &Output) -> String {
 /// Whether the system denies namespaces, or a program is missing; if so, prints the reason.
 pub fn is_skipped(output: &Output) -> bool {
     let stderr = stderr_text(output);
-    let impossible = stderr.contains("cannot make") || stderr.contains("is not installed");
+    let reasons = ["cannot create namespaces", "cannot create a user namespace", "is not installed"];
+    let impossible = reasons.iter().any(|reason| stderr.contains(reason));
     if impossible {
         skipped(stderr);
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use fixture::{ExperimentFixture, SMALL, ekiden, has_no_ekiden, is_skipped, stderr_text};
+use fixture::{ExperimentFixture, SMALL, ekiden, ekiden_or_skip, is_skipped, stderr_text};
 
 mod blocks;
 mod figures;
@@ -64,7 +64,7 @@ fn run_is_captured_unless_no_link_is_emulated() {
 #[test]
 fn programs_use_ipv6_in_ipv6_labs() {
     let fixture = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&fixture) || has_no_ekiden() {
+    if virtual_time::has_no_kernel(&fixture) || ekiden_or_skip().is_none() {
         return;
     }
     let treatments = "[treatment.http]\nprogram = \"ekiden\"\nmode = \"http\"\n\
@@ -107,7 +107,7 @@ fn programs_use_ipv6_in_ipv6_labs() {
 #[test]
 fn streams_blocks_and_flows_use_ipv6() {
     let fixture = ExperimentFixture::new();
-    if virtual_time::has_no_kernel(&fixture) || has_no_ekiden() {
+    if virtual_time::has_no_kernel(&fixture) || ekiden_or_skip().is_none() {
         return;
     }
     let time = "time = { quick = \"1s\", full = \"1s\" }";
@@ -293,10 +293,7 @@ fn with_slow_link(text: &str) -> String {
 
 #[test]
 fn killed_relay_invalidates_the_run_and_is_named() {
-    let Some(ekiden) = ekiden() else {
-        skipped("there is no ekiden beside the laboratory (cargo build)");
-        return;
-    };
+    let Some(ekiden) = ekiden_or_skip() else { return };
     let fixture = ExperimentFixture::new();
     let command = format!(
         r#"command = ["timeout", "-s", "KILL", "2", "{}", "run", "--admin", "off", "-L", "tcp://0.0.0.0:8000/{{next}}?allow_open=true&allow_private=true"]

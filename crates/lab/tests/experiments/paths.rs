@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use ekiden_testing::skipped;
-
-use crate::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, ekiden_or_skip, is_skipped, stderr_text};
 
 /// Three candidate paths from client to server; the relays are on the router and on the host of the server.
 fn candidates() -> String {
@@ -22,14 +20,6 @@ fn candidates() -> String {
         .replace("chain = [\"relay\"]\n", "transfers = 2\nprime = { files = [\"10kB\", \"20kB\"], time = \"300ms\" }\n")
 }
 
-fn has_ekiden() -> bool {
-    let has = ekiden().is_some();
-    if !has {
-        skipped("there is no ekiden beside the laboratory (cargo build)");
-    }
-    has
-}
-
 fn paths(run: &Value) -> Vec<&str> {
     let sessions = run["sessions"].as_array().unwrap();
     sessions.iter().filter_map(|session| session["path"].as_str()).collect()
@@ -37,7 +27,7 @@ fn paths(run: &Value) -> Vec<&str> {
 
 #[test]
 fn each_candidate_uses_and_logs_its_path() {
-    if !has_ekiden() {
+    if ekiden_or_skip().is_none() {
         return;
     }
     let fixture = ExperimentFixture::new();
@@ -57,7 +47,7 @@ fn each_candidate_uses_and_logs_its_path() {
 
 #[test]
 fn continuous_downloads_fail_after_their_relay_is_killed() {
-    if !has_ekiden() {
+    if ekiden_or_skip().is_none() {
         return;
     }
     let fixture = ExperimentFixture::new();

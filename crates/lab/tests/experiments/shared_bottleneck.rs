@@ -5,9 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ekiden_testing::skipped;
-
-use super::fixture::{ExperimentFixture, ekiden, is_skipped, stderr_text};
+use super::fixture::{ExperimentFixture, ekiden_or_skip, is_skipped, stderr_text};
 
 /// CUBIC, Reno and short flows over a slow line, at four round trips.
 const SHARED: &str = r#"
@@ -100,8 +98,7 @@ fn missing_congestion_control_is_reported_before_any_run() {
     let fixture = ExperimentFixture::new();
     fixture.write(&SHARED.replace("congestion = \"reno\"", "congestion = \"frugal\""));
     let output = fixture.run(&["--no-check"]);
-    if stderr_text(&output).contains("is not installed") {
-        skipped(stderr_text(&output));
+    if is_skipped(&output) {
         return;
     }
     assert_eq!(output.status.code(), Some(2));
@@ -164,10 +161,7 @@ fn bpf_mounts() -> Vec<String> {
 /// Earlier versions required a manual `mount -t bpf bpf /sys/fs/bpf`.
 #[test]
 fn laboratory_mounts_its_own_bpf_file_system() {
-    let Some(ekiden) = ekiden() else {
-        skipped("there is no ekiden beside the laboratory (cargo build)");
-        return;
-    };
+    let Some(ekiden) = ekiden_or_skip() else { return };
     let (fixture, before) = (ExperimentFixture::new(), bpf_mounts());
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "umount /sys/fs/bpf 2>/dev/null; exec \"$@\"", "sh"]);
