@@ -123,8 +123,6 @@ impl Relay {
         match self.apply_in_place(&new).await {
             Ok(()) => {
                 *served = new;
-                // Members of the fleet may admit this relay from now on. A hung worker is reported elsewhere.
-                let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
                 self.services.fleet.mark_applied(change);
                 self.services.events.emit(&event);
             }
@@ -174,6 +172,8 @@ impl Relay {
         let devices = self.devices.devices_for(config);
         self.services.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
         self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;
+        // After the answers no new connection is served by the configuration before. A hung worker is reported elsewhere.
+        let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
         Ok(())
     }
 

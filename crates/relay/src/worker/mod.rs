@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ekiden_sys::clock::thread_cpu_time;
 use ekiden_sys::nfqueue::NfQueue;
@@ -16,7 +15,7 @@ use ekiden_sys::sockopt::{keep_urgent_data_inline, keeps_urgent_data_inline};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::budget::Budget;
 use super::config::{Config, Listener};
@@ -36,9 +35,6 @@ pub use status::{SessionProgress, StatusQuery, WorkerStatus};
 
 /// Most connections taken from the queue of a socket that is about to close.
 const MAX_LAST_ACCEPTS: usize = 4096;
-
-/// Time for accept loops to stop.
-const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The demand of all workers, and the connections from other workers.
 pub type Exchange = (OwnSlot, mpsc::Receiver<HandedConnection>);
@@ -88,9 +84,11 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
         };
         match command {
             Some(Command::Serve(service)) => {
-                stop_accepting = watch::Sender::new(());
+                let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
                 stop_guarding = watch::Sender::new(());
                 worker.apply_service(service, &stop_accepting, &stop_guarding);
+                // Until then they may serve new connections by the configuration before.
+                end_accept_loops(accepting).await;
             }
             Some(Command::Answer(answer)) => {
                 // The receiver may have given up.
@@ -107,10 +105,7 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
                 let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
                 stop_guarding = watch::Sender::new(());
                 worker.drain_state.retire();
-                accepting.send_replace(());
-                // After every accept loop has ended, no new connection can arrive. A loop that waits for a place
-                // accepts nothing either.
-                let _ = timeout(STOP_TIMEOUT, accepting.closed()).await;
+                end_accept_loops(accepting).await;
             }
             Some(Command::Drain) => {
                 stop_accepting = watch::Sender::new(());
@@ -121,6 +116,12 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
     }
     drop((stop_accepting, stop_guarding));
     worker.listeners.borrow_mut().clear();
+}
+
+/// Stops the accept loops with this signal, and waits for their end.
+async fn end_accept_loops(stop: watch::Sender<()>) {
+    stop.send_replace(());
+    stop.closed().await;
 }
 
 /// Accepts until the stop signal. Connections that the kernel has accepted by then are still served.
@@ -150,7 +151,12 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
                 prepare(&client);
                 context.admit_on_some_worker(client, address);
             }
-            Err(error) if is_exhaustion(&error) => context.pause(missing_resource(&error)).await,
+            Err(error) if is_exhaustion(&error) => {
+                let pause = context.pause(missing_resource(&error));
+                if stop.stop_first(pause).await.is_none() {
+                    break;
+                }
+            }
             // The client left before we looked (accept(2)); the listener itself is fine.
             Err(_) => {}
         }
@@ -277,4 +283,67 @@ pub struct WorkerService {
     pub steering: Interception,
     /// Whether some worker has a queue for every transparent listener.
     pub gated: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LogConfig;
+    use crate::config::read::{Flags, load};
+    use crate::events::Events;
+    use crate::events::log::Log;
+    use crate::ingress::handoff::worker_slots;
+
+    fn config() -> Arc<Config> {
+        Arc::new(load(None, &Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() }).unwrap())
+    }
+
+    fn serve(config: &Arc<Config>, socket: &std::net::TcpListener) -> Command {
+        let sockets = vec![(Arc::clone(&config.listeners[0]), socket.try_clone().unwrap())];
+        let budget = Budget::new(1024, config);
+        Command::Serve(WorkerService {
+            config: Arc::clone(config),
+            budget,
+            sockets,
+            steering: Interception::default(),
+            gated: false,
+        })
+    }
+
+    #[tokio::test]
+    async fn worker_answers_after_the_previous_accept_loops_have_ended() {
+        let (log, _writer) = Log::start(LogConfig::default()).unwrap();
+        let slot = worker_slots(1).pop().map(|(slot, _)| slot);
+        let worker = Rc::new(ThreadContext::new(Services::new(Events::new(log)), 0, slot));
+        let (old, new) = (config(), config());
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (commands, receiver) = mpsc::channel(4);
+        // All commands are there before the first one is executed, so the worker has no other reason to wait between them.
+        let answers = [&old, &new].map(|config| {
+            let (answer, answered) = oneshot::channel();
+            commands.try_send(serve(config, &socket)).unwrap_or_else(|_| panic!("the queue is full"));
+            commands.try_send(Command::Answer(answer)).unwrap_or_else(|_| panic!("the queue is full"));
+            answered
+        });
+        let users = |config| Arc::strong_count(config) - 1;
+        let check = async {
+            let running = run_commands(worker, receiver);
+            tokio::pin!(running);
+            let mut users_at_answers = Vec::new();
+            for answer in answers {
+                tokio::select! {
+                    biased;
+                    () = &mut running => panic!("the worker has ended"),
+                    answer = answer => answer.unwrap(),
+                }
+                users_at_answers.push((users(&old), users(&new)));
+            }
+            users_at_answers
+        };
+        let users_at_answers = LocalSet::new().run_until(check).await;
+        assert_ne!(users_at_answers[0].0, 0, "an accept loop serves the first configuration");
+        assert_eq!(users_at_answers[1].0, 0, "no accept loop serves the previous configuration");
+        assert_ne!(users_at_answers[1].1, 0, "an accept loop serves the new configuration");
+    }
 }
