@@ -140,9 +140,11 @@ fn capture_splits_superpackets_into_packets() -> Result<(), Skipped> {
         let payload = u32::try_from(ip.len() - 20 - usize::from(ip[32] >> 4) * 4).unwrap();
         let is_syn_or_fin = ip[33] & 3 > 0;
         let end = sequence.wrapping_add(payload + u32::from(is_syn_or_fin));
-        // A packet continues the data, or is a retransmission.
+        // A packet continues the data, or is a retransmission. Only the kernel leaves gaps: on a busy machine it drops
+        // superpackets that the emulator has not read in time.
         let expected = next.unwrap_or(sequence);
-        assert!(sequence.wrapping_sub(expected).cast_signed() <= 0, "a gap from {expected} to {sequence}");
+        let has_gap = sequence.wrapping_sub(expected).cast_signed() > 0;
+        assert!(!has_gap || report.hidden > 0, "a gap from {expected} to {sequence}: {report:?}");
         if end.wrapping_sub(expected).cast_signed() >= 0 {
             next = Some(end);
         }
