@@ -3,29 +3,29 @@
  * BIC. L. Xu, K. Harfoush, I. Rhee, "Binary Increase Congestion Control (BIC) for Fast Long-Distance Networks", IEEE
  * INFOCOM 2004.
  *
- * A search for the largest window that loses nothing: the last one that lost is the upper end, the present one the lower
- * end, and each round trip goes to the middle, by at most S_max packets. Past the upper end the search goes on, slowly at
- * first.
+ * Binary search for the largest window without loss: the window at the last loss is the upper end, the current window the
+ * lower end, and each round trip moves to the middle, by at most S_max packets. Beyond the upper end the search continues,
+ * slowly at first.
  *
  * differences        | paper                     | Linux's own                     | here
  * -------------------+---------------------------+---------------------------------+------------------------------------
- * S_max              | 32                        | 16                              | 16, as the authors' later versions
+ * S_max              | 32                        | 16                              | 16, as later versions of the authors
  * decrease           | 1/8                       | 1/5 (819/1024 remain)           | 1/5, with the smaller S_max
  * binary search      | to the middle             | a quarter of the way, by 1/20   | to the middle
- *                    |                           | packet when near                |
+ *                    |                           | packet near the target          |
  * S_min              | 0.01 packets              | 1/20 packet                     | 0.01 packets
- * past the maximum   | 1, 2, 4, ... packets in a | a hyperbola                     | the paper's, from the distance
+ * past the maximum   | 1, 2, 4, ... packets in a | a hyperbola                     | as in the paper, from the distance
  *                    | round trip, by a state    |                                 | alone
- * small windows      | Reno below 14 packets     | the same                        | the same; the maximum is then the
- *                    |                           |                                 | window that lost
+ * small windows      | Reno below 14 packets     | the same                        | the same; the maximum is the window
+ *                    |                           |                                 | at the loss
  */
 #include "bic.h"
-#include "tell.h"
+#include "telemetry.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
-	struct kept kept;
+	struct last_values last;
 	struct round round;
 	__u32 part;
 	__u32 maximum;
@@ -38,7 +38,7 @@ static __always_inline void begin(struct sock *sk)
 
 static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
-	tell_loss(sk);
+	count_loss(sk);
 	return bic_reduce(window, &STATE_OF(sk, struct connection)->maximum);
 }
 
@@ -49,7 +49,7 @@ void BPF_PROG(bic_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct growth growth;
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	if (is_window_limited(tp)) {
 		if (in_slow_start(tp))
 			acked = slow_start(tp, acked);
@@ -57,7 +57,7 @@ void BPF_PROG(bic_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		bic_grow(&growth, state->maximum, acked);
 		use_growth(tp, &growth, &state->part);
 	}
-	keep(sk);
+	record_state(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -65,10 +65,10 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops bic = {
 	.name = "bic",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)bic_cong_avoid,
-	.set_state = (void *)tell_set_state,
-	.pkts_acked = (void *)tell_pkts_acked,
-	.undo_cwnd = (void *)tell_undo_cwnd,
+	.set_state = (void *)common_set_state,
+	.pkts_acked = (void *)common_pkts_acked,
+	.undo_cwnd = (void *)common_undo_cwnd,
 };

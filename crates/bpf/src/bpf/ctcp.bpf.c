@@ -1,57 +1,57 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Compound TCP: Tan, Song, Zhang, Sridharan, "A Compound TCP Approach for High-speed and Long Distance Networks", IEEE
- * INFOCOM 2006 (the paper), and Sridharan, Tan, Bansal, Thaler, draft-sridharan-tcpm-ctcp-02, 2008 (the draft). It is a
- * model of that specification and not of Windows, of which several behaviours are known.
+ * INFOCOM 2006 (the paper), and Sridharan, Tan, Bansal, Thaler, draft-sridharan-tcpm-ctcp-02, 2008 (the draft). It follows
+ * these specifications and not Windows, whose versions differ from each other.
  *
- * The window is the sum of two. The loss window `cwnd` is Reno's. The delay window `dwnd` grows fast while the RTT says
- * that next to nothing waits in a queue, goes away as a queue comes up, and halves at a loss as cwnd does:
+ * The window is the sum of two. The loss window `cwnd` is that of Reno. The delay window `dwnd` grows fast while the RTT
+ * shows almost no queue, shrinks as a queue builds up, and is halved at a loss as cwnd is:
  *
  *     for each packet acknowledged   cwnd += 1 / (cwnd + dwnd)
  *     in each round trip             queued = window (1 - base RTT / RTT)
  *         queued < gamma             dwnd += max(alpha window^k - 1, 0)
  *         else                       dwnd  = max(dwnd - eta queued, 0)
- *     at a loss or a mark            both halve (beta = 1/2)
- *     when the timer expires         dwnd = 0, base RTT and gamma as in the beginning
+ *     at a loss or a mark            both are halved (beta = 1/2)
+ *     at a retransmission timeout    dwnd = 0, base RTT and gamma as at the start
  *
- * with alpha = 1/8, k = 3/4, eta = 1, gamma = 30 packets. A window below 38 packets is Reno's, and so is slow start, but
- * for its end.
+ * with alpha = 1/8, k = 3/4, eta = 1, gamma = 30 packets. A window below 38 packets grows as in Reno. Slow start is that of
+ * Reno except for its end.
  *
- * Where texts and implementations differ:
+ * Differences from the texts and from other implementations:
  *
  *   what                     here                      elsewhere
  *   growth of dwnd           window^k: the paper       dwnd^k: the draft's first versions
- *   its time                 spread over the round     at the end of the round (the draft): bursts
- *   after dwnd gave way      a round is left out, of   yields twice for one queue
- *                            which all samples are
- *                            from before
+ *   time of the growth       spread over the round     at the end of the round (the draft): bursts
+ *   after dwnd shrank        one round is ignored:     shrinks twice for one queue
+ *                            all its samples are of
+ *                            packets sent before
  *   eta                      1                         0.03 in one ns-3 port
- *   gamma                    30; tuned if asked for    tuned (CTCP-TUBE): the draft
- *   lambda of the tuning     1/4                       not said in the draft; 1/2, 1/4, 0.2, 0.8
+ *   gamma                    30; tuned on request      tuned (CTCP-TUBE): the draft
+ *   lambda of the tuning     1/4                       not in the draft; 1/2, 1/4, 0.2, 0.8
  *   RTT of a round           the smallest of at least  an average of samples: the paper
  *                            3, as Vegas
  *   base RTT                 kept over idle times,     of the connection: the draft
- *                            learnt anew after a
- *                            timeout, forgotten after
- *                            5 to 10 minutes without a
- *                            queue, and when the path
- *                            became longer
+ *                            measured again after a
+ *                            timeout, after 5 to 10
+ *                            minutes without a queue,
+ *                            and if the path has
+ *                            become longer
  *                            (ctcp_doubt_base)
- *   window for `queued`      what of it was in use     min(window, receiver's): the draft, and the same
- *   slow start               ends also when gamma      ends at a loss. It loses as many packets as the
- *                            packets wait              queue is long, and keeps half of the queue full:
- *                            (ctcp_end_slow_start)     that is loss window, which never yields to others
+ *   window for `queued`      the part that is in use     min(window, receiver's): the draft, and the same
+ *   slow start               also ends with gamma      ends at a loss of as many packets as the queue is
+ *                            packets in the queue      long. Half of the queue stays full, as loss window,
+ *                            (ctcp_end_slow_start)     which does not shrink for other connections
  *   window falls below 38    dwnd becomes cwnd         dwnd is lost
  *   recovery                 the kernel's: PRR, RACK   NewReno with SACK
- *   bursts                   paced by the kernel       not said: 30 packets are less than one burst of
- *                                                      segmentation offload
+ *   bursts                   paced by the kernel       not specified: 30 packets are less than one burst
+ *                                                      of segmentation offload
  *
- * Patents, to be judged by the distributor: US 7,577,097 (Compound TCP, filed in March 2005), US 7,729,249 (tuning gamma,
- * priority July 2007, said to have lapsed). So gamma is fixed unless the profile requests the other.
+ * Patents, for distributors to assess: US 7,577,097 (Compound TCP, filed in March 2005), US 7,729,249 (tuning of gamma,
+ * priority July 2007, reported as lapsed). Therefore gamma is fixed unless the profile requests tuning.
  */
 #include "cc.h"
 #include "ctcp.h"
-#include "mend.h"
+#include "omitted_calls.h"
 
 #ifndef CTCP_NAME
 #define CTCP_NAME "ctcp"
@@ -60,12 +60,12 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
-	struct kept kept;
+	struct last_values last;
 	struct ctcp ctcp;
 	struct round round;
 };
 
-static __always_inline void tell(struct section *section, const struct ctcp *c, const struct round *round)
+static __always_inline void report_round(struct section *section, const struct ctcp *c, const struct round *round)
 {
 	__u32 base_us = ctcp_base_us(c);
 
@@ -86,7 +86,7 @@ static __always_inline __u32 window_in_use(const struct tcp_sock *tp)
 	return smaller(tp->snd_cwnd, tp->max_packets_out);
 }
 
-/* What is given up for a queue stays given up: slow start must not take it back. */
+/* Reduces the window for a queue, and ssthresh with it, so that slow start does not undo the reduction. */
 static __always_inline void give_up(struct tcp_sock *tp, __u32 window)
 {
 	if (window >= tp->snd_cwnd)
@@ -117,7 +117,7 @@ static __always_inline void end_round(struct sock *sk, struct connection *connec
 	ctcp_end_round(c, &round, in_slow_start(tp));
 	give_up(tp, ctcp_window(c));
 	if (section)
-		tell(section, c, &connection->round);
+		report_round(section, c, &connection->round);
 	round_begin(&connection->round, tp);
 }
 
@@ -138,7 +138,7 @@ void BPF_PROG(ctcp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	struct connection *connection = STATE_OF(sk, struct connection);
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	round_sample(&connection->round, sample->rtt_us);
 	if (sample->rtt_us > 0)
 		ctcp_sample(&connection->ctcp, sample->rtt_us);
@@ -171,9 +171,9 @@ static __always_inline void avoid(struct sock *sk, __u32 ack, __u32 acked)
 SEC("struct_ops")
 void BPF_PROG(ctcp_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	mend(sk);
+	detect_omitted_calls(sk);
 	avoid(sk, ack, acked);
-	keep(sk);
+	record_state(sk);
 }
 
 static __always_inline __u32 reduce(struct sock *sk, __u32 window)
@@ -185,7 +185,7 @@ static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 		section->losses++;
 	if (section && section->auto_gamma)
 		ctcp_tune_gamma(&connection->ctcp);
-	ctcp_follow(&connection->ctcp, window, window < connection->kept.threshold);
+	ctcp_follow(&connection->ctcp, window, window < connection->last.threshold);
 	round_begin(&connection->round, tcp_sk(sk));
 	return ctcp_reduce(&connection->ctcp);
 }
@@ -193,7 +193,7 @@ static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 SEC("struct_ops")
 __u32 BPF_PROG(ctcp_undo_cwnd, struct sock *sk)
 {
-	mend(sk);
+	detect_omitted_calls(sk);
 	return ctcp_undo(&STATE_OF(sk, struct connection)->ctcp, tcp_sk(sk)->snd_cwnd);
 }
 
@@ -202,7 +202,7 @@ void BPF_PROG(ctcp_set_state, struct sock *sk, __u8 state)
 {
 	struct section *section;
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	if (state != TCP_CA_Loss)
 		return;
 	ctcp_timeout(&STATE_OF(sk, struct connection)->ctcp, tcp_sk(sk)->snd_cwnd);
@@ -211,7 +211,7 @@ void BPF_PROG(ctcp_set_state, struct sock *sk, __u8 state)
 		section->timeouts++;
 }
 
-/* Samples from before an idle time, or of a recovery, do not tell of the window after it. */
+/* Samples from before an idle time or of a recovery do not describe the window afterwards. */
 SEC("struct_ops")
 void BPF_PROG(ctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
@@ -239,8 +239,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops ctcp = {
 	.name = CTCP_NAME,
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)ctcp_cong_avoid,
 	.set_state = (void *)ctcp_set_state,
 	.cwnd_event = (void *)ctcp_cwnd_event,
@@ -252,8 +252,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops ctcp_7_1 = {
 	.name = CTCP_NAME,
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)ctcp_cong_avoid,
 	.set_state = (void *)ctcp_set_state,
 	.cwnd_event = (void *)ctcp_cwnd_event,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The arithmetic of Compound TCP, without anything of the kernel's but the widths of integers: functions of a connection's
- * state and of what was measured. ctcp.bpf.c says where the algorithm is from, how ours differs, and calls them.
+ * The arithmetic of Compound TCP: functions of the state of a connection and of measurements, without types of the kernel
+ * except for integers. ctcp.bpf.c has the sources of the algorithm and the differences, and calls these functions.
  *
- * ctcp_path.h has the state and what is known of the path.
+ * ctcp_path.h has the state and the measurements of the path.
  */
 #ifndef EKIDEN_CTCP_H
 #define EKIDEN_CTCP_H
@@ -17,15 +17,15 @@ static __always_inline void ctcp_start(struct ctcp *c, __u32 window)
 	ctcp_forget_path(c);
 }
 
-/* A fixed gamma, in packets. 0 is the usual one. */
+/* Sets a fixed gamma, in packets; 0 for the default. */
 static __always_inline void ctcp_fix_gamma(struct ctcp *c, __u32 gamma)
 {
 	c->gamma = (gamma ? gamma : GAMMA) * FRACTION;
 }
 
 /*
- * The kernel has moved the sum of the windows: after idling, in slow start, for another packet size. What is missing is
- * taken from the delay window first. In slow start there is no delay window.
+ * The kernel has changed the sum of the windows: after an idle time, in slow start, or for another packet size. A reduction
+ * is taken from the delay window first. In slow start there is no delay window.
  */
 static __always_inline void ctcp_follow(struct ctcp *c, __u32 window, bool slow_start)
 {
@@ -38,7 +38,7 @@ static __always_inline void ctcp_follow(struct ctcp *c, __u32 window, bool slow_
 	c->dwnd = window - c->cwnd;
 }
 
-/* Adds `gain` to `part`, which counts in 1/unit packets; returns the whole packets and keeps the rest. */
+/* Adds `gain` to `part`, which is in 1/unit packets. Returns the whole packets; the remainder stays in `part`. */
 static __always_inline __u32 ctcp_carry(__u32 *part, __u64 gain, __u64 unit)
 {
 	__u64 sum = *part + gain;
@@ -48,8 +48,9 @@ static __always_inline __u32 ctcp_carry(__u32 *part, __u64 gain, __u64 unit)
 }
 
 /*
- * `acked` packets arrived. The loss window grows by a packet in a round trip, which is 1/window (not 1/cwnd) for each.
- * The delay window gets its share of this round's step with each, and not all of it at once: that would be a burst.
+ * `acked` packets were delivered. The loss window grows by one packet per round trip, which is 1/window (not 1/cwnd) per
+ * packet. The delay window gets its share of the step of this round with each, because the whole step at once would be a
+ * burst.
  */
 static __always_inline void ctcp_grow(struct ctcp *c, __u32 acked)
 {
@@ -80,7 +81,7 @@ static __always_inline __u64 ctcp_root(__u64 square)
 	return root;
 }
 
-/* alpha * window^k - 1 with alpha = 1/8, k = 3/4, not less than 0, in 1/FRACTION: what the loss window does not gain. */
+/* alpha * window^k - 1 with alpha = 1/8, k = 3/4, at least 0, in 1/FRACTION: the growth beyond that of the loss window. */
 static __always_inline __u32 ctcp_step(__u32 window)
 {
 	__u64 root = ctcp_root((__u64)window << 32); /* 2^16 window^(1/2) */
@@ -91,9 +92,9 @@ static __always_inline __u32 ctcp_step(__u32 window)
 }
 
 /*
- * Slow start has filled the path when gamma packets wait. It doubles the window in a round trip, so what is measured now
- * was sent when the window was half of this. That half stays; the other becomes delay window, which will go as far as it
- * is too much. Returns whether slow start is over.
+ * Slow start has filled the path when gamma packets are in the queue. It doubles the window per round trip, so the current
+ * samples are of packets that were sent with half of this window. That half stays; the other half becomes delay window,
+ * which shrinks as far as necessary. Returns whether slow start has ended.
  */
 static __always_inline bool ctcp_end_slow_start(struct ctcp *c)
 {
@@ -112,7 +113,7 @@ static __always_inline bool ctcp_end_slow_start(struct ctcp *c)
 	return true;
 }
 
-/* The end of a round trip in congestion avoidance, as `ctcp_measure` saw it: what the delay window does next. */
+/* Adjusts the delay window at the end of a round trip in congestion avoidance, after `ctcp_measure`. */
 static __always_inline void ctcp_adjust(struct ctcp *c, const struct ctcp_round *round)
 {
 	__u32 window = ctcp_window(c);
@@ -136,7 +137,7 @@ static __always_inline void ctcp_adjust(struct ctcp *c, const struct ctcp_round 
 		ctcp_doubt_base(c, round);
 }
 
-/* The end of a round trip. After one in which the delay window yielded comes one that still shows the old queue. */
+/* The end of a round trip. The round after a reduction of the delay window is ignored: it still shows the former queue. */
 static __always_inline void ctcp_end_round(struct ctcp *c, const struct ctcp_round *round, bool slow_start)
 {
 	bool settling = c->settling;
@@ -148,8 +149,8 @@ static __always_inline void ctcp_end_round(struct ctcp *c, const struct ctcp_rou
 }
 
 /*
- * Recovery is over. If nothing waited in its round trip the delay window grows in the next one: a round that is only
- * watched before it would be one more than the loss costs. A queue, though, is what the reduction may have been for.
+ * The end of a recovery. If its round trip shows no queue, the delay window grows in the next round, so that the loss costs
+ * no further round. If there is a queue, it may be the reason for the loss.
  */
 static __always_inline void ctcp_end_recovery(struct ctcp *c, const struct ctcp_round *round)
 {
@@ -157,7 +158,7 @@ static __always_inline void ctcp_end_recovery(struct ctcp *c, const struct ctcp_
 		c->step = ctcp_step(ctcp_window(c));
 }
 
-/* A loss or a mark: both windows are halved (beta = 1/2). Returns their sum. */
+/* Halves both windows (beta = 1/2) at a loss or a mark. Returns their sum. */
 static __always_inline __u32 ctcp_reduce(struct ctcp *c)
 {
 	c->prior_cwnd = c->cwnd;
@@ -173,8 +174,8 @@ static __always_inline __u32 ctcp_reduce(struct ctcp *c)
 }
 
 /*
- * CTCP-TUBE: at a loss gamma moves by lambda = 1/4 towards 3/4 of what a Reno connection of this loss window had in the
- * queue. Where many share a short queue, 30 packets of each would never fit into it.
+ * CTCP-TUBE: at a loss, gamma moves by lambda = 1/4 towards 3/4 of the packets that a Reno connection with this loss window
+ * had in the queue. A short queue that many connections share has no room for 30 packets of each.
  */
 static __always_inline void ctcp_tune_gamma(struct ctcp *c)
 {

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What Compound TCP remembers of a connection, and what it takes the path for: its own round-trip time, and so how much of
- * the window waits in queues. Nothing of the kernel's but the widths of integers, as in ctcp.h, which has the windows.
+ * The state of Compound TCP for one connection, and the estimate of its path: the RTT with empty queues, and from it the
+ * number of packets in queues. Without types of the kernel except for integers. ctcp.h has the windows.
  *
- * Windows are in packets. What needs parts of a packet is in 1/FRACTION of one.
+ * Windows are in packets, fractions in 1/FRACTION of a packet.
  */
 #ifndef EKIDEN_CTCP_PATH_H
 #define EKIDEN_CTCP_PATH_H
 
 #define FRACTION 256
 
-#define GAMMA 30      /* packets in the queue that count as congestion; where gamma is tuned, its upper bound */
-#define GAMMA_LOW 5   /* its lower bound */
+#define GAMMA 30      /* packets in the queue that count as congestion; the upper bound of a tuned gamma */
+#define GAMMA_LOW 5   /* the lower bound of a tuned gamma */
 #define LOW_WINDOW 38 /* below this window: Reno */
 
-#define ENOUGH_SAMPLES 3 /* then one of them was not of a delayed acknowledgement */
+#define ENOUGH_SAMPLES 3 /* at least one of them is not of a delayed acknowledgement */
 
-#define GROUP 8 /* samples of slow start whose smallest is believed */
+#define GROUP 8 /* samples of slow start of which the smallest counts */
 
-#define BASE_PERIOD_MS 300000 /* the base RTT is the smallest of such a period and of the one before */
+#define BASE_PERIOD_MS 300000 /* the base RTT is the smallest of this period and of the previous one */
 #define STUCK_MS 10000
 #define STUCK_ROUNDS 64
 
 #define NONE 0xffffffff
 
 /*
- * 1: slow start ends at a loss only, and the base RTT is the smallest of the connection, as in the draft. The laboratory
- * has such a control beside ours, for comparisons (crates/lab/kernel/congestion/ctcp_draft.bpf.c).
+ * 1: slow start ends only at a loss, and the base RTT is the smallest of the connection, as in the draft. The laboratory has
+ * this variant for comparisons (crates/lab/kernel/congestion/ctcp_draft.bpf.c).
  */
 #ifndef CTCP_AS_DRAFT
 #define CTCP_AS_DRAFT 0
@@ -35,21 +35,21 @@
 struct ctcp {
 	__u32 cwnd;        /* the loss window */
 	__u32 dwnd;        /* the delay window */
-	__u32 cwnd_part;   /* what cwnd has gained of its next packet, in 1/window */
-	__u32 dwnd_part;   /* what dwnd has gained of its next packet, in 1/(window * FRACTION) */
-	__u32 step;        /* what dwnd gains in this round, in 1/FRACTION */
+	__u32 cwnd_part;   /* fraction of the next packet of cwnd, in 1/window */
+	__u32 dwnd_part;   /* fraction of the next packet of dwnd, in 1/(window * FRACTION) */
+	__u32 step;        /* growth of dwnd in this round, in 1/FRACTION */
 	__u32 prior_cwnd;  /* before the last reduction */
 	__u32 prior_dwnd;
 	__u32 gamma;       /* in 1/FRACTION */
-	__u32 settling;    /* not 0: the samples of this round are of packets that were sent before the last change */
-	__u32 queued;      /* what the last round had in the queue, in 1/FRACTION */
-	__u32 reno_queued; /* what the loss window alone had there, in 1/FRACTION; or NONE */
+	__u32 settling;    /* not 0: the samples of this round are of packets from before the last reduction */
+	__u32 queued;      /* packets in the queue in the last round, in 1/FRACTION */
+	__u32 reno_queued; /* the same for the loss window alone, in 1/FRACTION; or NONE */
 	__u32 base_us;     /* the smallest RTT of this period, or NONE */
-	__u32 base_before_us; /* and of the one before */
+	__u32 base_before_us; /* the smallest RTT of the previous period, or NONE */
 	__u32 base_since_ms;
-	__u32 group;         /* how many samples since slow start was last judged */
-	__u32 group_us;      /* and the smallest of them, or NONE */
-	/* How long there has been a queue that does not go away without a delay window: see ctcp_doubt_base. */
+	__u32 group;         /* samples in the current group of slow start */
+	__u32 group_us;      /* the smallest of them, or NONE */
+	/* A queue that remains without a delay window: see ctcp_doubt_base. */
 	__u32 stuck_since_ms;
 	__u32 stuck_rounds;
 	__u32 stuck_window;
@@ -57,12 +57,12 @@ struct ctcp {
 	__u32 stuck_high_us;
 };
 
-/* What a round trip has shown. */
+/* The measurements of a round trip. */
 struct ctcp_round {
 	__u32 rtt_us; /* the smallest sample */
 	__u32 samples;
-	__u32 used;   /* packets of the window that were in use */
-	__u32 now_ms; /* of any clock; goes round */
+	__u32 used;   /* the part of the window that was in use, in packets */
+	__u32 now_ms; /* of any clock; wraps around */
 };
 
 static __always_inline __u32 ctcp_window(const struct ctcp *c)
@@ -86,7 +86,7 @@ static __always_inline void ctcp_forget_path(struct ctcp *c)
 	c->group_us = NONE;
 }
 
-/* How much of a window waits in a queue if its packets take `rtt_us` instead of the path's own time, in 1/FRACTION. */
+/* Returns how much of a window is in queues, in 1/FRACTION, for an RTT of `rtt_us` on a path of `base_us`. */
 static __always_inline __u32 ctcp_queued(__u32 window, __u32 base_us, __u32 rtt_us)
 {
 	if (rtt_us <= base_us)
@@ -104,8 +104,8 @@ static __always_inline void ctcp_sample(struct ctcp *c, __u32 rtt_us)
 }
 
 /*
- * Old samples are forgotten, as paths change. Not while there is a queue, or else one that stands long enough would be
- * taken for the path.
+ * Discards old samples, because paths change. Not while there is a queue: a queue of that duration would become part of
+ * the base RTT.
  */
 static __always_inline void ctcp_age_base(struct ctcp *c, const struct ctcp_round *round)
 {
@@ -116,7 +116,7 @@ static __always_inline void ctcp_age_base(struct ctcp *c, const struct ctcp_roun
 	c->base_since_ms = round->now_ms;
 }
 
-/* The end of a round trip: how much of it was waiting? False where the samples do not tell. */
+/* Estimates the queue at the end of a round trip. Returns false with too few samples. */
 static __always_inline bool ctcp_measure(struct ctcp *c, const struct ctcp_round *round)
 {
 	__u32 base_us = ctcp_base_us(c);
@@ -130,10 +130,10 @@ static __always_inline bool ctcp_measure(struct ctcp *c, const struct ctcp_round
 }
 
 /*
- * The delay window is empty and the queue is there all the same. It may be others', and then Reno is all we may be; or
- * the path has become longer, and then the base RTT will be wrong for as long as it is remembered. The path it is, if for
- * STUCK_MS and STUCK_ROUNDS nothing was lost and the RTT stood still (within a 32nd) although the window grew: in a queue
- * that is our own the RTT grows with the window, here it grew by less than a quarter of that.
+ * The delay window is empty and there is still a queue. Either it is of other connections, and the window has to grow as in
+ * Reno; or the path has become longer and the base RTT is outdated. The path has become longer if for STUCK_MS and
+ * STUCK_ROUNDS nothing was lost and the RTT stayed constant (within 1/32) although the window grew: with a queue of its own
+ * packets, the RTT would grow with the window, and it grew by less than a quarter of that.
  */
 static __always_inline void ctcp_doubt_base(struct ctcp *c, const struct ctcp_round *round)
 {

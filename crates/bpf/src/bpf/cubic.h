@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel's CUBIC as functions that a program may call (kfuncs; net/ipv4/tcp_cubic.c registers them since Linux 5.13),
- * and where a congestion control that calls them has its own state: CUBIC has the first part of the 104 bytes. Include
- * this before mend.h.
+ * CUBIC of the kernel as functions for BPF programs (kfuncs, registered by net/ipv4/tcp_cubic.c since Linux 5.13), and the
+ * state of a congestion control that calls them: CUBIC uses the first part of the 104 bytes. Include this before
+ * omitted_calls.h.
  */
 #ifndef EKIDEN_CUBIC_H
 #define EKIDEN_CUBIC_H
@@ -14,8 +14,8 @@ void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
 void cubictcp_state(struct sock *sk, __u8 new_state) __ksym;
 void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
-/* Linux 7.1 has the second one in the place of the first. Each is called by the operations of its kernels only, and the others are
- * not loaded. Linux 6.1 refuses a program that asks whether a kfunc exists. */
+/* Linux 7.1 replaces the first by the second. Only the operations for the running kernel are loaded, so no program tests
+ * whether a kfunc exists, which the verifier of Linux 6.1 rejects. */
 void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym __weak;
 void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym __weak;
 
@@ -27,7 +27,7 @@ struct bictcp {
 #define CUBIC_WORDS 8
 #define ALL_WORDS 13
 
-/* With a larger CUBIC the address is past the end, and the kernel refuses the program. */
+/* If the state of CUBIC is larger, the address is out of bounds and the verifier rejects the program. */
 #undef STATE_OF
 #define STATE_OF(sk, type)                                                                                             \
 	({                                                                                                             \

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The kernel's CUBIC (RFC 9438), which can begin to send with a window that a program remembers: Careful Resume, RFC 9959.
- * resume.h has the phases and the table of differences. A connection without a request is one of CUBIC, but for
- * tcp_min_tso_segs, which is always 2.
+ * CUBIC of the kernel (RFC 9438) with Careful Resume (RFC 9959): a connection can start with a window that user space has
+ * stored. resume.h has the phases and the differences from the RFC. A connection without a request behaves as with CUBIC,
+ * except that tcp_min_tso_segs is always 2.
  *
- * CUBIC remembers the window of a loss as its next goal (W_max). In Safe Retreat that is PipeSize: the window of the jump
- * was never proven.
+ * CUBIC stores the window at a loss as its next target (W_max). In Safe Retreat that is PipeSize, because the window of the
+ * jump has never been validated.
  */
 #include "cubic.h"
-#include "mend.h"
+#include "omitted_calls.h"
 #include "resume_socket.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
@@ -16,12 +16,12 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 #define MIN_TSO_SEGS 2 /* the default of tcp_min_tso_segs */
 
 struct connection {
-	struct kept kept;
+	struct last_values last;
 	struct round round;
 };
 
-/* Once a round trip. */
-static __always_inline void tell(struct sock *sk, __u32 ack)
+/* Updates the telemetry once per round trip. */
+static __always_inline void report_round(struct sock *sk, __u32 ack)
 {
 	struct round *round = &STATE_OF(sk, struct connection)->round;
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -55,7 +55,7 @@ static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 
 	if (section)
 		section->losses++;
-	/* CUBIC takes the window from the connection, and the kernel does without it until it has this answer. */
+	/* CUBIC reads the window from the connection; the kernel does not use it before this call returns. */
 	tp->snd_cwnd = resume_reduce(sk, window);
 	threshold = cubictcp_recalc_ssthresh(sk);
 	tp->snd_cwnd = current;
@@ -65,20 +65,20 @@ static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 SEC("struct_ops")
 void BPF_PROG(cubicresume_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	mend(sk);
+	detect_omitted_calls(sk);
 	if (resume_allows_growth(sk))
 		cubictcp_cong_avoid(sk, ack, acked);
-	keep(sk);
-	tell(sk, ack);
+	record_state(sk);
+	report_round(sk, ack);
 }
 
 SEC("struct_ops")
 void BPF_PROG(cubicresume_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	mend(sk);
+	detect_omitted_calls(sk);
 	resume_acked(sk);
 	cubictcp_acked(sk, sample);
-	keep(sk);
+	record_state(sk);
 	round_sample(&STATE_OF(sk, struct connection)->round, sample->rtt_us);
 }
 
@@ -87,23 +87,23 @@ void BPF_PROG(cubicresume_set_state, struct sock *sk, __u8 state)
 {
 	struct section *section;
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	cubictcp_state(sk, state);
 	section = state == TCP_CA_Loss ? section_of(sk) : 0;
 	if (section)
 		section->timeouts++;
 }
 
-/* A reduction without a loss is undone, but not a retreat. */
+/* A reduction for a spurious loss is undone, but not Safe Retreat. */
 SEC("struct_ops")
 __u32 BPF_PROG(cubicresume_undo_cwnd, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	if (is_retreating(sk))
 		return tp->snd_cwnd;
-	return smaller(larger(tp->snd_cwnd, tp->prior_cwnd), STATE_OF(sk, struct kept)->most);
+	return smaller(larger(tp->snd_cwnd, tp->prior_cwnd), STATE_OF(sk, struct last_values)->max_window);
 }
 
 SEC("struct_ops")
@@ -115,9 +115,9 @@ __u32 BPF_PROG(cubicresume_min_tso_segs, struct sock *sk)
 
 static __always_inline void start_transmission(struct sock *sk)
 {
-	mend(sk);
+	detect_omitted_calls(sk);
 	resume_transmission(sk);
-	keep(sk);
+	record_state(sk);
 }
 
 SEC("struct_ops")
@@ -139,8 +139,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops cubicresume = {
 	.name = "cubicresume",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)cubicresume_cong_avoid,
 	.set_state = (void *)cubicresume_set_state,
 	.cwnd_event = (void *)cubicresume_cwnd_event,
@@ -153,8 +153,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops cubicresume_7_1 = {
 	.name = "cubicresume",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)cubicresume_cong_avoid,
 	.set_state = (void *)cubicresume_set_state,
 	.cwnd_event_tx_start = (void *)cubicresume_cwnd_event_tx_start,

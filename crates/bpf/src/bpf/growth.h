@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Windows that grow by parts of a packet, in integers. Nothing here knows the kernel's types, so that tests can run it
- * step by step.
+ * Windows that grow by fractions of a packet, in integer arithmetic. Without types of the kernel, so that tests can run
+ * single steps.
  */
 #ifndef EKIDEN_GROWTH_H
 #define EKIDEN_GROWTH_H
@@ -30,20 +30,20 @@ static __always_inline void add(struct growth *growth, __u64 parts)
 	growth->part = parts;
 }
 
-/* By `increment` for each packet acknowledged. */
+/* Grows the window by `increment` per acknowledged packet. */
 static __always_inline void grow_by_packet(struct growth *growth, __u64 increment, __u32 acked)
 {
 	add(growth, parts(increment, acked));
 }
 
-/* By `increment` for each window acknowledged, which is once a round trip. */
+/* Grows the window by `increment` per acknowledged window, that is per round trip. */
 static __always_inline void grow_by_round(struct growth *growth, __u64 increment, __u32 acked)
 {
 	add(growth, parts(increment, acked) / (growth->window ? growth->window : 1));
 }
 
-/* How many of `window` packets wait in queues, in 1/1024 of a packet, if the path takes `rtt` and would take `base` with
- * empty queues: at the rate window / rtt, window * base / rtt of them are on the wire (Little's law). With windows below
+/* Returns how many of `window` packets are in queues, in 1/1024 of a packet, for an RTT of `rtt` on a path whose RTT is `base`
+ * with empty queues: at the rate window / rtt, window * base / rtt of them are on the wire (Little's law). With windows below
  * 2^22 packets the product stays below 2^64. */
 static __always_inline __u64 queued(__u32 window, __u32 base, __u32 rtt)
 {

@@ -2,7 +2,7 @@
 /*
  * HighSpeed TCP. S. Floyd, "HighSpeed TCP for Large Congestion Windows", RFC 3649, 2003.
  *
- * Reno up to 38 packets; beyond, a(w) and b(w) are such that the window is 0.12 / p^0.835 at the rate of loss p.
+ * Reno up to 38 packets; for larger windows, a(w) and b(w) yield a window of 0.12 / p^0.835 at loss rate p.
  *
  * differences        | RFC                       | Linux's own                     | here
  * -------------------+---------------------------+---------------------------------+------------------------------------
@@ -12,15 +12,15 @@
  *                    |                           | p = 1/10000                     |
  * slow start         | limited slow start        | standard                        | standard
  *                    | (RFC 3742) recommended    |                                 |
- * the largest window | not said                  | sets snd_cwnd_clamp             | none: programs may not write it
+ * the largest window | not specified             | sets snd_cwnd_clamp             | none: BPF cannot write it
  */
 #include "highspeed.h"
-#include "tell.h"
+#include "telemetry.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
-	struct kept kept;
+	struct last_values last;
 	struct round round;
 	__u32 part;
 };
@@ -34,7 +34,7 @@ static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
 	__u32 reduced = highspeed_reduce(window);
 
-	tell_loss(sk);
+	count_loss(sk);
 	return reduced;
 }
 
@@ -45,7 +45,7 @@ void BPF_PROG(highspeed_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct growth growth;
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	if (is_window_limited(tp)) {
 		if (in_slow_start(tp))
 			acked = slow_start(tp, acked);
@@ -53,7 +53,7 @@ void BPF_PROG(highspeed_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		highspeed_grow(&growth, acked);
 		use_growth(tp, &growth, &state->part);
 	}
-	keep(sk);
+	record_state(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -61,10 +61,10 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops highspeed = {
 	.name = "highspeed",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)highspeed_cong_avoid,
-	.set_state = (void *)tell_set_state,
-	.pkts_acked = (void *)tell_pkts_acked,
-	.undo_cwnd = (void *)tell_undo_cwnd,
+	.set_state = (void *)common_set_state,
+	.pkts_acked = (void *)common_pkts_acked,
+	.undo_cwnd = (void *)common_undo_cwnd,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The arithmetic of HighSpeed TCP; highspeed.bpf.c says where it is from.
+ * The arithmetic of HighSpeed TCP; highspeed.bpf.c has the source.
  *
- * The table is computed from RFC 3649 and checked against it by tests/highspeed.rs. With
+ * The table is computed from RFC 3649, and tests/highspeed.rs compares them. With
  *
  *     b(w) = (0.1 - 0.5) (log w - log 38) / (log 83000 - log 38) + 0.5      section 5
  *     p(w) = 1 / (12.8 w^1.2) = 0.078 / w^1.2                               section 5
@@ -17,7 +17,7 @@
 
 #include "growth.h"
 
-#define HIGHSPEED_LOW 38 /* packets; up to here it is Reno */
+#define HIGHSPEED_LOW_WINDOW 38 /* packets; Reno up to this window */
 #define HIGHSPEED_ROWS 73
 
 struct highspeed_row {
@@ -63,7 +63,7 @@ static __always_inline struct highspeed highspeed_at(__u32 window)
 	const struct highspeed_row *here = &highspeed_table[row], *next = here + 1;
 	__u32 past;
 
-	if (window <= HIGHSPEED_LOW)
+	if (window <= HIGHSPEED_LOW_WINDOW)
 		return at;
 	at.a += row * PACKET;
 	at.b = here->b;

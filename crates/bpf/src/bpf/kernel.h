@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the kernel's types look like, as far as we use them. `preserve_access_index` lets libbpf find the fields where
- * the running kernel has them, so neither order nor size matters here, and a field that a kernel lacks is an error when
- * the program is loaded, not a wrong read.
+ * The types of the kernel, reduced to the fields in use. With `preserve_access_index`, libbpf looks up the offsets of the
+ * fields in the running kernel, so neither order nor size matters here, and a field that the kernel does not have is an
+ * error at load time instead of a wrong read.
  */
 #ifndef EKIDEN_KERNEL_H
 #define EKIDEN_KERNEL_H
@@ -95,7 +95,7 @@ struct rate_sample {
 	__u32 delivered;
 };
 
-/* The values of `icsk_ca_state`, and what `set_state` is told. */
+/* The values of `icsk_ca_state`, and of the argument of `set_state`. */
 enum tcp_ca_state {
 	TCP_CA_Open,
 	TCP_CA_Disorder,
@@ -104,7 +104,7 @@ enum tcp_ca_state {
 	TCP_CA_Loss,
 };
 
-/* Not the numbers of every kernel: compare with IS_EVENT. */
+/* The numbers depend on the kernel version: compare with IS_EVENT. */
 enum tcp_ca_event {
 	CA_EVENT_TX_START,
 	CA_EVENT_CWND_RESTART,
@@ -123,7 +123,7 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
-	/* From Linux 7.1 on, CA_EVENT_TX_START comes here and no longer to cwnd_event. */
+	/* Called in place of cwnd_event for CA_EVENT_TX_START, from Linux 7.1 on. */
 	void (*cwnd_event_tx_start)(struct sock *sk);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	__u32 (*undo_cwnd)(struct sock *sk);
@@ -142,11 +142,11 @@ static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)
 	return (struct tcp_sock *)sk;
 }
 
-/* Is `event` what the running kernel calls `name`? Never, where it has no such event. */
+/* Whether `event` is the event `name` of the running kernel; false if the kernel has no such event. */
 #define IS_EVENT(event, name)                                                                                  \
 	(bpf_core_enum_value_exists(enum tcp_ca_event, name) && (event) == bpf_core_enum_value(enum tcp_ca_event, name))
 
-/* Sequence numbers go round. */
+/* Compares sequence numbers, which wrap around. */
 static __always_inline bool before(__u32 first, __u32 second)
 {
 	return (__s32)(first - second) < 0;

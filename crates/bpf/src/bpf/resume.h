@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * Careful Resume: N. Kuhn, E. Stephan, G. Fairhurst, R. Secchi, C. Huitema, "Convergence of Congestion Control from
- * Retained State", RFC 9959, 2026. The phases and the arithmetic; nothing here knows the kernel's types. resume_socket.h
- * has the hooks of a congestion control.
+ * Retained State", RFC 9959, 2026. The phases and the arithmetic, without types of the kernel. resume_socket.h has the hooks
+ * of a congestion control.
  *
- * A program that remembers a path requests one jump for a connection that sends nothing: a new one, whose round-trip
- * time its handshake has measured, or one whose window the kernel has reduced because it was idle. The next transmission
- * with nothing in flight begins with the window of the request.
+ * User space stores the window of a path and requests one jump for a connection with nothing in flight: a new connection,
+ * whose RTT was measured by its handshake, or an idle one, whose window the kernel has reduced. The next transmission with
+ * nothing in flight starts with the requested window.
  *
  * differences         | RFC 9959                           | here
  * --------------------+------------------------------------+----------------------------------------------------------------
- * observation         | of one sender, per remote endpoint | the program's: it saves, halves, divides and forgets
- * Reconnaissance      | the initial window, acknowledged   | is over: bytes were acknowledged before the request. Of the
- *                     |                                    | jump, the packets within the former window are only counted
- * when to jump        | when the window limits the sender  | when it begins to send with nothing in flight: the kernel calls
- *                     |                                    | at no other time. A transmission that stays within the former
- *                     |                                    | window uses nothing up: the request waits for the next one
+ * observation         | of one sender, per remote endpoint | of user space, which saves, halves and discards it
+ * Reconnaissance      | the initial window, acknowledged   | has ended: bytes were acknowledged before the request. The
+ *                     |                                    | packets of the jump within the former window are only counted
+ * when to jump        | when the window limits the sender  | at the first packet with nothing in flight: the kernel has no
+ *                     |                                    | other call. A transmission within the former window does not
+ *                     |                                    | use the request, which waits for the next one
  * RTT to reject       | at most half or more than 10 times | less than half or more than twice the saved one. It is the
  *                     | the saved one                      | smoothed one, as is that of the pace
  * pace                | the jump within one RTT            | the same, and never faster than SO_MAX_PACING_RATE. The kernel
@@ -40,9 +40,8 @@
  *                     |                                    | 2.6 s instead of 0.7 s without a jump. No other growth, except
  *                     |                                    | for slow start to PipeSize / 2 after a retransmission timeout
  * Safe Retreat, exit  | ssthresh <= PipeSize / 2           | the same, in the first acknowledgement after recovery
- * a loss that was     | not said                           | the kernel detects it, but the window stays reduced
- * none                |                                    |
- * a second jump       | none after Safe Retreat            | none without another request: the program knows the phase
+ * spurious loss       | not specified                      | the kernel detects it, but the window stays reduced
+ * a second jump       | none after Safe Retreat            | none without another request: user space reads the phase
  */
 #ifndef EKIDEN_RESUME_H
 #define EKIDEN_RESUME_H
@@ -52,7 +51,7 @@
 /* The numbers are those of `ResumePhase` in congestion/resume.rs. */
 enum resume_phase {
 	RESUME_NONE,
-	RESUME_WAITING, /* requested; no transmission has used it since */
+	RESUME_WAITING, /* requested and not used yet */
 	RESUME_REJECTED,
 	RESUME_UNVALIDATED,
 	RESUME_VALIDATING,
@@ -85,7 +84,7 @@ struct resume {
 	__u32 target; /* the window of the jump */
 	__u32 sent;   /* in the Unvalidated phase */
 	__u32 pipe;   /* PipeSize */
-	/* Positions in the stream, and the kernel's counts at some time. */
+	/* Sequence numbers, and counters of the kernel at an earlier event. */
 	__u32 first; /* the first byte of the jump */
 	__u32 last;  /* the first byte after the jump */
 	__u32 delivered;     /* before the jump */
@@ -93,15 +92,15 @@ struct resume {
 	__u32 unused;
 };
 
-/* The connection at an event. */
+/* The state of the connection at an event. */
 struct flow {
 	__u64 now_us;   /* of CLOCK_MONOTONIC */
 	__u64 max_rate; /* SO_MAX_PACING_RATE, bytes per second */
-	__u32 rtt_us;   /* smoothed; 0: not known */
+	__u32 rtt_us;   /* smoothed; 0: unknown */
 	__u32 mss;
 	__u32 window;
-	__u32 flight;    /* packets sent and not acknowledged, neither selectively */
-	__u32 delivered; /* packets in the life of the connection, as is the next */
+	__u32 flight;    /* packets that are not acknowledged, not even selectively */
+	__u32 delivered; /* packets since the start of the connection, as the next field */
 	__u32 retransmitted;
 	__u32 una; /* the first byte not acknowledged */
 	__u32 nxt; /* the next byte to send */
@@ -126,8 +125,8 @@ static __always_inline void resume_reject(struct resume *r, __u32 reason)
 	r->reason = reason;
 }
 
-/* Before the first packet of a transmission. Returns the window to begin with, or 0: as it is. A window that is as large
- * as the requested one already leaves the request for a later transmission. */
+/* Called before the first packet of a transmission. Returns the initial window, or 0 for no change. If the window is already
+ * as large as the requested one, the request remains for a later transmission. */
 static __always_inline __u32 resume_start(struct resume *r, const struct flow *f)
 {
 	__u32 target = r->jump_bytes / (f->mss ? f->mss : 1);
@@ -153,7 +152,7 @@ static __always_inline __u32 resume_start(struct resume *r, const struct flow *f
 	return target;
 }
 
-/* The pace of the jump, bytes per second: all of it within a round trip. With 2^32 bytes the product is below 2^52. */
+/* The pacing rate of the jump in bytes per second: the whole jump within one RTT. With 2^32 bytes the product is below 2^52. */
 static __always_inline __u64 resume_rate(const struct resume *r, const struct flow *f)
 {
 	__u64 rate = (__u64)r->target * r->mss * 1000000 / (f->rtt_us ? f->rtt_us : 1);
@@ -166,7 +165,7 @@ static __always_inline bool resume_is_past_jump(const struct resume *r, const st
 	return (__s32)(f->una - r->last) >= 0;
 }
 
-/* The jump ends here, with the packets in flight. */
+/* Ends the jump with the packets in flight. */
 static __always_inline void resume_end_jump(struct resume *r, const struct flow *f)
 {
 	r->pipe = f->delivered - r->delivered;
@@ -183,13 +182,13 @@ static __always_inline __u32 resume_use(struct resume *r, const struct flow *f)
 	}
 	if (f->flight)
 		return 0;
-	/* The application had no more to send: nothing was beyond the former window. */
+	/* The application sent no more than the former window. */
 	r->phase = RESUME_WAITING;
 	return r->before;
 }
 
-/* In Safe Retreat a packet of the jump has arrived by itself, or it was retransmitted. PipeSize never shrinks: a
- * retransmission counts before it arrives. */
+/* In Safe Retreat, retransmitted packets of the jump do not count. PipeSize never shrinks, because a retransmission is counted
+ * when it is sent and not when it is delivered. */
 static __always_inline void resume_measure(struct resume *r, const struct flow *f)
 {
 	__u32 arrived = smaller(f->delivered - r->delivered, r->sent);
@@ -198,7 +197,8 @@ static __always_inline void resume_measure(struct resume *r, const struct flow *
 	r->pipe = larger(r->pipe, arrived > again ? arrived - again : 0);
 }
 
-/* An acknowledgement, before the congestion control and the kernel act on it. Returns a new window, or 0: as it is. */
+/* Called for an acknowledgement, before the congestion control and the kernel process it. Returns the new window, or 0 for no
+ * change. */
 static __always_inline __u32 resume_on_ack(struct resume *r, const struct flow *f)
 {
 	switch (r->phase) {
@@ -216,7 +216,7 @@ static __always_inline __u32 resume_on_ack(struct resume *r, const struct flow *
 	return 0;
 }
 
-/* A loss, a timeout or a mark, before the congestion control reduces the window. */
+/* Called at a loss, timeout or mark, before the congestion control reduces the window. */
 static __always_inline void resume_on_congestion(struct resume *r, const struct flow *f)
 {
 	switch (r->phase) {
@@ -240,7 +240,7 @@ static __always_inline __u32 resume_half_pipe(const struct resume *r)
 	return at_least_two(r->pipe / 2);
 }
 
-/* The window that the congestion control may take for the one of the loss: no more of the jump than has arrived. */
+/* Returns the window at the loss for the congestion control: of the jump only the delivered packets. */
 static __always_inline __u32 resume_proven(const struct resume *r, __u32 window)
 {
 	return r->phase == RESUME_RETREATING ? smaller(window, at_least_two(r->pipe)) : window;
@@ -258,13 +258,13 @@ static __always_inline __u32 resume_follow(const struct resume *r, __u32 thresho
 	return r->phase == RESUME_RETREATING ? larger(threshold, resume_half_pipe(r)) : threshold;
 }
 
-/* May the window grow? `in_loss`: after a retransmission timeout. */
+/* Whether the window may grow. `in_loss`: after a retransmission timeout. */
 static __always_inline bool resume_can_grow(const struct resume *r, bool in_loss)
 {
 	return r->phase != RESUME_UNVALIDATED && (r->phase != RESUME_RETREATING || in_loss);
 }
 
-/* An acknowledgement outside of recovery. Returns a new ssthresh, or 0: as it is. */
+/* Called for an acknowledgement outside of recovery. Returns the new ssthresh, or 0 for no change. */
 static __always_inline __u32 resume_leave_retreat(struct resume *r, const struct flow *f)
 {
 	if (r->phase != RESUME_RETREATING || !resume_is_past_jump(r, f))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Careful Resume (resume.h) in a congestion control: where a connection has its request and its state, and the hooks to
- * call. A congestion control calls them between `mend` and `keep`, as they change the window.
+ * Careful Resume (resume.h) in a congestion control: the storage of requests and states, and the hooks. A congestion control
+ * calls the hooks between `detect_omitted_calls` and `record_state`, because they change the window.
  *
- * The storage is not that of cc.h: only connections with a request have one, no listener passes it on, and the layout of
- * telemetry stays as it is.
+ * The storage is separate from that of cc.h: only connections with a request have one, connections do not inherit it from
+ * their listener, and the layout of telemetry does not depend on it.
  */
 #ifndef EKIDEN_RESUME_SOCKET_H
 #define EKIDEN_RESUME_SOCKET_H
@@ -19,7 +19,7 @@ struct {
 	__type(value, struct resume);
 } resumes SEC(".maps");
 
-/* None: nothing was requested for this connection. */
+/* Null without a request for this connection. */
 static __always_inline struct resume *resume_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&resumes, sk, 0, 0);
@@ -43,8 +43,8 @@ static __always_inline struct flow flow_of(struct sock *sk)
 	};
 }
 
-/* CA_EVENT_TX_START: the first packet of a transmission is on its way, and none was in flight. The kernel reads the window
- * and the pace again for the second one. */
+/* CA_EVENT_TX_START: the first packet of a transmission with nothing else in flight has been sent. The kernel reads the window
+ * and the pacing rate again for the second packet. */
 static __always_inline void resume_transmission(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -59,8 +59,8 @@ static __always_inline void resume_transmission(struct sock *sk)
 	pace(sk);
 }
 
-/* `min_tso_segs`: the kernel is about to send. With each packet from the peer it computes the pace anew, as that of slow
- * start: twice as fast. */
+/* `min_tso_segs`: the kernel is about to send. It sets the pacing rate at each packet of the peer to that of slow start, which
+ * is twice as high. */
 static __always_inline void resume_hold_pace(struct sock *sk)
 {
 	struct resume *resume = resume_of(sk);
@@ -86,7 +86,7 @@ static __always_inline void resume_acked(struct sock *sk)
 		tp->snd_ssthresh = resume_follow(resume, tp->snd_ssthresh);
 }
 
-/* `ssthresh`, before the congestion control's own. Returns the window that it may take for the one of the loss. */
+/* `ssthresh`, before that of the congestion control. Returns the window at the loss for the congestion control. */
 static __always_inline __u32 resume_reduce(struct sock *sk, __u32 window)
 {
 	struct resume *resume = resume_of(sk);
@@ -105,7 +105,7 @@ static __always_inline bool is_retreating(struct sock *sk)
 	return resume && resume->phase == RESUME_RETREATING;
 }
 
-/* `ssthresh`, after the congestion control's own. */
+/* `ssthresh`, after that of the congestion control. */
 static __always_inline __u32 resume_limited(struct sock *sk, __u32 threshold)
 {
 	struct resume *resume = resume_of(sk);
@@ -113,7 +113,7 @@ static __always_inline __u32 resume_limited(struct sock *sk, __u32 threshold)
 	return resume ? resume_limit(resume, threshold) : threshold;
 }
 
-/* `cong_avoid`: may the window grow? */
+/* `cong_avoid`: whether the window may grow. */
 static __always_inline bool resume_allows_growth(struct sock *sk)
 {
 	bool in_loss = BPF_CORE_READ_BITFIELD(inet_csk(sk), icsk_ca_state) == TCP_CA_Loss;

@@ -9,28 +9,28 @@
  * -------------------+---------------------------+---------------------------------+------------------------------------
  * alpha, beta, gamma | 2, 4, 1 packets (1, 3, 1  | 2, 4, 1                         | 2, 4, 1
  *                    | in its first form)        |                                 |
- * waiting packets    | window (1 - base / RTT)   | window (RTT / base - 1), which  | the paper's, in 1/1024 packets
+ * waiting packets    | window (1 - base / RTT)   | window (RTT / base - 1), which  | as in the paper, in 1/1024 packets
  *                    |                           | is more, in whole packets       |
- * RTT of a round     | that of one segment       | the shortest of at least 3      | the shortest of at least 3, or else
- *                    |                           | samples                         | that round trip is Reno's
- * base RTT           | of the whole connection   | of the whole connection         | the kernel's, of the last 300 s: a
- *                    |                           |                                 | longer route is learnt
- * slow start         | grows in every other      | in every round trip             | the paper's
+ * RTT of a round     | that of one segment       | the shortest of at least 3      | the shortest of at least 3; else
+ *                    |                           | samples                         | the round trip is as in Reno
+ * base RTT           | of the whole connection   | of the whole connection         | the kernel's minimum of 300 s, so
+ *                    |                           |                                 | that a longer route is detected
+ * slow start         | grows in every other      | in every round trip             | as in the paper
  *                    | round trip                |                                 |
  * after a loss       | 3/4 of the window, and    | 1/2, the kernel's recovery      | 1/2, the kernel's recovery
  *                    | its own retransmission    |                                 |
- * bursts             | not said                  | as they come                    | paced: one burst of segmentation
+ * bursts             | not specified             | not paced                       | paced: one burst of segmentation
  *                    |                           |                                 | offload is longer than beta
  */
-#include "tell.h"
+#include "telemetry.h"
 #include "vegas.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-#define SAMPLES 3 /* one of them is not of a delayed acknowledgement */
+#define SAMPLES 3 /* at least one of them is not of a delayed acknowledgement */
 
 struct connection {
-	struct kept kept;
+	struct last_values last;
 	struct round round;
 	__u32 holds;
 };
@@ -66,7 +66,7 @@ static __always_inline void begin(struct sock *sk)
 
 static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
-	tell_loss(sk);
+	count_loss(sk);
 	return at_least_two(window / 2);
 }
 
@@ -77,16 +77,16 @@ void BPF_PROG(vegas_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	bool lost = is_in_loss(sk);
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	if (in_slow_start(tp) && (lost || !state->holds) && is_window_limited(tp))
 		slow_start(tp, acked);
 	if (!lost && round_is_over(&state->round, ack))
 		steer(tp, state);
-	keep(sk);
+	record_state(sk);
 	end_round(sk, &state->round, ack);
 }
 
-/* Samples from before an idle time do not tell of the window after it. */
+/* Samples from before an idle time do not describe the window after it. */
 SEC("struct_ops")
 void BPF_PROG(vegas_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
@@ -104,25 +104,25 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops vegas = {
 	.name = "vegas",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)vegas_cong_avoid,
-	.set_state = (void *)tell_set_state,
+	.set_state = (void *)common_set_state,
 	.cwnd_event = (void *)vegas_cwnd_event,
-	.pkts_acked = (void *)tell_pkts_acked,
-	.undo_cwnd = (void *)tell_undo_cwnd,
+	.pkts_acked = (void *)common_pkts_acked,
+	.undo_cwnd = (void *)common_undo_cwnd,
 };
 
 SEC(".struct_ops.link")
 struct tcp_congestion_ops vegas_7_1 = {
 	.name = "vegas",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)kept_init,
-	.ssthresh = (void *)kept_ssthresh,
+	.init = (void *)cc_init,
+	.ssthresh = (void *)cc_ssthresh,
 	.cong_avoid = (void *)vegas_cong_avoid,
-	.set_state = (void *)tell_set_state,
+	.set_state = (void *)common_set_state,
 	.cwnd_event = (void *)vegas_cwnd_event,
 	.cwnd_event_tx_start = (void *)vegas_cwnd_event_tx_start,
-	.pkts_acked = (void *)tell_pkts_acked,
-	.undo_cwnd = (void *)tell_undo_cwnd,
+	.pkts_acked = (void *)common_pkts_acked,
+	.undo_cwnd = (void *)common_undo_cwnd,
 };

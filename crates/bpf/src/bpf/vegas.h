@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The arithmetic of Vegas; vegas.bpf.c says where it is from. */
+/* The arithmetic of Vegas; vegas.bpf.c has the source. */
 #ifndef EKIDEN_VEGAS_H
 #define EKIDEN_VEGAS_H
 
 #include "growth.h"
 
-#define VEGAS_ALPHA (2 * PACKET) /* fewer in the queue: more is sent */
-#define VEGAS_BETA (4 * PACKET)  /* more in the queue: less is sent */
-#define VEGAS_GAMMA (1 * PACKET) /* more in the queue: slow start ends */
+#define VEGAS_ALPHA (2 * PACKET) /* the window grows with fewer packets in the queue */
+#define VEGAS_BETA (4 * PACKET)  /* the window shrinks with more packets in the queue */
+#define VEGAS_GAMMA (1 * PACKET) /* slow start ends with more packets in the queue */
 
 struct vegas {
 	__u32 window;
@@ -15,7 +15,8 @@ struct vegas {
 	__u32 holds;     /* not 0: slow start holds the window for this round trip */
 };
 
-/* The end of a round trip that took `rtt_us`, at least, on a path that takes `base_us` when its queues are empty. */
+/* Updates the window at the end of a round trip with the smallest RTT `rtt_us`, on a path whose RTT is `base_us` with empty
+ * queues. */
 static __always_inline void vegas_round(struct vegas *vegas, __u32 base_us, __u32 rtt_us)
 {
 	__u64 waiting = queued(vegas->window, base_us, rtt_us);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: single steps of the algorithms' arithmetic. The test hands in numbers and reads the result: from BPF
- * (BPF_PROG_TEST_RUN), and from gcc's code (tests/stepper).
+ * For tests: single steps of the arithmetic of the algorithms, run as BPF (BPF_PROG_TEST_RUN) and as code of gcc
+ * (tests/stepper).
  */
 #include "../../src/bpf/bic.h"
 #include "../../src/bpf/highspeed.h"
 #include "../../src/bpf/hybla.h"
-#include "../../src/bpf/kept.h"
+#include "../../src/bpf/last_values.h"
 #include "../../src/bpf/scalable.h"
 #include "../../src/bpf/vegas.h"
 #include "../../src/bpf/westwood.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-/* A window, packets acknowledged, and what the algorithm wants to know besides. */
+/* A window, the number of acknowledged packets, and further arguments of the algorithm. */
 struct growing {
 	__u64 window;
 	__u64 part;
@@ -126,24 +126,24 @@ int step_vegas(struct vegas_step *step)
 	return 0;
 }
 
-struct kept_step {
-	__u64 threshold; /* as it was; then as it is */
-	__u64 most;
+struct last_values_step {
+	__u64 threshold; /* in: the last one; out: the new one */
+	__u64 max_window;
 	__u64 window;
-	__u64 found; /* ssthresh; then whether that is explained */
+	__u64 found; /* in: ssthresh; out: whether it is expected */
 	__u64 otherwise;
 };
 
 SEC("syscall")
-int step_kept(struct kept_step *step)
+int step_last_values(struct last_values_step *step)
 {
-	struct kept kept = { .threshold = step->threshold, .most = step->most };
-	bool explained = kept_explains(&kept, step->found);
+	struct last_values last = { .threshold = step->threshold, .max_window = step->max_window };
+	bool explained = is_expected_threshold(&last, step->found);
 
-	step->window = kept_window(&kept, step->window, step->otherwise);
-	kept_note(&kept, step->window, step->found);
-	step->threshold = kept.threshold;
-	step->most = kept.most;
+	step->window = expected_window(&last, step->window, step->otherwise);
+	record_values(&last, step->window, step->found);
+	step->threshold = last.threshold;
+	step->max_window = last.max_window;
 	step->found = explained;
 	return 0;
 }

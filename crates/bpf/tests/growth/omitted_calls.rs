@@ -1,4 +1,4 @@
-//! Events that the kernel does not report to a congestion control are detected and made up for: `kept.h`, `mend.h`.
+//! Calls of a congestion control that the kernel omits are detected and made up for: `last_values.h`, `omitted_calls.h`.
 
 use libbpf_rs::{MapCore as _, MapFlags};
 
@@ -10,7 +10,7 @@ const NEVER: u64 = 0x7fff_ffff;
 
 macro_rules! objects {
     ($($name:literal),*) => {
-        [$(($name, include_bytes!(concat!(env!("OUT_DIR"), "/left_out_", $name, ".bpf.o")) as &[u8])),*]
+        [$(($name, include_bytes!(concat!(env!("OUT_DIR"), "/omitted_", $name, ".bpf.o")) as &[u8])),*]
     };
 }
 
@@ -33,7 +33,7 @@ fn connections_survive_omitted_kernel_calls() {
     }
 }
 
-/// The two numbers of `left_out.h`.
+/// The two counters of `omitted.h`.
 fn read_counts(loaded: &LoadedControl) -> [u32; 2] {
     let map = loaded.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss")).expect("two counters");
     let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).expect("a lookup").expect("a value");
@@ -42,7 +42,7 @@ fn read_counts(loaded: &LoadedControl) -> [u32; 2] {
 
 /// Whether the kernel itself can have changed ssthresh from `threshold` to `found`, where `most` was the largest window.
 fn is_explained(steps: &GrowthPrograms, threshold: u64, most: u64, found: u64) -> bool {
-    let [_, _, _, explained, _] = steps.run("step_kept", [threshold, most, most, found, most]);
+    let [_, _, _, explained, _] = steps.run("step_last_values", [threshold, most, most, found, most]);
     explained == 1
 }
 
@@ -77,7 +77,7 @@ fn kernel_changes_of_ssthresh_are_not_mistaken_for_omitted_calls() {
 #[test]
 fn implausible_windows_are_replaced() {
     let steps = GrowthPrograms::load();
-    let window = |most, window, otherwise| steps.run("step_kept", [40, most, window, 40, otherwise])[2];
+    let window = |most, window, otherwise| steps.run("step_last_values", [40, most, window, 40, otherwise])[2];
     assert_eq!([1, 2, 78, 79].map(|found| window(79, found, 50)), [1, 2, 78, 79]);
     assert_eq!([0, 80, 0x8110_4110, u64::from(u32::MAX)].map(|found| window(79, found, 50)), [50; 4]);
     assert_eq!(window(79, 0, 1000), 79, "the replacement is bounded, too");
@@ -87,7 +87,7 @@ fn implausible_windows_are_replaced() {
 #[test]
 fn largest_window_or_finite_ssthresh_is_recorded() {
     let steps = GrowthPrograms::load();
-    let most = |most, window, threshold| steps.run("step_kept", [threshold, most, window, threshold, window])[1];
+    let most = |most, window, threshold| steps.run("step_last_values", [threshold, most, window, threshold, window])[1];
     assert_eq!(most(79, 40, 40), 79);
     assert_eq!(most(79, 79, 5000), 5000, "an undo may restore this ssthresh");
     assert_eq!(most(79, 79, NEVER), 79);

@@ -33,7 +33,7 @@ const ADDED_FILES: [&[(&str, &str)]; 3] = [
     files!("kernel/ekiden": "Makefile" "charge.c" "clock.c" "clock.h" "ekiden.h" "emulator.c" "emulator.h" "host.c" "host_user.c"),
     files!("kernel/congestion": "ctcp_draft.bpf.c" "kernel.h" "register.c"),
     files!("../bpf/src/bpf":
-        "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "kept.h" "mend.h" "scalable.bpf.c" "scalable.h" "tell.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),
+        "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "last_values.h" "omitted_calls.h" "scalable.bpf.c" "scalable.h" "telemetry.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),
 ];
 const ADDED_DIRECTORY: &str = "arch/um/kernel/ekiden";
 /// The emulator of `crates/kernel-emulator`, which `build.rs` of this package makes, and its name in that directory.

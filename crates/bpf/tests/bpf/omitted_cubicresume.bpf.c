@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 #include "../../src/bpf/cubic.h"
-#include "left_out.h"
+#include "omitted.h"
 
 #include "../../src/bpf/cubicresume.bpf.c"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-#include "../../src/bpf/tell.h"
-#include "left_out.h"
+#include "../../src/bpf/telemetry.h"
+#include "omitted.h"
 
 #include "../../src/bpf/westwood.bpf.c"

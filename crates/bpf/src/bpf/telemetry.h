@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What a congestion control with nothing of its own to tell tells to programs outside, once a round trip: when the first
- * acknowledgement comes that may let the window grow.
+ * Telemetry of the congestion controls that have no telemetry of their own, updated once per round trip: at the first
+ * acknowledgement that may increase the window.
  */
-#ifndef EKIDEN_TELL_H
-#define EKIDEN_TELL_H
+#ifndef EKIDEN_TELEMETRY_H
+#define EKIDEN_TELEMETRY_H
 
 #include "growth.h"
-#include "mend.h"
+#include "omitted_calls.h"
 
-/* The kernel's own minimum, of the last `tcp_min_rtt_wlen` seconds; 0 where there is none yet. */
+/* The minimum RTT of the kernel, of the last `tcp_min_rtt_wlen` seconds; 0 without a sample. */
 static __always_inline __u32 base_rtt_us(const struct tcp_sock *tp)
 {
 	__u32 base = tp->rtt_min.s[0].v;
@@ -17,7 +17,7 @@ static __always_inline __u32 base_rtt_us(const struct tcp_sock *tp)
 	return base == NO_RTT ? 0 : base;
 }
 
-/* The window, and the part of a packet that the algorithm keeps beside it. */
+/* The window, and the fraction of a packet that the algorithm stores. */
 static __always_inline struct growth growth_of(const struct tcp_sock *tp, __u32 part)
 {
 	struct growth growth = { .window = tp->snd_cwnd, .part = part };
@@ -31,7 +31,7 @@ static __always_inline void use_growth(struct tcp_sock *tp, const struct growth 
 	*part = growth->part;
 }
 
-static __always_inline void tell_round(struct sock *sk, const struct round *round)
+static __always_inline void report_round(struct sock *sk, const struct round *round)
 {
 	struct section *section = section_of(sk);
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -45,17 +45,17 @@ static __always_inline void tell_round(struct sock *sk, const struct round *roun
 	section->rounds++;
 }
 
-/* For `cong_avoid`, last. */
+/* The last step of `cong_avoid`. */
 static __always_inline void end_round(struct sock *sk, struct round *round, __u32 ack)
 {
 	if (!round_is_over(round, ack))
 		return;
-	tell_round(sk, round);
+	report_round(sk, round);
 	round_begin(round, tcp_sk(sk));
 }
 
-/* For `ssthresh`. */
-static __always_inline void tell_loss(struct sock *sk)
+/* A step of `ssthresh`. */
+static __always_inline void count_loss(struct sock *sk)
 {
 	struct section *section = section_of(sk);
 
@@ -63,38 +63,38 @@ static __always_inline void tell_loss(struct sock *sk)
 		section->losses++;
 }
 
-/* From here on: operations of every algorithm whose state begins like this. */
-struct telling {
-	struct kept kept;
+/* The operations below are for algorithms whose state begins with this structure. */
+struct common_state {
+	struct last_values last;
 	struct round round;
 };
 
 SEC("struct_ops")
-void BPF_PROG(tell_set_state, struct sock *sk, __u8 state)
+void BPF_PROG(common_set_state, struct sock *sk, __u8 state)
 {
 	struct section *section;
 
-	mend(sk);
+	detect_omitted_calls(sk);
 	section = state == TCP_CA_Loss ? section_of(sk) : 0;
 	if (section)
 		section->timeouts++;
 }
 
 SEC("struct_ops")
-void BPF_PROG(tell_pkts_acked, struct sock *sk, const struct ack_sample *sample)
+void BPF_PROG(common_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	mend(sk);
-	round_sample(&STATE_OF(sk, struct telling)->round, sample->rtt_us);
+	detect_omitted_calls(sk);
+	round_sample(&STATE_OF(sk, struct common_state)->round, sample->rtt_us);
 }
 
-/* What the kernel took for a loss was none: the window is again what it was. */
+/* The kernel has detected a spurious loss: restores the window before the reduction. */
 SEC("struct_ops")
-__u32 BPF_PROG(tell_undo_cwnd, struct sock *sk)
+__u32 BPF_PROG(common_undo_cwnd, struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	mend(sk);
-	return smaller(larger(tp->snd_cwnd, tp->prior_cwnd), STATE_OF(sk, struct kept)->most);
+	detect_omitted_calls(sk);
+	return smaller(larger(tp->snd_cwnd, tp->prior_cwnd), STATE_OF(sk, struct last_values)->max_window);
 }
 
 #endif

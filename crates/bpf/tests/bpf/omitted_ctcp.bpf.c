@@ -1,4 +1,4 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-#include "left_out.h"
+#include "omitted.h"
 
 #include "../../src/bpf/ctcp.bpf.c"
