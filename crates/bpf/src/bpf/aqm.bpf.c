@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Queue management by a queue that is only counted: nothing is asked of the kernel that it does not have without BTF. */
+/* Queue management by a virtual queue, for kernels without BTF as well. */
 #include "aqm_kernel.h"
 
 struct level;

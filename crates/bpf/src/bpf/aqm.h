@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Queue management in integers: crates/proto/src/aqm, line by line. What is said there is not said again; the names are
- * the same, with the module before them. Both are replayed against each other, arrival by arrival (tests/aqm.rs).
+ * Queue management in integer arithmetic: crates/proto/src/aqm, line by line, which has the documentation. The names are the
+ * same, prefixed with the module. A test replays the same arrivals on both (tests/aqm.rs).
  */
 #ifndef EKIDEN_AQM_H
 #define EKIDEN_AQM_H
@@ -26,7 +26,7 @@ struct arrival {
 	__u32 capable;
 };
 
-/* `Verdict` and `Why` in one. */
+/* `Verdict` and `Why` combined. */
 enum verdict {
 	PASS,
 	MARK,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* A queue that shares by whom it hits: auto.rs of crates/proto/src/aqm, line by line. */
+/* The law `auto`: auto/mod.rs of crates/proto/src/aqm, line by line. */
 #ifndef EKIDEN_AQM_AUTO_H
 #define EKIDEN_AQM_AUTO_H
 

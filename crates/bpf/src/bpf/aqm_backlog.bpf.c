@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Queue management by what really waits in the interface's queueing discipline. */
+/* Queue management by the real backlog of the queueing discipline of the interface. */
 #include "aqm.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -29,7 +29,7 @@ struct sk_buff {
 
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
-/* Nothing is locked: a number that is changing while it is read is as good as the one before or after. */
+/* Without a lock: a value that changes during the read is as good as the one before or after it. */
 static __always_inline bool look(struct __sk_buff *skb, struct level *waiting)
 {
 	struct sk_buff *packet = bpf_cast_to_kern_ctx(skb);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* For measurements: the real program, with each packet as of another connection, and what that costs by itself. */
+/* For benchmarks: the real program with a random connection for each packet, and programs that measure the overhead of this. */
 #include "aqm_packet.h"
 
 static __always_inline bool look(struct __sk_buff *skb, struct level *waiting)
@@ -11,7 +11,7 @@ const volatile __u64 connections SEC(".rodata.bench"); /* below 2^32 */
 
 __u64 drawn;
 
-/* Connections come in no order that a processor could learn. */
+/* A random order, so that the processor cannot prefetch. */
 static __always_inline __u32 draw(void)
 {
 	return (mix(drawn++) >> 32) * connections >> 32;

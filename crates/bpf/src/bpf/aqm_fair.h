@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What `auto` knows, and the fair rate: the first half of auto.rs, auto/table.rs and auto/fair.rs of crates/proto/src/aqm. */
+/* The state of `auto` and the fair rate: the first half of auto/mod.rs, table.rs and fair.rs of crates/proto/src/aqm/auto. */
 #ifndef EKIDEN_AQM_FAIR_H
 #define EKIDEN_AQM_FAIR_H
 
@@ -86,7 +86,7 @@ static __always_inline __u64 auto_waiting_time(__u64 byte_time, __u64 bytes)
 #define AUTO_WAYS 8
 #define AUTO_IN_USE (1ULL << 30)
 
-/* A cache line; so the epoch has 32 bits here, which last for 36 years. */
+/* One cache line. Therefore the epoch has only 32 bits here, which overflow after 36 years. */
 struct auto_slot {
 	__s64 lead;
 	__u64 recent;
@@ -101,7 +101,7 @@ struct auto_slot {
 
 struct auto_set {
 	__u32 tags[AUTO_WAYS];
-	__u32 touched; /* written early, so that the line is here when the tags are read */
+	__u32 touched; /* written early to prefetch the cache line of the tags */
 	__u32 unused[7];
 	struct auto_slot slots[AUTO_WAYS];
 };
@@ -111,7 +111,7 @@ static __always_inline __u64 auto_place(__u32 flow)
 	return mix(flow) >> 32;
 }
 
-/* Tags first: whose slot it is not is not looked at. */
+/* Compares the tags first, so that slots of other connections are not read. */
 static __always_inline __u32 auto_way(const struct auto_set *set, __u32 tag)
 {
 	__u32 stalest = 0;

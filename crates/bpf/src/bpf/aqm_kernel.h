@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What tc programs are told by the kernel: from its uapi/linux/bpf.h and pkt_cls.h, whose layouts never change. */
+/* The interface of tc programs: from uapi/linux/bpf.h and pkt_cls.h of the kernel, whose layouts never change. */
 #ifndef EKIDEN_AQM_KERNEL_H
 #define EKIDEN_AQM_KERNEL_H
 
@@ -32,7 +32,7 @@ struct __sk_buff {
 	__u32 vlan_tci;
 	__u32 vlan_proto;
 	__u32 priority;
-	__u32 ingress_ifindex; /* where it came in; 0: here is where it began */
+	__u32 ingress_ifindex; /* 0 for packets of this host */
 	__u32 ifindex;
 	__u32 tc_index;
 	__u32 cb[5];
@@ -45,7 +45,7 @@ struct __sk_buff {
 	__u32 data_meta;
 	__u64 flow_keys __attribute__((aligned(8)));
 	__u64 tstamp;
-	__u32 wire_len; /* with the headers of every packet that a superpacket will be cut into */
+	__u32 wire_len; /* including the headers of all segments of a superpacket */
 	__u32 gso_segs;
 	struct bpf_sock *sk __attribute__((aligned(8)));
 	__u32 gso_size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* One of the laws, by what was set before the program was loaded: the verifier takes the others out. */
+/* The law in use. It is constant when the program is loaded, so the verifier removes the code of the others. */
 #ifndef EKIDEN_AQM_LAW_H
 #define EKIDEN_AQM_LAW_H
 
@@ -38,7 +38,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* begins at a page, so that slots are in as few lines as they can */
+	__uint(map_flags, BPF_F_MMAPABLE); /* page-aligned, so that a slot is one cache line */
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct auto_set);
@@ -49,7 +49,7 @@ static __always_inline const volatile struct room *law_room(const volatile struc
 	return law->mode == MODE_AUTO ? &law->by_share.room : &law->red.room;
 }
 
-/* What is known of the connection, where the law has that; looked up beforehand, not while the queue is locked. */
+/* Returns the state of the connection for laws that have one. Called before the queue is locked. */
 static __always_inline struct auto_set *law_set(const volatile struct law *law, __u32 flow)
 {
 	__u32 index = auto_place(flow) & law->by_share.mask;

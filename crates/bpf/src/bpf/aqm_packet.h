@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Whose packet is it? IPv4 and IPv6, with up to two VLAN tags that are still in the frame. */
+/* The connection of a packet, of IPv4 and IPv6, with up to two VLAN tags in the frame. */
 #ifndef EKIDEN_AQM_PACKET_H
 #define EKIDEN_AQM_PACKET_H
 
 #include "aqm.h"
 
-/* IPv6; IPv4 is mapped into it (RFC 4291 section 2.5.5.2). */
+/* An IPv6 address, or a mapped IPv4 address (RFC 4291 section 2.5.5.2). */
 union address {
 	__u32 word[4];
 	__u64 half[2];
 };
 
-/* What makes a connection, as `show` prints it. */
+/* The five-tuple of a connection, as `show` prints it. */
 struct name {
 	union address source;
 	union address destination;
-	__be16 ports[2]; /* of TCP and UDP, source first; 0 of fragments and of anything else */
+	__be16 ports[2]; /* of TCP and UDP, source first; 0 for fragments and other protocols */
 	__u8 protocol;
 	__u8 unused[3];
 };
 
-/* Whose packet it is, and whether a mark may stand for a drop. */
+/* The connection of a packet, and whether it is ECN-capable. */
 struct found {
 	struct name name;
 	__u32 capable;
@@ -54,15 +54,15 @@ struct ipv6 {
 	union address destination;
 };
 
-#define IPV4_FRAGMENT 0x3fff /* an offset, or more to come */
+#define IPV4_FRAGMENT 0x3fff /* the fragment offset and the flag "more fragments" */
 #define ECN 3
 
-/* Length of an Ethernet header; of interfaces with another one (`settings`), the kernel is asked where IP begins. */
+/* Length of an Ethernet header. For interfaces with another header (`settings`), a helper of the kernel finds the IP header. */
 #define ETHERNET 14
 
 /*
- * Reads what is `offset` behind the link's header: where it is, if that is known and it is there in one piece, which is four
- * times as fast as the helper.
+ * Reads `*to` at `offset` after the link header: directly if the header is Ethernet and the data are in the linear part,
+ * which is four times as fast as the helper.
  */
 #define load(skb, ethernet, offset, to)                                                                                \
 	({                                                                                                             \
@@ -117,8 +117,8 @@ static __always_inline bool read_ipv6(struct __sk_buff *skb, bool ethernet, __u3
 }
 
 /*
- * Whether it is IP; then `found`, which was 0, is filled in. A function of its own for the verifier: its
- * caller is not verified once more for each kind of packet.
+ * Returns whether the packet is IP, and then fills in `found`, which must be zero. A global function, because otherwise the
+ * verifier would verify the code after the call for each kind of packet.
  */
 __noinline int read_packet(struct __sk_buff *skb, struct found *found, bool ethernet)
 {
@@ -139,7 +139,7 @@ __noinline int read_packet(struct __sk_buff *skb, struct found *found, bool ethe
 	return protocol == ETH_P_IPV6 && read_ipv6(skb, ethernet, offset, found);
 }
 
-/* `source` of flow.rs. */
+/* `source_key` in aqm/mod.rs. */
 static __always_inline __u32 source(const union address *address)
 {
 	const __u8 *bytes = (const __u8 *)address;
@@ -153,8 +153,8 @@ static __always_inline __u32 source(const union address *address)
 }
 
 /*
- * The connection as a number. Keyed with a secret: with the laboratory's hash (aqm/mod.rs), a remote host
- * could make connections that share one slot.
+ * The hash of a connection, with a secret key: with the hash of the laboratory (aqm/mod.rs), a remote host could make
+ * connections that share one slot.
  */
 static __always_inline __u32 hash(const struct name *name, __u64 key)
 {

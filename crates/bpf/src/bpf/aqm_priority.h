@@ -5,10 +5,10 @@
 
 #include "aqm_red.h"
 
-/* history.rs; what the verifier does not know, that indices are in bounds, it is told by masks that change nothing. */
+/* history.rs. Masks without effect show the verifier that indices are in bounds. */
 
 #define LONGEST 1024
-#define FIRSTS (2 * LONGEST) /* a power of two that is more than LONGEST, for the mask */
+#define FIRSTS (2 * LONGEST) /* a power of two above LONGEST, for the mask */
 #define HISTORY_WAYS 8
 #define HISTORY_SETS 256
 #define HISTORY_SLOTS (HISTORY_SETS * HISTORY_WAYS)

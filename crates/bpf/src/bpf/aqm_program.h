@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The tc program of `ekiden aqm`: what arrives at an interface is let through, marked or dropped.
+ * The tc program of `ekiden aqm`: passes, marks or drops each packet that an interface is about to send.
  *
- * The including file defines how the backlog is read: `look(skb, &level)` returns whether there is a real queue. A test
- * may have the packet appear as another connection's: `disguise(&name)`.
+ * The including file defines `look(skb, &level)`, which reads the backlog and returns whether there is a real queue, and
+ * `disguise(&name)`, with which a test changes the connection of the packet.
  */
 #ifndef EKIDEN_AQM_PROGRAM_H
 #define EKIDEN_AQM_PROGRAM_H
@@ -17,25 +17,25 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 struct settings {
 	struct law law;
 	struct virtual_params line;
-	__u64 key;  /* of the hash of connections */
-	__u64 sets; /* of the table of connections; a power of two */
-	__u64 sample; /* bytes for which there is one entry in the table */
+	__u64 key;  /* secret of the hash of connections */
+	__u64 sets; /* size of the table of connections; a power of two */
+	__u64 sample; /* sampling interval of the table, in bytes */
 	__u64 ethernet; /* whether the interface has Ethernet headers */
-	char told[1024]; /* all of it as JSON, for `show` */
+	char told[1024]; /* the settings as JSON, for `show` */
 };
 
 const volatile struct settings settings SEC(".rodata.settings");
 
-/* Every packet is in one of `own`, `other` and `verdicts`. */
+/* Every packet counts in one of `own`, `other` and `verdicts`. */
 struct counters {
-	__u64 own;   /* of this host's sockets: let through */
-	__u64 other; /* not IP: let through */
+	__u64 own;   /* passed: from sockets of this host */
+	__u64 other; /* passed: not IP */
 	__u64 verdicts[VERDICTS];
-	__u64 segments; /* packets, with those that superpackets will be cut into */
-	__u64 bytes;	/* let through */
-	__u64 waited;	/* the sum of what waited before each packet, in bytes */
-	__u64 waiting;	/* what waited before the last, in bytes */
-	__u64 missed;	/* let through, for the queue was locked for too long */
+	__u64 segments; /* passed packets; a superpacket counts as its segments */
+	__u64 bytes;	/* passed */
+	__u64 waited;	/* sum of the backlogs at all packets, in bytes */
+	__u64 waiting;	/* backlog at the last packet, in bytes */
+	__u64 missed;	/* passed: the queue was locked for too long */
 };
 
 struct queue {
@@ -53,8 +53,8 @@ struct {
 } aqm_queue SEC(".maps");
 
 /*
- * One processor at a time. The kernel's own lock takes 55 ns, this one 5 (docs/aqm.md); what is between is short, calls
- * nothing, and is not interrupted by another packet, for where packets leave no other runs on the same processor.
+ * A spin lock. That of the kernel takes 55 ns, this one 5 ns (docs/aqm.md). The critical section is short and calls no
+ * helper. No other packet interrupts it, because egress programs do not nest on one processor.
  */
 #define TRIES 256
 
@@ -73,16 +73,17 @@ static __always_inline void unlock(struct queue *queue)
 }
 
 /*
- * Bytes by connection, for `show`: no decision depends on it. A set is a cache line, the only memory touched for a packet;
- * names are beside it, written once. Processors write here without a lock: a race loses a packet in a table for people.
+ * Bytes per connection, for `show`; no decision depends on them. A set is one cache line, the only memory that a packet
+ * touches here; the names are in another map and written once per connection. Processors write without a lock: a race
+ * miscounts a packet in `show`.
  *
- * With many connections that line is never in a cache. So, of packets that are smaller than `sample` one in some is entered,
- * as that many bytes: all of a slow line's, and no more than 100,000 a second of a fast one's.
+ * With many connections that line is never in a cache. Therefore packets smaller than `sample` are sampled and count as
+ * `sample` bytes: all packets of a slow link, and at most 100,000 per second of a fast one.
  */
 struct slot {
 	__u32 flow;
 	__u32 last;  /* in 2^20 ns; 0: free */
-	__u32 bytes; /* let through; wraps */
+	__u32 bytes; /* passed; wraps */
 	__u32 hit;   /* bytes marked or dropped; wraps */
 };
 
@@ -94,7 +95,7 @@ struct set {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* begins at a page, so that sets are in one line */
+	__uint(map_flags, BPF_F_MMAPABLE); /* page-aligned, so that a set is one cache line */
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct set);
@@ -111,7 +112,7 @@ struct {
 	__type(value, struct names);
 } aqm_names SEC(".maps");
 
-/* The way of a connection, or that which was used the longest ago. */
+/* Returns the way of a connection, or else the least recently used one. */
 static __always_inline __u32 find_way(const struct set *set, __u32 flow)
 {
 	__u32 stalest = 0;
@@ -136,7 +137,7 @@ static __always_inline void take(struct slot *slot, __u32 index, __u32 way, __u3
 	slot->hit = 0;
 }
 
-/* How many bytes a packet is entered as; of most, 0. */
+/* Returns the bytes that a packet counts as; 0 for packets that are not sampled. */
 static __always_inline __u32 sampled(const struct arrival *arrival)
 {
 	__u64 random = random_bits(settings.key, arrival->number) >> 32;
@@ -166,13 +167,13 @@ static __always_inline void account(const struct name *name, const struct arriva
 		slot->hit += bytes;
 }
 
-/* What waits: in the queue that is only counted, unless a real one was asked. */
+/* Updates the virtual queue, and sets the backlog of the arrival: of the real queue if there is one. */
 static __always_inline void meet(struct queue *queue, struct arrival *arrival, bool real)
 {
 	struct level waiting = arrival->waiting;
 
 	if (arrival->now < queue->line.at)
-		arrival->now = queue->line.at; /* another processor was faster with its look at the clock */
+		arrival->now = queue->line.at; /* another processor has read the clock later and locked first */
 	virtual_meet(&settings.line, &queue->line, arrival);
 	if (real)
 		arrival->waiting = waiting;
@@ -203,8 +204,8 @@ static __always_inline enum verdict decide(struct queue *queue, union law_state 
 }
 
 /*
- * Packets without a verdict use the line as well. They pass at any backlog, so they fill the virtual queue up to the limit
- * at most: beyond it, one host's own traffic would keep all other traffic out for ever.
+ * Packets without a verdict use the link as well. They pass at any backlog, so they fill the virtual queue only up to the
+ * limit: otherwise traffic of this host could block all other traffic permanently.
  */
 static __always_inline void let_through(struct queue *queue, struct arrival *arrival, bool own, bool real, __u32 segments)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Random early detection: fraction.rs and red.rs of crates/proto/src/aqm, line by line. */
+/* Random early detection: red.rs of crates/proto/src/aqm, line by line. */
 #ifndef EKIDEN_AQM_RED_H
 #define EKIDEN_AQM_RED_H
 
 #include "aqm.h"
 
-/* fraction.rs */
+/* mod.rs */
 
 #define FRACTION 24
 #define ONE (1ULL << 32)
@@ -58,7 +58,7 @@ static __always_inline __u64 slope_at(const volatile struct slope *slope, __u64 
 	return slope->base + ((average - slope->from) >> slope->shift) * slope->rise / slope->span;
 }
 
-/* The average stays where it is: what is in a map is nothing to the verifier, and it looks at 24 ways, not at 2^24. */
+/* The average is updated in the map: the verifier does not track values in maps, so it verifies 24 branches and not 2^24. */
 static __always_inline void red_decay(const volatile struct red_params *params, struct red_state *state, __u64 packets)
 {
 	volatile __u64 *average = &state->average;
