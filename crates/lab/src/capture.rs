@@ -22,10 +22,10 @@ use crate::pcapng::{CapturedPacket, Interface, LinkType, PacketDirection, Pcapng
 
 /// Captured bytes of a packet by default: the headers of Ethernet, IPv6 and TCP, with options.
 pub const DEFAULT_SNAPLEN: u32 = 128;
-/// Captured bytes of a packet that hold every frame.
+/// Snap length with which every frame is captured in full, in bytes.
 pub const MAX_SNAPLEN: u32 = 262_144;
 
-/// Lateness from which a comment has it: timers of the virtual kernel have a resolution below it.
+/// Smallest lateness that a comment reports, in nanoseconds. Timers of the virtual kernel have a resolution below it.
 const MIN_REPORTED_LATENESS: Nanos = 1000;
 
 /// Options of a capture.
@@ -41,7 +41,7 @@ impl CaptureOptions {
     /// Creates the directory, and returns the options with its absolute path, which a virtual machine mounts.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The directory cannot be created.
     pub fn in_machine(&self) -> anyhow::Result<Self> {
         let context = || self.directory.display().to_string();
         fs::create_dir_all(&self.directory).with_context(context)?;
@@ -85,8 +85,7 @@ pub struct CaptureWriter(Vec<DirectionWriter>);
 impl CaptureWriter {
     /// Creates the directory and the files, in place of earlier ones. Times of events count from `epoch`.
     ///
-    /// # Errors
-    /// Those of the file system.
+    /// The directory or a file cannot be created.
     pub fn create(
         options: &CaptureOptions,
         directions: &[CapturedDirection<'_>],
@@ -102,7 +101,7 @@ impl CaptureWriter {
     /// Writes the packets whose outcomes are known after the events of `chunk`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// A file cannot be written.
     pub fn write_chunk(&mut self, chunk: &CaptureChunk) -> anyhow::Result<()> {
         let direction = self.0.get_mut(chunk.direction).context("a capture of an unknown direction")?;
         for (event, bytes) in chunk.events() {
@@ -114,7 +113,7 @@ impl CaptureWriter {
     /// Writes the packets in flight, and closes the files.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// A file cannot be written.
     pub fn finish(self) -> anyhow::Result<CaptureSummary> {
         self.0.into_iter().try_fold(CaptureSummary::default(), |sum, direction| {
             let of = direction.finish()?;
@@ -123,7 +122,7 @@ impl CaptureWriter {
     }
 }
 
-/// A packet whose outcome is not known, or that waits for an earlier packet.
+/// A packet with an outcome that is not known yet, or that waits for the outcomes of an earlier packet.
 #[derive(Debug)]
 struct PendingPacket {
     number: u64,
@@ -131,7 +130,7 @@ struct PendingPacket {
     length: u32,
     bytes: Box<[u8]>,
     missed_before: u64,
-    /// Outcomes to come: one, and one more for each duplicate.
+    /// Number of outcomes that are not known yet: one, and one more for each duplicate.
     open_outcomes: u32,
     comments: Vec<String>,
 }
@@ -212,7 +211,7 @@ impl DirectionWriter {
         self.write_arrivals().with_context(|| self.path.display().to_string())
     }
 
-    /// Notes an outcome of a packet. Packets that are not in the capture have none.
+    /// Records an outcome of a packet, unless the packet is not in the capture.
     fn on_outcome(&mut self, number: u64, kind: CaptureEventKind) -> std::io::Result<()> {
         let Ok(index) = self.pending.binary_search_by_key(&number, |packet| packet.number) else { return Ok(()) };
         let packet = &mut self.pending[index];

@@ -157,7 +157,7 @@ impl<W: Write> PcapngWriter<W> {
         self.output.flush()
     }
 
-    /// Puts the number of the interface, and a timestamp: its upper half, then its lower half.
+    /// Appends the number of the interface, and a timestamp: its upper half, then its lower half.
     fn put_interface_and_time(&mut self, at: Nanos) {
         self.put(&[0; 4]);
         for half in [at >> 32, at & 0xffff_ffff] {

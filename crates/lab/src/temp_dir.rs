@@ -1,18 +1,18 @@
-//! Directories that are removed with their owner.
+//! Directories that are removed when their owner is dropped.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// A folder that is removed with all that is in it when this is dropped.
+/// A directory that is removed with its content on drop.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Creates `base/name`, without the files of an earlier run.
+    /// Creates the directory `base/name`; an existing directory of that name is removed first.
     ///
     /// # Errors
-    /// The file system's.
+    /// The directory cannot be created, or the existing one cannot be removed.
     pub fn create(base: &Path, name: &str) -> anyhow::Result<Self> {
         let folder = base.join(name);
         if folder.exists() {
@@ -22,7 +22,7 @@ impl TempDir {
         Ok(Self(folder))
     }
 
-    /// Creates a directory for one test: the tests of one process run side by side.
+    /// Creates a directory for one test; its name is unique, because the tests of a process run concurrently.
     #[cfg(test)]
     pub fn for_test() -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -40,7 +40,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // An error has no recipient; the directory is among the temporary files.
+        // `drop` cannot return an error; the directory is among the temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// The true cause of a failed dial, as far as any relay on the path knows it. The numbers belong to the section
-/// protocol: they never change and are never reused.
+/// The original cause of a failed dial, as precisely as any relay on the path reports it. The numbers belong to the
+/// section protocol: they never change and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// The target answered with RST: no process listens on the port.
@@ -19,7 +19,7 @@ pub enum Cause {
     NameServerFailed = 5,
     /// The relay's own rules forbid the target.
     Denied = 6,
-    /// A next hop refused our credentials or forbade the target.
+    /// A next hop rejected the credentials of this relay, or forbade the target.
     DeniedByHop = 7,
     /// A next hop does not speak its configured protocol.
     HopProtocol = 8,
@@ -40,7 +40,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All of them, in the order of their numbers.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Self; 15] = [
         Self::Refused,
         Self::Unreachable,
@@ -65,7 +65,7 @@ impl Cause {
         self as u8
     }
 
-    /// The cause behind a number; one of a later version says no more than that the hop failed.
+    /// The cause with the number `code`. An unknown number, of a later version, is [`Cause::HopFailed`].
     ///
     /// ```
     /// use ekiden_proto::cause::Cause;
@@ -117,8 +117,8 @@ impl Cause {
         }
     }
 
-    /// The HTTP status a forward proxy answers with (RFC 9110, 15.6; RFC 6585, 4; RFC 9209, 2.3 for the
-    /// recommended ones).
+    /// The HTTP status of a forward proxy's error response (RFC 9110, 15.6; RFC 6585, 4; RFC 9209, 2.3 for the
+    /// recommended statuses).
     #[must_use]
     pub const fn http_status(self) -> u16 {
         match self {
@@ -138,7 +138,7 @@ impl Cause {
         }
     }
 
-    /// The predicate of a sentence about a hop that failed for this cause.
+    /// The predicate of a sentence whose subject is the hop that failed for this cause.
     #[must_use]
     pub const fn hop_predicate(self) -> &'static str {
         match self {
@@ -160,7 +160,7 @@ impl Cause {
         }
     }
 
-    /// A sentence for error pages.
+    /// The cause as a complete sentence, for error pages.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {

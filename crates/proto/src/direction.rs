@@ -1,6 +1,6 @@
 //! The two directions of a session.
 
-/// The direction of bytes.
+/// The direction in which bytes flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Toward the client.

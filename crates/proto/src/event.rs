@@ -15,26 +15,26 @@ use super::profile::AppliedSetting;
 use super::resume::SectionStart;
 use super::wire::section::TraceId;
 
-/// Something that happened in a relay.
+/// An event of a relay, as logged and counted.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// A listener is ready; with port 0 in the configuration this is how to learn the port.
+    /// A listener is ready. With port 0 in the configuration, this event reports the port that the kernel chose.
     Listening {
         /// The name of the listener.
         listener: String,
-        /// How clients reach it: `auto`, `socks`, `http` or `tcp`.
+        /// The protocol of clients: `auto`, `socks`, `http` or `tcp`.
         kind: &'static str,
-        /// The address it is bound to.
+        /// The address and port that the listener is bound to.
         address: SocketAddr,
     },
-    /// A profile met the kernel for the first time at this place.
+    /// A profile was applied to a socket of this listener or hop for the first time.
     ProfileApplied {
-        /// The listener or hop.
+        /// The name of the listener or hop.
         place: String,
         /// The name of the profile.
         profile: String,
-        /// The settings with their outcomes.
+        /// The settings, each with its outcome.
         settings: Vec<AppliedSetting>,
     },
     /// A congestion control of a profile was loaded by ekiden, or replaced by another one.
@@ -43,30 +43,30 @@ pub enum Event {
     Request(Box<RequestCompleted>),
     /// A session has ended.
     Closed(Box<SessionClosed>),
-    /// Accepting stopped for a while.
+    /// The relay stopped accepting connections for a while.
     AcceptPaused {
         /// The name of the listener.
         listener: String,
-        /// Why: `too_many_open_files`, `session_limit`, ...
+        /// The reason: `too_many_open_files`, `session_limit`, ...
         reason: &'static str,
     },
-    /// Accepting went on after a pause.
+    /// The relay accepts connections again after a pause.
     AcceptResumed {
         /// The name of the listener.
         listener: String,
     },
-    /// Connections that could be ours go on without us.
+    /// Connections that the listener could intercept bypass the relay.
     BypassBegan {
         /// The name of the listener.
         listener: String,
-        /// Why: `session_limit`, `client_limit`, `draining` or `failed`.
+        /// The reason: `session_limit`, `client_limit`, `draining` or `failed`.
         reason: &'static str,
     },
-    /// They are ours again.
+    /// The listener intercepts connections again.
     BypassEnded {
         /// The name of the listener.
         listener: String,
-        /// Why they were not.
+        /// The reason of the bypass that has ended.
         reason: &'static str,
     },
     /// A next hop is unreachable; it is tried again with growing delays.
@@ -75,7 +75,7 @@ pub enum Event {
         relay: String,
         /// The cause of the failure.
         cause: Cause,
-        /// Further details, in words.
+        /// Further details, in words; `None` if there are none.
         detail: Option<String>,
     },
     /// A next hop is reachable again.
@@ -86,31 +86,31 @@ pub enum Event {
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
-    /// Relays of the fleet have come, begun to drain, or gone.
+    /// Relays joined the fleet, began to drain, or left.
     FleetChanged {
-        /// Number of relays that accept sessions, those of the file included.
+        /// Number of relays that accept sessions, including those of the configuration file.
         relays: usize,
         /// Relays that joined or returned.
         joined: Vec<String>,
         /// Relays that accept no further sessions.
         draining: Vec<String>,
-        /// The relays that left the fleet.
+        /// Relays that left the fleet.
         left: Vec<String>,
     },
-    /// No server of etcd answers; the last known fleet stays.
+    /// No etcd server answers; the last known fleet stays in use.
     EtcdUnreachable {
-        /// The server that was asked last.
+        /// The etcd server that was queried last.
         server: String,
-        /// The error of etcd.
+        /// The error of the last query.
         detail: String,
-        /// How many relays are known.
+        /// Number of relays in the last known fleet.
         known: usize,
     },
     /// The etcd of the fleet answers again.
     EtcdReachable {
         /// The server that answers.
         server: String,
-        /// For how long none did.
+        /// Time for which no etcd server answered.
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
@@ -118,20 +118,20 @@ pub enum Event {
     PathChanged {
         /// The network; `None` if the log omits networks.
         prefix: Option<Prefix>,
-        /// The size of the sessions that this is about, in bytes.
+        /// The expected size of the sessions whose path changes, in bytes.
         likely_bytes: u64,
-        /// Where most of these go: `down` or `up`.
+        /// The direction of most of these bytes: `down` or `up`.
         likely_direction: &'static str,
         /// The name of the former path.
         from: String,
         /// The name of the new path.
         to: String,
-        /// Why, with the figures.
+        /// The reason for the change, with figures.
         why: String,
     },
     /// A new configuration is in force for new sessions.
     Reloaded {
-        /// How many listeners there are now.
+        /// Number of listeners in the new configuration.
         listeners: usize,
     },
     /// A new configuration was rejected; the old one stays.
@@ -139,7 +139,7 @@ pub enum Event {
         /// Every error in the configuration.
         mistakes: Vec<String>,
     },
-    /// A new process serves; this process lets its sessions finish.
+    /// A new process accepts connections; this process only completes its sessions.
     Upgraded {
         /// The pid of the new process.
         pid: u32,
@@ -151,22 +151,22 @@ pub enum Event {
         /// The reason, in words.
         why: String,
     },
-    /// No new sessions; running ones may finish.
+    /// The relay accepts no new sessions; open sessions may finish.
     Draining {
-        /// Sessions that are still open.
+        /// Number of sessions that are still open.
         open: usize,
-        /// How long they have.
+        /// Time until open sessions are aborted.
         #[serde(serialize_with = "seconds")]
         deadline: Duration,
     },
-    /// The relay has ended.
+    /// The relay has stopped.
     Stopped {
-        /// Sessions that the drain deadline cut off.
+        /// Number of sessions that were still open at the drain deadline.
         aborted: usize,
     },
-    /// Lines that the log left out, because an unauthenticated peer can cause any number of them.
+    /// Log lines were suppressed, because an unauthenticated peer can cause any number of them.
     Suppressed {
-        /// The reason of the suppressed lines: an end, or an event.
+        /// The reason that the suppressed lines have in common: an end of sessions, or an event.
         reason: &'static str,
         /// Number of suppressed lines.
         lines: u64,
@@ -174,20 +174,20 @@ pub enum Event {
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
-    /// A user or a listener has used up its quota. Once in each day or month.
+    /// A user or a listener has used up its quota. At most one event in each day or month.
     QuotaUsed {
         /// The owner of the quota: `user` or `listener`.
         scope: &'static str,
-        /// Its name; `None` if the log omits users.
+        /// The name of the user or listener; `None` if the log omits users.
         name: Option<String>,
         /// The quota, like `10GiB/day`.
         quota: String,
-        /// When it begins anew, in UTC (RFC 3339).
+        /// The time at which the next period of the quota begins, in UTC (RFC 3339).
         until: String,
     },
-    /// Something an operator should know, in words.
+    /// A condition that an operator should know.
     Warning {
-        /// A sentence, with the remedy if there is one.
+        /// The condition as a sentence, with the remedy if there is one.
         message: String,
     },
 }
@@ -201,7 +201,7 @@ pub struct CongestionStatus {
     pub in_use: String,
     /// The origin of the control, in words; `None` if it could not be loaded.
     pub from: Option<String>,
-    /// Why the control is not loaded, and the remedy.
+    /// Why the control is not loaded, and the remedy; `None` if it is loaded.
     pub why: Option<String>,
 }
 
@@ -227,13 +227,13 @@ pub struct RequestCompleted {
     pub url: String,
     /// The status the client saw.
     pub status: u16,
-    /// Whether an idle connection was used again.
+    /// Whether the request was sent over an idle upstream connection.
     pub reused: bool,
     /// Bytes toward the server, head and body.
     pub bytes_up: u64,
     /// Bytes toward the client, heads and body.
     pub bytes_down: u64,
-    /// From the request's head to the response's last byte.
+    /// Time from the head of the request to the last byte of the response.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub duration: Duration,
 }
@@ -242,45 +242,45 @@ fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_f64(span.as_secs_f64())
 }
 
-/// How a session ended.
+/// The reason for which a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndReason {
-    /// Both sides said all they had.
+    /// Both sides closed their direction after their last byte.
     Finished,
     /// The client reset its section.
     ResetByClient,
     /// The server or the next hop reset its section.
     ResetByServer,
-    /// The client's section died in another way: keep-alive or user timeout, route gone.
+    /// The client's section failed otherwise: keep-alive or user timeout, or no route.
     ClientLost,
-    /// The server's section died in another way.
+    /// The section to the server or the next hop failed otherwise.
     ServerLost,
     /// A record of an encrypted section was altered, dropped, repeated or reordered. The direction is that of its
     /// bytes.
     Altered(Direction),
-    /// Nothing moved for the idle time.
+    /// No byte was transferred for the idle timeout.
     Idle,
-    /// One side had closed, and the other was silent for the half-close timeout.
+    /// One side had closed its direction, and the other sent nothing for the half-close timeout.
     HalfCloseIdle,
     /// The client did not complete its handshake in time.
     HandshakeTimeout,
-    /// The client spoke no protocol of the listener, or violated it.
+    /// The client used no protocol of the listener, or violated it.
     BadHandshake(&'static str),
     /// The client disconnected before its request was complete.
     LeftEarly,
     /// Wrong or missing credentials.
     Unauthenticated,
-    /// Too many other passwords had to be checked first.
+    /// Too many password checks of other clients were queued.
     Overloaded,
-    /// The client had too many sessions.
+    /// The client was at its limit of concurrent sessions.
     ClientLimit,
     /// The target could not be reached.
     ConnectFailed(Cause),
     /// The quota of the user or of the listener was used up while the session ran.
     OverQuota,
-    /// Cut off by the drain deadline at shutdown.
+    /// The session was aborted by the drain deadline at shutdown.
     Drained,
-    /// A defect of ekiden itself: the session panicked and was contained.
+    /// The session panicked; the panic was contained. This is a defect of ekiden.
     Panicked,
 }
 
@@ -310,7 +310,7 @@ impl EndReason {
         }
     }
 
-    /// More than the word says, where there is more.
+    /// Further details of the end that the word does not contain; `None` if there are none.
     #[must_use]
     pub const fn detail(self) -> Option<&'static str> {
         match self {
@@ -323,7 +323,7 @@ impl EndReason {
     }
 }
 
-/// Kernel data of a section (`TCP_INFO`), counted from the start of the session.
+/// Kernel data of a section (`TCP_INFO`); counters begin with the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SectionInfo {
     /// Smoothed round-trip time (RFC 6298).
@@ -340,22 +340,23 @@ pub struct SectionInfo {
     pub delivery_rate: u64,
     /// Congestion window, in segments.
     pub cwnd: u32,
-    /// Time with data to send.
+    /// Time in which the section had data to send.
     #[serde(rename = "busy_seconds", serialize_with = "seconds")]
     pub busy: Duration,
-    /// Part of `busy` in which the peer's receive window held us back.
+    /// Part of `busy` in which the peer's receive window limited the sender.
     #[serde(rename = "rwnd_limited_seconds", serialize_with = "seconds")]
     pub rwnd_limited: Duration,
-    /// Part of `busy` in which our send buffer held us back.
+    /// Part of `busy` in which the local send buffer limited the sender.
     #[serde(rename = "sndbuf_limited_seconds", serialize_with = "seconds")]
     pub sndbuf_limited: Duration,
-    /// How the section began the session.
+    /// The state of the section at the start of the session.
     #[serde(flatten)]
     pub start: SectionStart,
 }
 
 impl SectionInfo {
-    /// The data of a session that began at `start`: the counters of the kernel are those of the connection.
+    /// The data of a session that began when the section had the counters of `start`: the kernel counts from the start
+    /// of the connection.
     #[must_use]
     pub fn since(self, start: &Self) -> Self {
         Self {
@@ -384,18 +385,18 @@ impl SectionInfo {
     }
 }
 
-/// The reason for a path, the prediction and the outcome.
+/// The path that the selector chose for a session: its reason, the prediction and the outcome.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceRecord {
     /// A word: `unmeasured`, `only`, `best`, `kept`, `explores` or `retreats`.
     pub reason: &'static str,
     /// The reason in words, with figures and the paths tried before.
     pub why: String,
-    /// The expected size of the transfer.
+    /// The expected size of the transfer, in bytes.
     pub likely_bytes: u64,
-    /// And where: `down` or `up`.
+    /// The direction of most of these bytes: `down` or `up`.
     pub likely_direction: &'static str,
-    /// Predicted time from the request to the last byte; for the actual size, once that is known.
+    /// Predicted time from the request to the last byte; after the transfer, the prediction for the actual size.
     #[serde(rename = "predicted_seconds", serialize_with = "optional_seconds")]
     pub predicted: Option<Duration>,
     /// Measured time from the request to the last byte.
@@ -408,45 +409,45 @@ pub struct ChoiceRecord {
 pub struct SessionClosed {
     /// Number of the session, unique in one process.
     pub session: u64,
-    /// The listener that accepted it.
+    /// The listener that accepted the session.
     pub listener: String,
     /// The client's address; `None` if the log omits addresses.
     pub client: Option<ClientAddr>,
     /// The version of TLS toward the client, if the listener speaks TLS.
     pub tls: Option<&'static str>,
-    /// 2 if the session is a stream of an HTTP/2 connection.
+    /// 2 if the session is a stream of an HTTP/2 connection, else `None`.
     pub http: Option<u8>,
-    /// The user name, if the listener asks for one.
+    /// The user name, if the listener requires authentication.
     pub user: Option<String>,
-    /// The relay that opened it, by name or key.
+    /// The relay that opened the session, by name or key; `None` for other clients.
     pub peer: Option<String>,
     /// The trace id, which all relays on the path share.
     pub trace: Option<TraceId>,
     /// The target; for HTTP, that of the last request.
     pub target: Option<Target>,
-    /// The name of the server in the first bytes of an intercepted client.
+    /// The server name in the first bytes of an intercepted connection.
     pub server_name: Option<String>,
-    /// The dialled address: the target or the next hop.
+    /// The address that the relay connected to: that of the target or of the next hop.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
-    /// The reason for the path, if the selector has chosen it.
+    /// The choice of the path, if the selector made one.
     pub chosen: Option<Box<ChoiceRecord>>,
     /// The reason for the end.
     #[serde(serialize_with = "end_word")]
     pub end: EndReason,
     /// Details of the end: the error of a handshake, or the failed hop.
     pub detail: Option<String>,
-    /// From accept to the end.
+    /// Time from accept to the end of the session.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub duration: Duration,
     /// Time from accept to the client's first request.
     #[serde(rename = "handshake_seconds", serialize_with = "optional_seconds")]
     pub handshake: Option<Duration>,
-    /// From the client's request to the first byte for the client.
+    /// Time from the client's request to the first byte sent to the client.
     #[serde(rename = "first_byte_seconds", serialize_with = "optional_seconds")]
     pub first_byte: Option<Duration>,
-    /// From the client's request to the server's section being ready.
+    /// Time from the client's request until the section to the server is ready.
     #[serde(rename = "connect_seconds", serialize_with = "optional_seconds")]
     pub connect: Option<Duration>,
     /// Time from OPEN to the answer at each further relay, the nearest first.
@@ -456,20 +457,20 @@ pub struct SessionClosed {
     pub bytes_up: u64,
     /// Bytes toward the client.
     pub bytes_down: u64,
-    /// How many of both went through a pipe and were never copied.
+    /// Bytes of both directions that were spliced through a pipe, without a copy to user space.
     pub bytes_spliced: u64,
     /// The section to the client.
     pub down: Option<SectionInfo>,
     /// The section to the server.
     pub up: Option<SectionInfo>,
-    /// The limit in the direction with more bytes.
+    /// The factor that limited the direction with more bytes.
     pub limited: Option<LimitingFactor>,
-    /// Why that, in plain words with figures.
+    /// The evidence for `limited`, in plain words with figures.
     pub limited_why: Option<String>,
 }
 
 impl SessionClosed {
-    /// A record with a client and a listener only.
+    /// A record with a session number, a listener and a client; all other fields are empty.
     #[must_use]
     pub fn new(session: u64, listener: String, client: ClientAddr) -> Self {
         Self {

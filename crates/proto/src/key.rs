@@ -1,4 +1,4 @@
-//! The keys of relays: Curve25519 key pairs in base64, as in WireGuard. A peer *is* its public key.
+//! The keys of relays: Curve25519 key pairs in base64, as in WireGuard. A peer is identified by its public key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::Dh;
 use zeroize::Zeroizing;
 
-/// Bytes of a key.
+/// Length of a key, in bytes.
 pub const KEY_LENGTH: usize = 32;
 
 /// The public key of a relay, which identifies it.
@@ -22,7 +22,7 @@ pub struct PublicKey(pub [u8; KEY_LENGTH]);
 #[derive(Clone)]
 pub struct PrivateKey(Zeroizing<[u8; KEY_LENGTH]>);
 
-/// Why a text is no key.
+/// The text is not a valid key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a key of 32 bytes in base64, 44 characters, as `ekiden keygen` prints it")]
 pub struct KeyError;
@@ -31,7 +31,7 @@ impl PrivateKey {
     /// Generates a key from the system's random numbers.
     ///
     /// # Panics
-    /// The system has no randomness.
+    /// The system has no source of random numbers.
     #[must_use]
     pub fn generate() -> Self {
         let mut curve = curve();
@@ -97,7 +97,7 @@ fn to_array(key: &[u8]) -> [u8; KEY_LENGTH] {
 
 /// Decodes exactly one key in canonical base64.
 fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LENGTH]>, KeyError> {
-    // The decoder wants room for whole groups of three bytes.
+    // The decoder needs room for whole groups of three bytes.
     let mut bytes = Zeroizing::new([0; KEY_LENGTH.next_multiple_of(3)]);
     let length = STANDARD.decode_slice(text, &mut *bytes).map_err(|_| KeyError)?;
     if length == KEY_LENGTH { Ok(Zeroizing::new(to_array(&bytes[..KEY_LENGTH]))) } else { Err(KeyError) }

@@ -1,4 +1,4 @@
-//! The protocols and decisions of ekiden, as pure values: bytes in, values out.
+//! The protocols and decisions of ekiden, as pure functions and values: bytes in, values out.
 //!
 //! Nothing here performs I/O, reads a clock, or uses `unsafe`, so every line can be tested and fuzzed without a socket.
 //! [`wire`] holds the protocols, [`addr`] and [`units`] the vocabulary, [`profile`] the TCP settings of a section,

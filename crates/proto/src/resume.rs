@@ -1,6 +1,7 @@
-//! Careful Resume (RFC 9959): the window that the sections to one relay have had, and the part of it with which the next session
-//! begins. The congestion control sends and checks the jump; this module remembers, divides and deletes. [`SectionStart`] says how a
-//! section began a session: closing events, `ekiden status`, `ekiden top`, the dashboard and the metrics use its words.
+//! Careful Resume (RFC 9959): the congestion window that earlier sections to a relay have reached, and the part of it
+//! with which the next session starts. The congestion control sends and validates the jump; this module saves windows,
+//! divides them among sessions and deletes them. [`SectionStart`] describes how a section began a session; closing
+//! events, `ekiden status`, `ekiden top`, the dashboard and the metrics use its words.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -8,20 +9,21 @@ use std::time::{Duration, Instant};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// Less than that is not worth a jump: four initial windows of ten packets (RFC 9959, Observe).
+/// Smallest window worth a jump, in bytes: four initial windows of ten packets (RFC 9959, Observe).
 const MIN_WINDOW: u64 = 4 * 10 * 1448;
 
-/// How long a saved window is used; the RFC permits minutes on paths that change.
+/// Lifetime of a saved window; the RFC permits minutes on paths that change.
 const LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// The part of the saved window that jumps may take together: "at most half of the saved window" (RFC 9959, Unvalidated).
+/// Divisor of the saved window for the sum of concurrent jumps: "at most half of the saved window" (RFC 9959,
+/// Unvalidated).
 const SAFE_PART: u64 = 2;
 
-/// How long a section that has carried sessions may use the whole saved window again. RFC 7661 permits five minutes to a connection
-/// that has validated its window.
+/// Age of the saved window up to which a section that has carried sessions may use all of it. RFC 7661 permits five
+/// minutes to a connection that has validated its window.
 const KEPT_LIFETIME: Duration = Duration::from_secs(60);
 
-/// No jumps after a retreat: at first, and at most; the time doubles with each retreat.
+/// Pause without jumps after a retreat: the first, and the longest; the pause doubles with each retreat.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
 
@@ -30,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
 pub struct ResumeGrant {
     /// The congestion window to start with, in bytes.
     pub jump_bytes: u32,
-    /// The round-trip time of the saved window. On a path with another one there is no jump.
+    /// The round-trip time of the saved window. If the path has another round-trip time, there is no jump.
     pub saved_rtt: Duration,
     /// The time after which the grant is void.
     pub lifetime: Duration,
@@ -40,20 +42,20 @@ pub struct ResumeGrant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeOutcome {
-    /// The session sent too little to need it.
+    /// The session sent too little data to need the jump.
     Unused,
-    /// The path was another one, the grant too old, or packets were lost before.
+    /// The path was another one, the grant was too old, or packets were lost before the jump.
     Rejected,
-    /// The jump was sent, and not all of it is acknowledged.
+    /// The jump was sent, and is not yet acknowledged in full.
     Unconfirmed,
-    /// All of the jump has arrived without a sign of congestion.
+    /// All of the jump was acknowledged without a sign of congestion.
     Confirmed,
-    /// A part of the jump was lost or marked, and the window was reduced.
+    /// A part of the jump was lost or marked by ECN, and the window was reduced.
     Retreated,
 }
 
 impl ResumeOutcome {
-    /// Whether the jump was sent, whatever came of it.
+    /// Whether the jump was sent, with any outcome.
     #[must_use]
     pub const fn is_sent(self) -> bool {
         matches!(self, Self::Unconfirmed | Self::Confirmed | Self::Retreated)
@@ -72,24 +74,25 @@ impl ResumeOutcome {
     }
 }
 
-/// A jump of a session on one section.
+/// A jump of a session's congestion window on one section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Jump {
-    /// Bytes that were sent at once.
+    /// Size of the jump, in bytes.
     pub bytes: u32,
-    /// Whether the path has carried them.
+    /// The result of the jump.
     pub outcome: ResumeOutcome,
 }
 
-/// The window that a section begins a session with.
+/// The origin of the congestion window at the start of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartState {
     /// The initial window of a new section.
     Cold,
-    /// A new section, and a jump to a part of the window that earlier sections to the same relay have had (Careful Resume).
+    /// A new section with a jump to a part of the window that earlier sections to the same relay reached (Careful
+    /// Resume).
     Resumed,
-    /// The section has carried sessions, and has the window of those; a jump may widen that.
+    /// A section that has carried sessions and still has their window; a jump may widen the window.
     Reused,
 }
 
@@ -108,9 +111,9 @@ impl StartState {
 /// How a section began a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SectionStart {
-    /// Sessions that the section has carried before this one.
+    /// Number of sessions that the section carried before this session.
     pub earlier_sessions: u32,
-    /// The jump of careful resume, if the session requested one.
+    /// The jump of Careful Resume, if the session requested one.
     pub jump: Option<Jump>,
 }
 
@@ -136,13 +139,13 @@ impl Serialize for SectionStart {
     }
 }
 
-/// The memory of the sections to one relay.
+/// The saved window of the sections to one relay, the jumps granted from it, and the pause after retreats.
 #[derive(Debug, Default)]
 pub struct ResumeMemory {
     saved: Option<SavedWindow>,
-    /// Grants that may be in the path's queue at the same time: their bytes, and until when.
+    /// Grants whose packets may be queued on the path at the same time: the end of that time, and the bytes.
     outstanding: Vec<(Instant, u64)>,
-    /// No grants until then.
+    /// No jump is granted before this time.
     paused_until: Option<Instant>,
     retreats: u32,
 }
@@ -156,8 +159,8 @@ struct SavedWindow {
 }
 
 impl ResumeMemory {
-    /// Saves the window of a session: `bytes` in a round trip of `rtt`, to the relay at `address`. The largest window of the
-    /// lifetime stays: most sessions end before they fill the path.
+    /// Saves the window of a session: `bytes` in a round trip of `rtt`, to the relay at `address`. Within the lifetime
+    /// only a larger window replaces the saved one: most sessions end before they fill the path.
     pub fn observe(&mut self, now: Instant, bytes: u64, rtt: Duration, address: IpAddr) {
         let is_larger = |saved: &SavedWindow| bytes >= saved.bytes || saved.address != address;
         if bytes >= MIN_WINDOW && !rtt.is_zero() && self.valid(now).is_none_or(|saved| is_larger(&saved)) {
@@ -165,9 +168,10 @@ impl ResumeMemory {
         }
     }
 
-    /// A jump for a session that begins now on a section to `address`: half of the saved window, or within a minute all of it if
-    /// the section `is_used` by sessions before; without the jumps of other sessions within the last round trip and a half. `None`
-    /// without a saved window, after a retreat, or if too little is left.
+    /// Grants a jump to a session that begins now on a section to `address`. The jump is half of the saved window, or
+    /// all of it if the window was saved within the last minute and the section `is_used`, which means that it has
+    /// carried sessions; the jumps granted within the last 1.5 round trips are subtracted. Returns `None` without a
+    /// saved window, during the pause after a retreat, or if too little is left.
     pub fn grant(&mut self, now: Instant, address: IpAddr, is_used: bool) -> Option<ResumeGrant> {
         let saved = self.valid(now).filter(|saved| saved.address == address)?;
         if self.paused_until.is_some_and(|until| now < until) {
@@ -203,7 +207,7 @@ impl ResumeMemory {
         }
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there is no saved window and no pause that still matters.
     #[must_use]
     pub fn is_empty(&self, now: Instant) -> bool {
         self.valid(now).is_none() && self.paused_until.is_none_or(|until| until + LONGEST_PAUSE < now)

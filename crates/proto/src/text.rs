@@ -1,6 +1,6 @@
-//! Values that are written as one text everywhere: in logs, in JSON, in the configuration.
+//! Serialisation of values that have the same text in logs, in JSON and in the configuration.
 
-/// Serializes each type the way it displays.
+/// Implements `Serialize` with the text of `Display`.
 macro_rules! serialize_as_text {
     ($($name:ty),*) => {$(
         impl serde::Serialize for $name {
@@ -11,7 +11,7 @@ macro_rules! serialize_as_text {
     )*};
 }
 
-/// Deserializes each type from the text it displays as.
+/// Implements `Deserialize` with `FromStr`.
 macro_rules! deserialize_from_text {
     ($($name:ty),*) => {$(
         impl<'de> serde::Deserialize<'de> for $name {

@@ -1,4 +1,4 @@
-//! Quantities as people write them: `250ms`, `4MiB`, `200Mbit/s`. A bare number has no unit and is refused.
+//! Quantities with units: `250ms`, `4MiB`, `200Mbit/s`. A number without a unit is rejected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ pub struct Rate {
     bits_per_second: u64,
 }
 
-/// A span of time that reads and writes like `250ms`.
+/// A span of time that is parsed and displayed like `250ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
-/// A quantity that cannot be read; the text is the expected format.
+/// A quantity that cannot be parsed; the text is the expected format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnitError(&'static str);
@@ -61,7 +61,7 @@ const RATE_UNITS: &[(&str, u64)] = &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000
 const SPAN_UNITS: &[(&str, u64)] =
     &[("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
-// Units of other programs, which ekiden refuses, and the unit and multiple that each probably means.
+// Units of other programs, which ekiden rejects, and the unit and multiple that each probably means.
 const OTHER_BYTE_UNITS: &[(&str, u64, &str)] = &[
     ("k", 1, "KiB"),
     ("kb", 1, "KiB"),
@@ -121,7 +121,7 @@ const OTHER_SPAN_UNITS: &[(&str, u64, &str)] = &[
     ("day", 24, "h"),
     ("days", 24, "h"),
 ];
-/// Bytes and not bits, by their capital B.
+/// Units of bytes, not bits: the capital B distinguishes them.
 const BYTE_RATE_UNITS: &[(&str, u64, &str)] = &[
     ("kB/s", 8, "kbit/s"),
     ("KB/s", 8, "kbit/s"),
@@ -132,7 +132,7 @@ const BYTE_RATE_UNITS: &[(&str, u64, &str)] = &[
     ("GBps", 8, "Gbit/s"),
 ];
 
-/// The text with an accepted unit, for a text with a refused unit.
+/// Rewrites a text that has a rejected unit with the accepted unit.
 fn suggestion(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
     let (thousandths, unit) = split(text.trim())?;
     let lower = unit.to_lowercase();
@@ -147,7 +147,7 @@ fn suggestion(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
 }
 
 impl Bytes {
-    /// The size that an invalid text probably means: `4MiB` for `4M`.
+    /// Returns the size that an invalid text probably means: `4MiB` for `4M`.
     #[must_use]
     pub fn suggestion(text: &str) -> Option<String> {
         suggestion(text, OTHER_BYTE_UNITS)
@@ -155,7 +155,7 @@ impl Bytes {
 }
 
 impl Span {
-    /// The time that an invalid text probably means: `5min` for `5m`.
+    /// Returns the time that an invalid text probably means: `5min` for `5m`.
     #[must_use]
     pub fn suggestion(text: &str) -> Option<String> {
         suggestion(text, OTHER_SPAN_UNITS)
@@ -170,7 +170,7 @@ impl FromStr for Bytes {
 }
 
 impl Rate {
-    /// A rate of so many bits per second.
+    /// Creates a rate from a number of bits per second.
     #[must_use]
     pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
         Self { bits_per_second }
@@ -182,7 +182,7 @@ impl Rate {
         self.bits_per_second
     }
 
-    /// The rate in bytes per second, as `SO_MAX_PACING_RATE` wants it.
+    /// The rate in bytes per second, as `SO_MAX_PACING_RATE` takes it.
     #[must_use]
     pub const fn bytes_per_second(self) -> u64 {
         self.bits_per_second / 8
@@ -190,7 +190,7 @@ impl Rate {
 }
 
 impl Rate {
-    /// The rate that an invalid text probably means: `100Mbit/s` for `100Mbps`.
+    /// Returns the rate that an invalid text probably means: `100Mbit/s` for `100Mbps`.
     #[must_use]
     pub fn suggestion(text: &str) -> Option<String> {
         suggestion(text, BYTE_RATE_UNITS).or_else(|| suggestion(text, OTHER_RATE_UNITS))

@@ -16,7 +16,7 @@ pub struct CaptureArguments {
 }
 
 impl CaptureArguments {
-    /// Returns the options of the capture; none without a directory.
+    /// Returns the options of the capture; `None` without a directory.
     pub fn into_options(self) -> Option<CaptureOptions> {
         let snaplen = self.snaplen;
         self.directory.map(|directory| CaptureOptions { directory, snaplen })

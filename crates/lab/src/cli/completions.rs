@@ -17,7 +17,7 @@ pub struct CompletionsCommand {
 
 impl CompletionsCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        // Not straight to standard output: `generate` takes a reader that has gone for a bug of ours.
+        // Written to memory first, because `generate` panics if standard output is closed.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "ekiden-lab", &mut script);
         std::io::stdout().write_all(&script)?;

@@ -37,7 +37,8 @@ impl DemoCommand {
             ..ExperimentOptions::default()
         };
         let results = run::run_experiment(&experiment, &request);
-        // The error is ignored: two processes get here, and the second finds the directory removed.
+        // The error is ignored: the process in the sandbox and the process outside both get here, and the second finds
+        // the directory removed.
         let _ = std::fs::remove_dir_all(&results_dir);
         match results? {
             Err(ended) => Ok(ended),

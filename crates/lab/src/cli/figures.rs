@@ -52,7 +52,7 @@ impl FiguresCommand {
         if self.check { self.check_stored(&experiments) } else { self.publish(&experiments) }
     }
 
-    /// Makes the missing figures, and writes all pages.
+    /// Computes the missing figures, and writes all pages.
     fn publish(&self, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
         for (name, reason) in remove_stale_figures(&self.docs, experiments)? {
             eprintln!("{name}: removed: {reason}");
@@ -80,7 +80,7 @@ impl FiguresCommand {
         Ok(ExitCode::from(if is_complete { 0 } else { cli::EXIT_ERROR }))
     }
 
-    /// Makes the runs of stored figures again, and prints how both sets of figures compare.
+    /// Repeats the runs of stored figures, and prints how both sets of figures compare.
     fn check_stored(&self, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
         let mut stored = Vec::new();
         for experiment in experiments {
@@ -110,7 +110,7 @@ impl FiguresCommand {
         Ok(ExitCode::from(status))
     }
 
-    /// Stores figures that were made again, and prints how they compare with the stored ones.
+    /// Stores repeated figures, and prints how they compare with the stored ones.
     fn are_reproduced(&self, experiment: &Experiment, again: &PublishedFigures) -> anyhow::Result<bool> {
         store_figures(&self.runs(), again)?;
         // Both are read, because a number may change its last digit when it is written as text and read.
@@ -121,7 +121,7 @@ impl FiguresCommand {
         Ok(are_reproduced)
     }
 
-    /// The chosen ones of experiments with their numbers of blocks, the shortest first.
+    /// Returns the selected experiments with their numbers of blocks, the shortest first.
     fn planned<'a>(&self, all: impl Iterator<Item = (&'a Experiment, u32)>) -> Vec<(&'a Experiment, u32)> {
         let is_chosen = |experiment: &Experiment| self.only.is_empty() || self.only.contains(&experiment.name);
         let mut planned: Vec<_> = all.filter(|(experiment, _)| is_chosen(experiment)).collect();
@@ -141,7 +141,7 @@ impl FiguresCommand {
         self.runs.clone().unwrap_or_else(|| default.into())
     }
 
-    /// Makes the missing runs, and summarises all. The inner error has the reasons why they must not be published.
+    /// Makes the missing runs, and summarises all runs. The inner error contains the reasons that forbid publication.
     fn make_figures(
         &self,
         experiment: &Experiment,
@@ -161,7 +161,8 @@ impl FiguresCommand {
         Ok(figures.and_then(|figures| if is_complete { Ok(figures) } else { Err(incomplete()) }))
     }
 
-    /// `ekiden-lab run`, in a process of its own: in real time, runs are made in a sandbox that is never left.
+    /// Returns the command `ekiden-lab run`. It needs its own process: in real time, runs are made in a sandbox that a
+    /// process cannot leave.
     fn run_command(&self, experiment: &Experiment, blocks: u32, dir: &Path) -> anyhow::Result<Command> {
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
         let is_real = experiment.settings.clock == ExperimentClock::Real;
@@ -176,7 +177,7 @@ impl FiguresCommand {
     }
 }
 
-/// Runs `command` to its end. An interrupt of this process ends it, after it has stored its results.
+/// Runs `command` until it exits. An interrupt of this process is forwarded to it, so that it stores its results.
 fn run_to_end(command: &mut Command) -> anyhow::Result<ExitStatus> {
     let mut child = command.spawn()?;
     let process = i32::try_from(child.id())?;

@@ -25,7 +25,7 @@ impl ListCommand {
     }
 }
 
-/// How long a size takes, roughly.
+/// Returns the estimated run time of an experiment in its quick or its full size.
 fn estimated_time(experiment: &Experiment, full: bool) -> String {
     let blocks = experiment.settings.blocks;
     let blocks = if full { blocks.full } else { blocks.quick };

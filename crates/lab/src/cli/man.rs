@@ -27,7 +27,7 @@ impl ManCommand {
     }
 }
 
-/// One page for this command, and one for each below it.
+/// Writes one page for `command`, and one for each of its visible subcommands.
 fn write_pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, folder)?;

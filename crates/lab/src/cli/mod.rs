@@ -30,7 +30,7 @@ pub mod write;
 
 /// The exit status for an invalid request or a failed run.
 pub const EXIT_ERROR: u8 = 2;
-/// The exit status when an expectation does not hold.
+/// The exit status if an expectation is not met.
 pub const EXIT_MISSED: u8 = 1;
 
 /// Reads an experiment by name or file.
@@ -53,7 +53,7 @@ pub fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// An error with one mistake on each line.
+/// Returns an error with one mistake on each line.
 pub fn format_errors(name: &str, mistakes: &[String]) -> anyhow::Error {
     let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
     anyhow::anyhow!("{name}: {} mistake{}{lines}", mistakes.len(), if mistakes.len() == 1 { "" } else { "s" })

@@ -126,7 +126,7 @@ fn parse_level(text: &str) -> Result<(String, String), String> {
     Ok((factor.to_owned(), level.to_owned()))
 }
 
-/// Returns the virtual machines of an experiment, or none for real time.
+/// Returns the virtual machines of an experiment, or `None` for real time.
 pub fn choose_clock(
     options: &ClockOptions,
     experiment: &Experiment,
@@ -139,8 +139,8 @@ fn required_controls(experiment: &Experiment, full: bool) -> BTreeSet<String> {
     congestion::required_controls(&experiment.selected_cells(full).collect::<Vec<_>>())
 }
 
-/// Runs an experiment in virtual machines or in the sandbox. The process outside of the sandbox gets the exit status as
-/// the inner `Err`.
+/// Runs an experiment in virtual machines or in the sandbox. In the process outside of the sandbox, the inner `Err` is
+/// the exit status.
 pub fn run_experiment(
     experiment: &Experiment,
     request: &ExperimentOptions,

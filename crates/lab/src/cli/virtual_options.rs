@@ -48,11 +48,11 @@ pub struct VirtualOptions {
 }
 
 impl ClockOptions {
-    /// Returns the virtual machines of an experiment with this `clock` that needs these congestion controls, or none for
-    /// real time. Without an option, the time is virtual if the experiment and the kernel allow it.
+    /// Returns the virtual machines of an experiment with this `clock` that needs these congestion controls, or `None`
+    /// for real time. Without an option, the time is virtual if the experiment and the kernel allow it.
     ///
     /// # Errors
-    /// The options ask for a clock that the experiment or the kernel does not allow.
+    /// The options require a clock that the experiment or the kernel does not allow.
     pub fn choose(&self, clock: ExperimentClock, controls: &BTreeSet<String>) -> anyhow::Result<Option<VirtualTime>> {
         match clock {
             ExperimentClock::Real if self.is_virtual => {
@@ -85,7 +85,7 @@ impl ClockOptions {
         Ok(Some(VirtualTime { kernel, options: self.machine.options() }))
     }
 
-    /// Returns whether the options ask for virtual time.
+    /// Returns whether the options require virtual time.
     pub const fn is_virtual(&self) -> bool {
         self.is_virtual
     }
@@ -126,7 +126,7 @@ impl VirtualOptions {
     }
 
     fn options(&self) -> MachineOptions {
-        // Machines of several processes shall not all run on the same processor.
+        // Distributes the machines of several processes over the processors.
         let processor = std::process::id() as usize;
         MachineOptions { processor, memory: self.memory, watchdog: self.watchdog, ..MachineOptions::default() }
     }

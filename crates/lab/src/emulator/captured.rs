@@ -1,4 +1,4 @@
-//! Where the captures of running emulators go.
+//! Destinations of the captures of running emulators.
 
 use std::sync::mpsc::Receiver;
 use std::thread::{Builder, JoinHandle};
@@ -12,7 +12,7 @@ use super::kernel::KernelEmulator;
 use crate::capture::{CaptureOptions, CaptureSummary, CaptureWriter, CapturedDirection};
 use crate::pcapng::LinkType;
 
-/// The files of a capture, before they exist.
+/// The files of a capture that are not created yet.
 #[derive(Debug)]
 pub struct CaptureFiles {
     wires: Vec<EmulatedLink>,
@@ -62,8 +62,8 @@ impl WriterThread {
 pub enum StoppedCapture {
     /// A thread writes the last packets.
     Thread(WriterThread),
-    /// The virtual kernel has the capture. It is written at the end, because requests and files read the clock, and a
-    /// reading takes virtual time: a run must be the same with and without a capture.
+    /// The virtual kernel has the capture. It is written at the end of the run, because requests and file operations
+    /// read the clock, and each reading takes virtual time: a run must be the same with and without a capture.
     Kernel(KernelEmulator, CaptureFiles),
 }
 
@@ -71,7 +71,7 @@ impl StoppedCapture {
     /// Completes the files, and returns the counters.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The capture cannot be read, or a file cannot be written.
     pub fn finish(self) -> anyhow::Result<CaptureSummary> {
         let result = match self {
             Self::Thread(WriterThread(thread)) => thread.join().map_err(|_| anyhow!("the writer panicked"))?,

@@ -36,7 +36,7 @@ struct Driver {
     ports: Vec<OpenPort>,
     clock: Clock,
     commands: Receiver<DriverCommand>,
-    /// Takes the capture; none without one.
+    /// Channel to the writer of the capture; `None` without a capture.
     capture: Option<SyncSender<CaptureChunk>>,
     /// Readable when a command is pending.
     wakeup: UnixStream,
@@ -83,11 +83,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Passes full chunks of the capture on. If the writer is busy, they wait in the emulation, up to its limit.
+    /// Sends full chunks of the capture to the writer. If the writer is busy, they wait in the emulation, up to its
+    /// limit.
     fn pass_capture_on(&mut self) {
         let Some(capture) = &self.capture else { return };
         while let Some(chunk) = self.emulation.take_full_capture_chunk() {
-            // A writer that has ended has an error, which it reports.
+            // If the writer has ended, it has failed, and it reports the error itself.
             if let Err(TrySendError::Full(chunk)) = capture.try_send(chunk) {
                 self.emulation.put_back_capture_chunk(chunk);
                 return;
@@ -95,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// Passes the rest of the capture on, and closes it.
+    /// Sends the rest of the capture to the writer, and closes the channel.
     fn finish_capture(&mut self) {
         let Some(capture) = self.capture.take() else { return };
         while let Some(chunk) = self.emulation.take_capture_chunk() {
@@ -126,13 +127,13 @@ impl Driver {
     }
 }
 
-/// The thread of a driver. It stops when this is dropped.
+/// The thread of a driver; it is stopped on drop.
 #[derive(Debug)]
 pub(super) struct DriverThread {
     commands: Sender<DriverCommand>,
     wakeup: UnixStream,
     thread: Option<JoinHandle<io::Result<Vec<DirectionReport>>>>,
-    /// Time from which the emulator counts.
+    /// Wall-clock time at which the emulator's clock was 0.
     pub(super) epoch: SystemTime,
 }
 

@@ -14,14 +14,14 @@ use serde::de::DeserializeOwned;
 
 use crate::emulator::VERSION;
 
-/// An open device. The kernel stops the emulator when the device is closed.
+/// The open device of the kernel's emulator. The kernel stops the emulator when the device is closed.
 #[derive(Debug)]
 pub struct KernelEmulator {
     device: File,
 }
 
 impl KernelEmulator {
-    /// Returns whether this kernel has an emulator, of the version of this program.
+    /// Returns whether this kernel contains an emulator of the same version as this program.
     pub(super) fn is_available() -> bool {
         fs::read_to_string(DEVICE).is_ok_and(|version| version == VERSION)
     }
@@ -46,7 +46,7 @@ impl KernelEmulator {
         self.request(&KernelRequest::Records { link: link.to_owned(), from: from.to_owned() })
     }
 
-    /// Returns the next chunk of the capture; none at the end.
+    /// Returns the next chunk of the capture; `None` at the end.
     pub(super) fn take_capture_chunk(&self) -> anyhow::Result<Option<CaptureChunk>> {
         self.request(&KernelRequest::Capture)
     }
@@ -58,7 +58,7 @@ impl KernelEmulator {
         serde_json::from_slice(&answer).context("cannot parse the answer of the emulator")
     }
 
-    /// Writes a request in one piece: the kernel executes each write(2).
+    /// Sends a request by a single write(2), because the kernel executes each write as one request.
     fn send(&self, request: &KernelRequest) -> anyhow::Result<()> {
         let text = serde_json::to_vec(request)?;
         let written = (&self.device).write(&text).context(DEVICE)?;

@@ -1,9 +1,9 @@
 //! The running emulator: drives the links of a lab between interfaces, against the clock.
 //!
-//! A virtual kernel has the emulator in it (`kernel.rs`). Elsewhere one thread drives all links of a lab (`driver.rs`), so
-//! packets keep their order and no state is shared. Logical time is the kernel's receive timestamp; all later times are
-//! computed from that timestamp and never from the current time. A late send delays a packet once, does not accumulate
-//! along a chain, and is counted ([`LatenessHistogram`](ekiden_emulator::lateness::LatenessHistogram)).
+//! A virtual kernel contains the emulator (`kernel.rs`). Elsewhere one thread drives all links of a lab (`driver.rs`),
+//! so packets keep their order and no state is shared. Logical time is the kernel's receive timestamp; all later times
+//! are computed from that timestamp and never from the current time. A late send delays a packet once, does not
+//! accumulate along a chain, and is counted ([`LatenessHistogram`](ekiden_emulator::lateness::LatenessHistogram)).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ mod port;
 pub use captured::StoppedCapture;
 pub use clock::hold_cpu_dma_latency;
 
-/// The version of the emulator, and of all else that a virtual kernel has of ours. It must have the same one.
+/// The version of the emulator and of the other parts of ekiden in a virtual kernel, which must equal that of this
+/// program.
 pub const VERSION: &str = env!("EKIDEN_EMULATOR_VERSION");
 
 /// Maximum number of chunks of a capture that wait for the writer.
@@ -46,7 +47,7 @@ pub enum Port {
 }
 
 impl Port {
-    /// Returns the name of the interface; none for a TUN device.
+    /// Returns the name of the interface; `None` for a TUN device.
     fn interface(&self) -> Option<String> {
         match self {
             Self::Interface(name) => Some(name.clone()),
@@ -66,12 +67,11 @@ pub struct EmulatedLink {
     pub link: Link,
 }
 
-/// A running emulator. It stops when dropped.
+/// A running emulator; it is stopped on drop.
 #[derive(Debug)]
 pub struct Emulator(RunningDriver);
 
 /// A driver, and the destination of its capture.
-
 #[derive(Debug)]
 enum RunningDriver {
     Thread(DriverThread, Option<WriterThread>),
@@ -90,7 +90,7 @@ impl Emulator {
     /// Starts the emulator as [`start`](Self::start), with a capture of all links.
     ///
     /// # Errors
-    /// Those of `start`, or the files of the capture cannot be created.
+    /// An error of `start`, or the files of the capture cannot be created.
     pub fn start_with_capture(
         wires: &[EmulatedLink],
         options: &EmulationOptions,
@@ -134,7 +134,7 @@ impl Emulator {
         }
     }
 
-    /// Stops the emulator, and returns the final counters and the capture. Packets under way are lost.
+    /// Stops the emulator, and returns the final counters and the capture. Packets in flight are lost.
     ///
     /// # Errors
     /// The emulator had already ended with a system error.

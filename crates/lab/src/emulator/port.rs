@@ -58,8 +58,8 @@ impl OpenPort {
         }
     }
 
-    /// Returns the number of frames that the kernel dropped before the emulator since the last call. A TUN device
-    /// counts its drops at the host.
+    /// Returns the number of frames that the kernel has dropped since the last call, before the emulator received them.
+    /// The drops of a TUN device are counted at the host.
     #[must_use]
     pub fn take_drop_count(&self) -> u64 {
         match self {

@@ -1,4 +1,5 @@
-//! Reference model of the fair queue, by the specification at the head of the emulator's `queue/auto.rs`: in 128-bit
+//! Reference model of the fair queue, following the specification at the head of the emulator's `queue/auto.rs`: in
+//! 128-bit
 //! integers, with a map of connections instead of a hash table.
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use ekiden_emulator::packet::{Ecn, Packet};
 /// A queue of at most this many bytes is never subject to drops: MAXPACKET of the RFC.
 const MAX_PACKET: u64 = 1514;
 
-/// The drop law alone: it takes packets out of the list given to it.
+/// The drop decisions of `CoDel`; the queue is a list of packets that the caller passes.
 #[derive(Debug, Clone, Copy)]
 pub struct CodelModelState {
     target: Nanos,
@@ -34,7 +34,7 @@ impl CodelModelState {
         Self { target, interval, ecn, first_above_time: None, dropping: false, drop_next: 0, count: 0, last_count: 0 }
     }
 
-    /// The packet to send (section 5.5). Packets dropped before it go to the journal.
+    /// Returns the packet to send (section 5.5). Packets dropped before it are recorded in the journal.
     pub fn dequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
         let mut head = self.dodequeue(waiting, now);
         if self.dropping {

@@ -1,5 +1,5 @@
-//! Flow queueing with `CoDel`: RFC 8290 sections 4.1 and 4.2. Every queue is listed, used or not, and the fattest is
-//! found by adding up all of them.
+//! Flow queueing with `CoDel`: RFC 8290 sections 4.1 and 4.2. Every queue is in the list, used or not, and the fattest
+//! queue is found by computing the size of each.
 
 use super::codel::CodelModelState;
 use super::{OutcomeLog, QueueModel, amount, bytes, limit_value};
@@ -8,7 +8,7 @@ use ekiden_emulator::conditions::{FqCodelSettings, QueueLimit};
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::packet::Packet;
 
-/// How many packets an overflow costs the fattest queue at most (section 4.1).
+/// Largest number of packets that an overflow drops from the fattest queue (section 4.1).
 const BATCH: usize = 64;
 
 struct ModelFlowQueue {

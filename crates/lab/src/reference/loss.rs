@@ -1,11 +1,11 @@
-//! Losses that no queue causes, packet by packet from the first.
+//! Losses that are not caused by a queue, for each packet from the first on.
 
 use ekiden_emulator::conditions::Loss;
 use ekiden_emulator::rng::SeededRng;
 
-/// Which of the first `packets` packets are lost. `loss` are the random numbers of the losses themselves, `state` those
-/// of the transitions between the states of Gilbert and Elliott: the chain starts in the good state, a packet is first
-/// lost or not by the state it finds, and then may change it.
+/// For each of the first `packets` packets, whether it is lost. `loss` has the random numbers of the losses, `state`
+/// those of the transitions between the states of the Gilbert-Elliott model. The chain starts in the good state; each
+/// packet is first lost or not according to the current state, and may then change the state.
 #[must_use]
 pub fn lost_packets(model: &Loss, packets: u64, loss: SeededRng, state: SeededRng) -> Vec<bool> {
     match model {

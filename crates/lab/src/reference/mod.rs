@@ -44,12 +44,12 @@ pub enum ReferenceOutcome {
     },
 }
 
-/// A queue by the definition of its paper.
+/// The model of a queue, by the definition of its paper.
 trait QueueModel {
-    /// The packet arrives at `packet.at`: it is queued, or it is dropped, or another packet is.
+    /// Handles the arrival of a packet at `packet.at`: it is queued or dropped, or another packet is dropped.
     fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog);
 
-    /// The line is free at `now`: returns the packet to transmit, None if the queue is empty.
+    /// Returns the packet that the free line transmits at `now`; `None` if the queue is empty.
     fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet>;
 }
 
@@ -63,7 +63,7 @@ impl OutcomeLog {
     }
 }
 
-/// The outcomes of `arrivals`, in their order, at a line of `rate` with `queue` in front of it. Packets arrive at their
+/// Returns the outcomes of `arrivals`, in their order, on a line of `rate` behind `queue`. Packets arrive at their
 /// `at`, in ascending order, and their numbers are distinct. `rng` has the random numbers for the decisions of the
 /// queue.
 #[must_use]
@@ -118,7 +118,7 @@ fn bytes(packets: &[Packet]) -> u64 {
     packets.iter().map(|packet| u64::from(packet.bytes)).sum()
 }
 
-/// The amount of packets, in the unit of `limit`.
+/// The number of packets or of bytes, in the unit of `limit`.
 fn amount(packets: &[Packet], limit: QueueLimit) -> u64 {
     match limit {
         QueueLimit::Packets(_) => packets.len() as u64,

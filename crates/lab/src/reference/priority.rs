@@ -1,8 +1,8 @@
-//! Priority drop, static and dynamic, by its paper (FIT2013): RED with another factor for the packets of heavy
-//! connections.
+//! Priority drop, static and dynamic, by its paper (FIT2013): RED with another factor on the probability for the
+//! packets of heavy connections.
 //!
 //! Points that the paper leaves open follow the specification at the head of the emulator's `queue/priority.rs`. The
-//! model keeps all records and counts the history anew each time.
+//! model keeps all records and recounts the history for each decision.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ pub struct DynamicPriorityModel {
     red: RedModel,
     settings: DynamicPrioritySettings,
     arrived: u32,
-    /// The connection of every record; None for a record that is not counted.
+    /// The connection of every record; `None` for a record that is not counted.
     records: Vec<Option<u32>>,
     heavy: Option<u32>,
 }
@@ -71,7 +71,7 @@ impl DynamicPriorityModel {
         self.records.push(counted.then_some(flow));
     }
 
-    /// The most frequent connection of the history; of several, the connection that joined or left it last.
+    /// The most frequent connection of the history; among equals, the connection whose records changed last.
     fn most_frequent(&self) -> Option<u32> {
         let history = self.history(self.records.len());
         let flows: BTreeSet<u32> = self.records[history.clone()].iter().flatten().copied().collect();

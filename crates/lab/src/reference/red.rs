@@ -21,27 +21,27 @@ const CERTAIN: u128 = 1 << 32;
 
 pub struct RedModel {
     settings: RedSettings,
-    /// For each class, the factor of the probability, and the number of packets since the last hit.
+    /// For each class, the factor on the probability, and the number of packets since the last hit.
     classes: [(f64, i64); 2],
     rng: SeededRng,
     waiting: Vec<Packet>,
     avg: u128,
-    /// When the queue became idle, or the last packet arrived.
+    /// Time at which the queue became idle, or of the last arrival.
     q_time: Nanos,
-    /// Idle time in nanoseconds, less than the time of a packet.
+    /// Remainder of the idle time, in nanoseconds, less than `s`.
     idle_remainder: u64,
-    /// The time of a typical packet on the line, in nanoseconds.
+    /// The transmission time of a typical packet, in nanoseconds.
     s: u64,
 }
 
-/// A number in the given units, rounded to the nearest.
+/// Converts a number to fixed point, in units of 1/`unit`, rounded to nearest.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings are small and not negative")]
 fn fixed(number: f64, unit: u128) -> u128 {
     (number * unit as f64).round() as u128
 }
 
 impl RedModel {
-    /// A packet is of class 0, or of class 1, which is hit `n` times as often.
+    /// Creates a model with two classes of packets; those of class 1 are hit `n` times as often as those of class 0.
     pub fn new(settings: RedSettings, n: f64, rate: Rate, rng: SeededRng) -> Self {
         let s = 1500 * 8_000_000_000 / rate.bits_per_second();
         let classes = [(1.0, -1), (n, -1)];
@@ -63,7 +63,7 @@ impl RedModel {
         self.q_time = time;
     }
 
-    /// Decays the average as `m` arrivals at an empty queue do.
+    /// Decays the average as `m` arrivals at an empty queue would.
     fn decay_average(&mut self, mut m: u64) {
         if m >= 1 << 24 {
             self.avg = 0;
@@ -77,7 +77,7 @@ impl RedModel {
         }
     }
 
-    /// The probability of a hit, without regard to the time since the last hit. None below `min`.
+    /// The probability of a hit, without regard to the time since the last hit; `None` below `min`.
     fn probability(&self) -> Option<u128> {
         let [min, max] = [self.settings.min, self.settings.max].map(|level| u128::from(limit_value(level)) * UNIT);
         let max_p = fixed(self.settings.p, CERTAIN);
@@ -97,7 +97,7 @@ impl RedModel {
         (self.avg - from) / step_divisor(from, to)
     }
 
-    /// Applies the law to the packet, which it may mark. Returns the cause if the packet is dropped.
+    /// Decides on the packet, and marks it if the decision is a mark. Returns the cause if the packet is dropped.
     fn decide(&mut self, packet: &mut Packet, class: usize) -> Option<DropCause> {
         let Some(pb) = self.probability() else {
             self.classes.iter_mut().for_each(|(_, count)| *count = -1);
@@ -123,7 +123,7 @@ impl RedModel {
         Some(DropCause::Early)
     }
 
-    /// A packet of this class arrives.
+    /// Handles the arrival of a packet of the class `class`.
     pub fn arrive_as(&mut self, class: usize, mut packet: Packet, journal: &mut OutcomeLog) {
         self.update_average(packet.at);
         if let Some(cause) = self.decide(&mut packet, class) {
@@ -136,7 +136,7 @@ impl RedModel {
     }
 }
 
-/// The least power of two that divides a distance into fewer than 2^32 parts.
+/// The smallest power of two that divides a distance into fewer than 2^32 parts.
 fn step_divisor(from: u128, to: u128) -> u128 {
     let mut grain = 1;
     while (to - from) / grain >= 1 << 32 {

@@ -1,4 +1,4 @@
-//! First in, first out; a packet that does not fit is dropped.
+//! A FIFO queue: a packet that does not fit is dropped.
 
 use super::{OutcomeLog, QueueModel, fits};
 use ekiden_emulator::Nanos;

@@ -1,4 +1,4 @@
-//! Statistics of few and noisy runs, and tests of many packets: pure functions.
+//! Statistics of samples of few, noisy runs, and tests of samples of many packets: pure functions.
 //!
 //! This module compares runs by medians and their order-statistic confidence intervals, which assume no distribution.
 //! [`fit`] has goodness-of-fit tests; [`special`] has the special functions that both use.
@@ -37,7 +37,7 @@ pub const Z_99: f64 = 2.575_829_303_548_901;
 /// The standard normal quantile of a two-sided 99.9 % interval.
 pub const Z_99_9: f64 = 3.290_526_731_491_926;
 
-/// The wanted confidence of the interval of a median.
+/// The required confidence of the interval of a median.
 const CONFIDENCE: f64 = 0.95;
 
 /// Summarizes a sample. The interval is that of Thompson (1936, "On confidence ranges for the median and other
@@ -94,14 +94,14 @@ fn paired_values(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> impl Iterator
     treatment.iter().filter_map(move |(block, value)| Some((*value, base_of(*block)?)))
 }
 
-/// The median of a sample in any order; 0 of no values.
+/// The median of a sample in any order; 0 for an empty sample.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     quantile(&sorted(values), 0.5)
 }
 
 /// The `q`-quantile, `q` from 0 to 1, of values in ascending order, interpolated between neighbours (definition 7 of
-/// Hyndman, Fan 1996: that of R and `NumPy`); 0 of no values.
+/// Hyndman, Fan 1996: that of R and `NumPy`); 0 for an empty sample.
 #[must_use]
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
@@ -119,7 +119,7 @@ pub fn intervals_overlap(a: &Summary, b: &Summary) -> bool {
     a.low <= b.high && b.low <= a.high
 }
 
-/// The width of the interval relative to the median; infinite when the median is 0 and the interval is not a point.
+/// The width of the interval relative to the median; infinite if the median is 0 and the interval is not a point.
 #[must_use]
 pub fn relative_interval_width(summary: &Summary) -> f64 {
     let width = summary.high - summary.low;
@@ -134,7 +134,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 
 pub use ekiden_proto::share::jain_index_of as jain;
 
-/// The mean; `None` of no values.
+/// The arithmetic mean; `None` for an empty sample.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of connections")]
 pub fn mean(values: &[f64]) -> Option<f64> {

@@ -47,8 +47,8 @@ fn power_series(a: f64, x: f64) -> f64 {
     sum
 }
 
-/// 1 / (x+1-a - 1(1-a) / (x+3-a - 2(2-a) / (x+5-a - ...))): every numerator and denominator is known, so the fraction
-/// is taken from as deep as it needs upwards.
+/// The continued fraction 1 / (x+1-a - 1(1-a) / (x+3-a - 2(2-a) / (x+5-a - ...))). All terms are known in advance, so
+/// the fraction is evaluated from a finite depth upwards; the depth is doubled until the value converges.
 fn continued_fraction(a: f64, x: f64) -> f64 {
     let taken_from = |depth: u32| {
         let level = |i: f64| x + 2.0 * i + 1.0 - a;
@@ -73,12 +73,12 @@ pub fn normal_cdf(x: f64) -> f64 {
     if x < 0.0 { beyond } else { 1.0 - beyond }
 }
 
-/// The `x` that a standard normal variable does not exceed with probability `p`, by bisection: -infinity at 0,
+/// The `x` that a standard normal variable does not exceed with the probability `p`, by bisection: -infinity at 0,
 /// infinity at 1.
 #[must_use]
 pub fn normal_quantile(p: f64) -> f64 {
     if p > 0.5 {
-        // The lower tail keeps its digits where the upper one is lost in 1 - p.
+        // The lower tail keeps its precision where the upper tail loses it in 1 - p.
         return -normal_quantile(1.0 - p);
     }
     if p <= 0.0 {

@@ -15,20 +15,20 @@ use super::source::{self, KernelSource};
 use crate::emulator;
 use crate::temp_dir::TempDir;
 
-/// The configuration, on top of `allnoconfig`.
+/// The kernel configuration, applied on top of `allnoconfig`.
 const CONFIG: &str = include_str!("../../kernel/config");
-/// The changes to files of the kernel.
+/// The changes to files of the kernel, as read by [`Edits`].
 const EDITS: &str = include_str!("../../kernel/edits.toml");
 const LICENSE: &str = include_str!("../../kernel/LICENSE");
-/// The text of files of a directory, by name.
+/// The names of files in a directory, with their content.
 macro_rules! files {
     ($directory:literal: $($name:literal)+) => {
         &[$(($name, include_str!(concat!("../../", $directory, "/", $name)))),+]
     };
 }
 
-/// The files that are added in [`ADDED_DIRECTORY`]: ours, and the congestion controls as they are loaded by BPF, with
-/// another `kernel.h`.
+/// The files that are added in [`ADDED_DIRECTORY`]: those of the laboratory, and the congestion controls in the form
+/// for BPF, with another `kernel.h`.
 const ADDED_FILES: [&[(&str, &str)]; 3] = [
     files!("kernel/ekiden": "Makefile" "charge.c" "clock.c" "clock.h" "ekiden.h" "emulator.c" "emulator.h" "host.c" "host_user.c"),
     files!("kernel/congestion": "ctcp_draft.bpf.c" "kernel.h" "register.c"),
@@ -36,7 +36,8 @@ const ADDED_FILES: [&[(&str, &str)]; 3] = [
         "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "last_values.h" "omitted_calls.h" "scalable.bpf.c" "scalable.h" "telemetry.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),
 ];
 const ADDED_DIRECTORY: &str = "arch/um/kernel/ekiden";
-/// The emulator of `crates/kernel-emulator`, which `build.rs` of this package makes, and its name in that directory.
+/// The emulator of `crates/kernel-emulator`, which `build.rs` of this package compiles, and its file name in
+/// [`ADDED_DIRECTORY`].
 const EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/emulator_library.o"));
 const EMULATOR_OBJECT: &str = "emulator_library.o";
 
@@ -44,7 +45,7 @@ const EMULATOR_OBJECT: &str = "emulator_library.o";
 const KERNEL_OBJECT: &str = "kernel.o";
 const LINKER_SCRIPT: &str = "kernel.lds";
 
-/// The programs of a build, and the Debian packages that they are in.
+/// The programs that a build needs, each with its Debian package.
 const BUILD_PROGRAMS: [(&str, &str); 7] = [
     ("bc", "bc"),
     ("bison", "bison"),
@@ -55,7 +56,7 @@ const BUILD_PROGRAMS: [(&str, &str); 7] = [
     ("xz", "xz-utils"),
 ];
 
-/// The largest directories of the source that no build for User-Mode Linux reads.
+/// The largest directories of the source that a build for User-Mode Linux does not read.
 const UNUSED_DIRECTORIES: [&str; 2] = ["drivers/gpu/drm/amd/include", "tools/testing"];
 
 /// The changes to files of the kernel: `kernel/edits.toml`.
@@ -64,7 +65,8 @@ struct Edits {
     edit: Vec<Edit>,
 }
 
-/// One replacement. Unlike a hunk of a patch, it applies to every version that has the text, and never elsewhere.
+/// One replacement. Unlike a hunk of a patch, it applies to every version of Linux that contains the text; it fails if
+/// the text is not found exactly `times` times.
 #[derive(Deserialize)]
 struct Edit {
     file: PathBuf,
@@ -94,16 +96,16 @@ impl Edit {
     }
 }
 
-/// Builds a kernel, or returns the one that has been built from the same source with the same configuration and the
-/// same emulator. `report_progress` gets a line for each step.
+/// Builds a kernel, or returns the kernel that was built earlier from the same source with the same configuration and
+/// the same emulator. `report_progress` is called with a line for each step.
 ///
 /// # Errors
-/// A program of the build or the source package is missing, or a step failed; the error has the end of its output.
+/// A program of the build or the source package is missing, or a step failed; the error contains the end of its output.
 pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<VirtualKernel> {
     ensure_build_programs()?;
     ensure!(!EMULATOR.is_empty(), "virtual kernels run on x86-64 only");
     let kernels = kernel::cache_directory()?;
-    // An interrupt ends the running step, and the directory of the build, with 1.5 GB in it, is removed.
+    // After an interrupt the running step fails, and the directory of the build, which has 1.5 GB, is removed.
     signal::catch_interrupts()?;
     let work_dir = TempDir::create(&kernels, &format!("build-{}", std::process::id()))?;
     let work_dir = work_dir.path();
@@ -121,7 +123,8 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     }
     let new = link_kernel(&objects, work_dir)?;
     let source = archive.file_name().unwrap_or_default().to_string_lossy();
-    // The kernel gets its place with its description, so that an interrupted build leaves none without.
+    // The kernel is moved to its directory together with its description, so that an interrupted build leaves no kernel
+    // without a description.
     VirtualKernel::describe_new(&new, &source, source::built_using(&archive))?;
     rename(&new, &directory)?;
     let built = VirtualKernel::open(&directory)?;
@@ -129,7 +132,8 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     Ok(built)
 }
 
-/// Compiles a kernel, and returns a directory with all but the emulator: the object, the linker script and the recipe.
+/// Compiles a kernel, and returns a directory with everything but the emulator: the object, the linker script and the
+/// recipe.
 fn compile_objects(archive: &Path, work_dir: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
     report_progress(&format!("unpacking {}", archive.display()));
     unpack(archive, work_dir)?;
@@ -166,7 +170,7 @@ fn link_kernel(objects: &Path, work_dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(new)
 }
 
-/// Moves a finished directory to its place, unless another build was faster.
+/// Moves a finished directory to `target`, unless another build has created it in the meantime.
 fn rename(new: &Path, target: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(target.parent().context("the directory has no parent")?)?;
     match fs::rename(new, target) {
@@ -188,7 +192,7 @@ fn ensure_build_programs() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The name of compiled objects in the cache: a digest of the source, the configuration and our changes.
+/// The name of compiled objects in the cache: a digest of the source, the configuration and the changes.
 fn objects_digest(archive: &Path) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(fs::read(archive).with_context(|| archive.display().to_string())?);
@@ -201,7 +205,7 @@ fn objects_digest(archive: &Path) -> anyhow::Result<String> {
     Ok(digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Unpacks a source package, which has a tar archive in it, or a tar archive.
+/// Unpacks a tar archive, or the tar archive in a source package.
 fn unpack(archive: &Path, work: &Path) -> anyhow::Result<()> {
     let excluded: Vec<String> = UNUSED_DIRECTORIES.iter().map(|name| format!("--exclude=*/{name}")).collect();
     let name = archive.display().to_string();
@@ -212,7 +216,7 @@ fn unpack(archive: &Path, work: &Path) -> anyhow::Result<()> {
     run_step(Command::new("bash").args(["-o", "pipefail", "-c", script, &name]).args(&excluded), work)
 }
 
-/// Returns the directory of the kernel, with our changes and the configuration in it.
+/// Returns the directory of the kernel source, after the changes and the configuration are applied.
 fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     let mut directories = fs::read_dir(work)?.filter_map(|entry| Some(entry.ok()?.path()));
     let tree = directories.find(|path| path.join("arch/um").is_dir()).context("the archive has no Linux source")?;
@@ -228,8 +232,8 @@ fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     Ok(tree)
 }
 
-/// Writes what a distributor of the kernel owes besides the source package: the configuration, the changes, the added
-/// files of a prepared tree, and the licence.
+/// Writes the files that a distributor of the kernel must provide besides the source package: the configuration, the
+/// changes, the added files of a prepared tree, and the licence.
 fn write_recipe(recipe: &Path, tree: &Path) -> anyhow::Result<()> {
     let added = recipe.join("ekiden");
     fs::create_dir_all(&added)?;
@@ -245,7 +249,7 @@ fn write_recipe(recipe: &Path, tree: &Path) -> anyhow::Result<()> {
 
 fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("make");
-    // The date and the host of the build would be in the kernel, and make it differ from others of the same source.
+    // By default the kernel contains the date and the host of the build, and differs between builds of the same source.
     command
         .args(["ARCH=um", "KCONFIG_ALLCONFIG=ekiden.config"])
         .args(arguments)
@@ -256,7 +260,8 @@ fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     run_step(&mut command, tree)
 }
 
-/// Fails if Linux did not take an option: it has another name in this version, or depends on one that is missing.
+/// Fails if Linux did not accept an option: it has another name in this version, or depends on an option that is
+/// missing.
 fn ensure_configured(tree: &Path) -> anyhow::Result<()> {
     let configured = fs::read_to_string(tree.join(".config"))?;
     let options = CONFIG.lines().filter(|line| line.starts_with("CONFIG_"));
@@ -265,7 +270,7 @@ fn ensure_configured(tree: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end. Its output is shown only if it fails.
+/// Runs a command until it exits. Its output is shown only if it fails.
 fn run_step(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.current_dir(directory).stdin(Stdio::null()).output().with_context(|| name.clone())?;

@@ -1,36 +1,36 @@
-//! Reads the clock of a running machine from outside.
+//! Reads the clock of a running virtual machine from the host.
 //!
 //! The kernel of a machine is a process of this user, and its virtual time is a variable in the memory of that process.
-//! A read of it takes a microsecond, and has no effect on the machine.
+//! A read takes a microsecond, and has no effect on the machine.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// The nanoseconds since the boot of the machine: `arch/um/kernel/time.c`.
+/// The symbol of the time since the boot of the machine, in nanoseconds: `arch/um/kernel/time.c`.
 const CLOCK_SYMBOL: &[u8] = b"time_travel_time";
-/// The type of a section with symbols, in elf(5).
+/// The type of a section that contains a symbol table (elf(5)).
 const SHT_SYMTAB: u32 = 2;
-/// The sizes of a section header and of a symbol in a file of 64 bits.
+/// The sizes of a section header and of a symbol in a 64-bit file, in bytes.
 const SECTION_HEADER_SIZE: usize = 64;
 const SYMBOL_SIZE: usize = 24;
 
-/// Where the clock is in the memory of a kernel.
+/// The address of the clock in the memory of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelClock {
     address: u64,
 }
 
 impl KernelClock {
-    /// Finds the clock in the symbols of a kernel. None if it has no such symbol.
+    /// Finds the clock in the symbol table of a kernel; `None` if it has no such symbol.
     #[must_use]
     pub fn find(kernel: &Path) -> Option<Self> {
         symbol_address(&fs::read(kernel).ok()?, CLOCK_SYMBOL).map(|address| Self { address })
     }
 
-    /// Returns the virtual time that has passed in the machine of a process. None if the machine has ended, or if the
-    /// host does not let this process read it (`/proc/sys/kernel/yama/ptrace_scope`).
+    /// Returns the virtual time that has passed in the machine whose kernel is `process`. `None` if the machine has
+    /// ended, or if the host does not permit this process to read its memory (`/proc/sys/kernel/yama/ptrace_scope`).
     #[must_use]
     pub fn read(self, process: u32) -> Option<Duration> {
         let mut nanoseconds = [0; 8];
@@ -40,7 +40,7 @@ impl KernelClock {
     }
 }
 
-/// Returns the value of a symbol in an executable of 64 bits, little endian: elf(5).
+/// Returns the value of a symbol in a 64-bit little-endian executable (elf(5)).
 fn symbol_address(elf: &[u8], name: &[u8]) -> Option<u64> {
     let sections = integer(elf, 0x28)?;
     let section = |number: usize| {
@@ -61,7 +61,7 @@ fn symbol_address(elf: &[u8], name: &[u8]) -> Option<u64> {
     integer(symbol, 8).and_then(|address| u64::try_from(address).ok())
 }
 
-/// The integer of 64 bits at a place.
+/// The 64-bit integer at `offset`.
 fn integer(bytes: &[u8], offset: usize) -> Option<usize> {
     let bytes = bytes.get(offset..offset.checked_add(8)?)?;
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()

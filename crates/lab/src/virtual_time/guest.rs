@@ -1,4 +1,4 @@
-//! The first process of a virtual machine: makes the file systems, runs one command, and turns the machine off.
+//! The first process of a virtual machine: mounts the file systems, runs one command, and turns the machine off.
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read as _, Write as _};
@@ -13,13 +13,13 @@ use ekiden_sys::{netns, process};
 use super::machine::MachineCommand;
 use crate::topology::ip;
 
-/// Standard input, output and error of the process outside. A read or write stops virtual time until it is done.
+/// Standard input, output and error of the process on the host. Virtual time stops during each read or write.
 const HOST_STREAMS: [&str; 3] = ["/dev/host0", "/dev/host1", "/dev/host2"];
-/// Where the root file system is put together. The mount hides nothing: an overlay has the files below a mount of its
-/// lower layer.
+/// The directory in which the root file system is assembled. The mount hides no files of the host: an overlay does not
+/// see mounts below its lower layer.
 const WORK_DIRECTORY: &str = "/tmp";
-/// The open files of a process. A relay needs two for each connection. Not more: Dante and Squid close every descriptor up
-/// to the limit when they start, and a system call takes microseconds here.
+/// The limit of open files of a process. A relay needs two for each connection. The limit is not larger, because Dante
+/// and Squid close every descriptor up to it when they start, and a system call takes microseconds here.
 const OPEN_FILES: u64 = 1 << 14;
 const EXIT_FAILURE: u8 = 2;
 
@@ -29,14 +29,14 @@ pub fn is_in_machine() -> bool {
     Path::new(HOST_STREAMS[0]).exists()
 }
 
-/// Runs as the first process of the machine, and turns the machine off at the end. Returns only if that fails.
+/// Runs as the first process of the machine, and turns the machine off at the end. Returns only on failure.
 ///
 /// # Errors
-/// The kernel's, from reboot(2).
+/// `/proc` cannot be mounted, the exit code cannot be set, or reboot(2) failed.
 pub fn run() -> anyhow::Result<()> {
     mount_new("proc", "/proc", "")?;
     let code = run_command().unwrap_or_else(|error| {
-        // Without the stream there is no other place to report to.
+        // If the stream cannot be opened either, there is no other way to report the error.
         let _ = File::options().write(true).open(HOST_STREAMS[2]).map(|mut file| writeln!(file, "guest: {error:#}"));
         EXIT_FAILURE
     });
@@ -70,7 +70,7 @@ fn run_command() -> anyhow::Result<u8> {
     Ok(waiter.wait_for_child(i32::try_from(child.id())?)?)
 }
 
-/// Mounts the files of the host with a layer in memory above them, and the file systems of the kernel.
+/// Mounts the files of the host below a layer for changes in memory, and the file systems of the kernel.
 fn mount_root() -> anyhow::Result<()> {
     let work = Path::new(WORK_DIRECTORY);
     mount_new("tmpfs", WORK_DIRECTORY, "mode=0755")?;
@@ -105,7 +105,7 @@ fn mount_new(kind: &str, directory: &str, options: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot mount {kind} on {directory}"))
 }
 
-/// Reads the command, and not a byte more: the rest of the stream is the command's standard input.
+/// Reads the command and not a byte more, because the rest of the stream is the command's standard input.
 fn receive_command() -> anyhow::Result<MachineCommand> {
     let mut host = File::open(HOST_STREAMS[0])?;
     let mut length = [0; 8];

@@ -11,11 +11,11 @@ use sha2::{Digest as _, Sha256};
 use super::machine::{Machine, MachineCommand, MachineOptions};
 use crate::emulator;
 
-/// The directory of kernels that come with a package.
+/// The directory of kernels that are installed by a package.
 const SYSTEM_DIRECTORY: &str = "/usr/lib/ekiden-lab/kernels";
 pub(super) const EXECUTABLE: &str = "linux";
 const DESCRIPTION: &str = "kernel.json";
-/// The directory beside a kernel with the configuration, the changes and the added files that it was built with.
+/// The directory beside a kernel that contains the configuration, the changes and the added files of its build.
 pub const RECIPE: &str = "recipe";
 /// Prints the properties of a running kernel, in three lines.
 const DESCRIBE_SCRIPT: &str =
@@ -33,9 +33,9 @@ pub struct KernelInfo {
     pub emulator: String,
     /// The SHA-256 of the executable, as hexadecimal digits.
     pub digest: String,
-    /// The source package or file that it was built from.
+    /// The source package or file from which it was built.
     pub source: String,
-    /// The source packages of Debian that it is made of, such as `linux (= 6.12.117-1)`; empty if they are unknown.
+    /// The source packages of Debian from which the kernel was built, such as `linux (= 6.12.117-1)`; empty if unknown.
     #[serde(default)]
     pub built_using: Vec<String>,
 }
@@ -45,16 +45,16 @@ pub struct KernelInfo {
 pub struct VirtualKernel {
     /// The executable, a statically linked program.
     pub path: PathBuf,
-    /// What the kernel says of itself.
+    /// The properties of the kernel, from its description.
     pub info: KernelInfo,
 }
 
 impl VirtualKernel {
-    /// Opens the kernel of a file, or of a directory that [`super::build`] made. A file without a description is
-    /// booted once, and describes itself.
+    /// Opens the kernel of a file, or of a directory that [`super::build`] made. A file without a description is booted
+    /// once to determine its properties.
     ///
     /// # Errors
-    /// There is no such file, or it is no virtual kernel.
+    /// There is no such file, or it is not a virtual kernel.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let path = if path.is_dir() { path.join(EXECUTABLE) } else { path.to_owned() };
         let path = fs::canonicalize(&path).with_context(|| path.display().to_string())?;
@@ -69,7 +69,7 @@ impl VirtualKernel {
     /// Describes the executable in a directory, and writes the description beside it.
     ///
     /// # Errors
-    /// The kernel does not boot, or the file system's.
+    /// The kernel does not boot, or the description cannot be written.
     pub fn describe_new(directory: &Path, source: &str, built_using: Vec<String>) -> anyhow::Result<()> {
         let info = KernelInfo { built_using, ..describe(&directory.join(EXECUTABLE), source)? };
         Ok(fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?)
@@ -84,7 +84,7 @@ impl VirtualKernel {
     /// Returns the kernel with the highest release among those of the version of this program, if there is one.
     ///
     /// # Errors
-    /// The file system's.
+    /// A directory or a description cannot be read.
     pub fn find() -> anyhow::Result<Option<Self>> {
         Ok(list()?.into_iter().next().filter(Self::is_of_this_version))
     }
@@ -94,9 +94,9 @@ impl VirtualKernel {
 /// user's cache are first.
 ///
 /// # Errors
-/// The file system's.
+/// A directory or a description cannot be read.
 pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
-    // A user without a cache, such as a service, has the kernels of the package.
+    // A user without a cache directory, such as a service, can still use the kernels of the package.
     list_in(&cache_directory().into_iter().chain([PathBuf::from(SYSTEM_DIRECTORY)]).collect::<Vec<_>>())
 }
 
@@ -105,7 +105,7 @@ pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
 fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
     let mut kernels = Vec::new();
     for directory in directories {
-        // No directory has to exist.
+        // A directory that does not exist counts as empty.
         let entries = fs::read_dir(directory).into_iter().flatten();
         let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
         paths.sort();
@@ -121,7 +121,7 @@ fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
     Ok(kernels)
 }
 
-/// The directory in which each built kernel has a directory of its own: in `XDG_CACHE_HOME`, by default `~/.cache`.
+/// The directory that contains one directory for each built kernel: in `XDG_CACHE_HOME`, by default `~/.cache`.
 ///
 /// # Errors
 /// Neither `XDG_CACHE_HOME` nor `HOME` is set.
@@ -152,7 +152,7 @@ fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
     Ok(KernelInfo { release, congestion_controls, emulator, digest, source: source.to_owned(), built_using })
 }
 
-/// Compares `6.9.1-a` and `6.12.1-a` by their numbers.
+/// Compares releases such as `6.9.1-a` and `6.12.1-a` by their numbers.
 fn compare_releases(one: &str, other: &str) -> Ordering {
     let numbers =
         |release: &str| release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! One virtual machine: a process that runs a virtual kernel, which runs one command and ends with it.
+//! A virtual machine: a process that runs a virtual kernel, which runs one command and then turns itself off.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel::VirtualKernel;
 
-/// The time at which every machine starts: 2030-01-01 00:00 UTC. Files of the host are older.
+/// The wall-clock time at which every machine starts: 2030-01-01 00:00 UTC, so that files of the host are older.
 const START_NANOSECONDS: &str = "1893456000000000000";
-/// The seed of a machine whose user chooses none.
+/// The seed of a machine if the user sets none.
 pub const DEFAULT_SEED: u64 = 1;
 /// The smallest memory in which the programs of an experiment run.
 pub const MIN_MEMORY: Bytes = Bytes(128 << 20);
-/// How often [`Machine::wait`] looks for the end of the machine and for an interrupt.
+/// Interval at which [`Machine::wait`] checks for the end of the machine and for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The properties of a machine.
@@ -27,12 +27,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub struct MachineOptions {
     /// The memory of the machine. The host provides only the pages in use.
     pub memory: Bytes,
-    /// The seed of every random number of the kernel, and so of addresses, ports, hashes and losses.
+    /// The seed of every random number of the kernel, and thus of addresses, ports, hashes and losses.
     pub seed: u64,
-    /// The machine ends when virtual time has stood still for so much real time.
+    /// Real time without progress of virtual time after which the machine ends.
     pub watchdog: Duration,
-    /// The machine runs on one of the allowed processors, by its place among them. The kernel and its processes take
-    /// turns, which costs a third of the time on one processor.
+    /// Index of the processor of the machine among the allowed ones. The kernel and its processes run in turn, which
+    /// takes a third of the time if they share a processor.
     pub processor: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for MachineOptions {
     }
 }
 
-/// A kernel, and the machines that it runs in.
+/// The kernel and the properties of the machines that run an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualTime {
     /// The kernel of all machines.
@@ -51,7 +51,7 @@ pub struct VirtualTime {
     pub options: MachineOptions,
 }
 
-/// The command that a machine runs.
+/// The command that is run in a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineCommand {
     /// The program, searched in `PATH` if it is a name.
@@ -60,10 +60,10 @@ pub struct MachineCommand {
     pub arguments: Vec<String>,
     /// The working directory of the program.
     pub directory: PathBuf,
-    /// A directory of the host in which the machine writes; everywhere else the host's files do not change.
+    /// A directory of the host into which the machine can write; all other changes are lost with the machine.
     #[serde(default)]
     pub host_directory: Option<PathBuf>,
-    /// The environment of the program; nothing is added.
+    /// The complete environment of the program.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -87,7 +87,7 @@ impl MachineCommand {
     /// Adds the environment of this process.
     #[must_use]
     pub fn with_own_environment(mut self) -> Self {
-        // A variable that is not Unicode cannot be passed in JSON.
+        // A variable that is not valid Unicode cannot be passed in JSON.
         self.environment.extend(
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
         );
@@ -95,15 +95,16 @@ impl MachineCommand {
     }
 }
 
-/// A running machine. It is killed when this is dropped, and when the thread that booted it ends.
+/// A running machine. It is killed on drop, and when the thread that booted it ends.
 #[derive(Debug)]
 pub struct Machine {
     process: Child,
 }
 
 impl Machine {
-    /// Boots a machine that runs `command` as root, on the files of the host with a temporary layer for changes, without
-    /// its network. Standard input, output and error of the command are those of this process, or pipes.
+    /// Boots a machine that runs `command` as root, without the network of the host, on the files of the host with a
+    /// temporary layer for changes. Standard output and error of the command are those of this process, or pipes if
+    /// `is_piped`; standard input is a pipe.
     ///
     /// # Errors
     /// The kernel cannot be executed, or the executable of this process has a name with a space.
@@ -139,7 +140,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Writes the command with its length in front: [`super::guest`] reads it first, and leaves the rest of standard
+    /// Writes the command, preceded by its length: [`super::guest`] reads it first, and leaves the rest of standard
     /// input to the command.
     fn send_command(&mut self, command: &MachineCommand) -> anyhow::Result<()> {
         let text = serde_json::to_string(command)?;
@@ -147,24 +148,24 @@ impl Machine {
         write!(stdin, "{:08x}{text}", text.len()).context("the virtual kernel does not start")
     }
 
-    /// The process of the host that is the machine's kernel.
+    /// The process ID, on the host, of the machine's kernel.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process.id()
     }
 
-    /// Passes `input` to the command of a machine that was booted with pipes, and returns its output and the exit status
-    /// of the machine.
+    /// Writes `input` to the command of a machine that was booted with pipes, and returns the output of the command and
+    /// the exit status of the machine.
     ///
     /// # Errors
-    /// The kernel's, from wait4(2). A command that failed is no error.
+    /// The machine has no pipes, or wait4(2) failed. A command that fails is not an error.
     pub fn run_to_end(mut self, input: &[u8]) -> anyhow::Result<Output> {
         let pipes = (self.process.stdin.take(), self.process.stdout.take(), self.process.stderr.take());
         let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = pipes else {
             anyhow::bail!("the machine has no pipes");
         };
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        // The status of a machine that ended early says more than the error of a pipe.
+        // Errors of the pipes are ignored: if the machine ended early, its status is more informative.
         let status = std::thread::scope(|scope| {
             scope.spawn(|| drop(stdout.read_to_end(&mut output)));
             scope.spawn(|| drop(stderr.read_to_end(&mut errors)));
@@ -175,23 +176,24 @@ impl Machine {
     }
 
     /// Boots a machine with the standard input, output and error of this process, and returns the exit code of the
-    /// command. An interrupt, such as Ctrl-C, ends the machine: then the exit code is 128 and the number of the signal.
+    /// command. An interrupt, such as Ctrl-C, ends the machine; then the exit code is 128 plus the number of the
+    /// signal.
     ///
     /// # Errors
-    /// Those of [`Self::boot`]; the kernel's, from wait4(2) or sigaction(2).
+    /// Those of [`Self::boot`]; wait4(2) or sigaction(2) failed.
     pub fn run_interactively(kernel: &Path, command: &MachineCommand, options: &MachineOptions) -> anyhow::Result<u8> {
-        // Before there is a machine that an interrupt would leave alone.
+        // Before the boot, so that an interrupt cannot end this process and leave the machine running.
         signal::catch_interrupts()?;
         let mut machine = Self::boot(kernel, command, options, false)?;
         let mut stdin = machine.process.stdin.take().context("the machine has no standard input")?;
-        // The thread may wait for input when the machine has ended. It ends with this process.
+        // The thread may still wait for input when the machine has ended. It ends with this process.
         std::thread::spawn(move || drop(std::io::copy(&mut std::io::stdin().lock(), &mut stdin)));
         let status = machine.wait()?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         Ok(code.or_else(signal::interrupt_exit_code).unwrap_or(u8::MAX))
     }
 
-    /// Waits for the end of the machine. An interrupt of this process kills it: it has nothing to write.
+    /// Waits for the end of the machine. An interrupt of this process kills the machine, which has nothing to save.
     fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         loop {
             if let Some(status) = self.process.try_wait().context("cannot wait for the virtual machine")? {
@@ -207,7 +209,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Both fail only if it has ended.
+        // Both fail only if the machine has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

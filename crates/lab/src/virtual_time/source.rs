@@ -1,7 +1,7 @@
-//! Finds the source of Linux: installed, among the package sources of the system, or in Debian's backports.
+//! Finds the source of Linux: an installed package, the package sources of the system, or Debian's backports.
 //!
-//! The backports are asked with package lists of their own, below the directory of the build. So neither root nor a
-//! change of the system is needed.
+//! For the backports, apt-get runs with package lists of its own, in the directory of the build. Therefore neither root
+//! nor a change of the system is needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,25 +10,25 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail, ensure};
 use ekiden_sys::signal;
 
-/// The versions that [`KernelSource::Newest`] takes the first available one of: the newest one that the changes are
-/// tested with, and the newest one of Debian 12.
+/// The versions that [`KernelSource::Newest`] tries in this order: the newest one with which the changes are tested,
+/// and the newest one of Debian 12.
 pub const NEWEST_VERSIONS: [&str; 2] = ["7.2", "6.12"];
 
-/// The releases of Debian, from the oldest with a source that can be built.
+/// The releases of Debian, beginning with the oldest whose source can be built.
 const RELEASES: [&str; 3] = ["bookworm", "trixie", "forky"];
-/// Other names of the main suite among the package sources.
+/// Other names of the main suite in package sources.
 const SUITE_ALIASES: [&str; 5] = ["oldstable", "stable", "testing", "unstable", "sid"];
-/// Where the files of installed packages are.
+/// The directory in which Debian's source packages install their archives.
 const INSTALLED_SOURCES: &str = "/usr/src";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// The files of the private state of apt, below the directory of the build.
+/// The private configuration of apt, below the directory of the build.
 const PRIVATE_CONFIG: &str = "apt/apt.conf";
 const PRIVATE_SOURCES: &str = "apt/sources.list";
 
 /// The source of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelSource {
-    /// The first of [`NEWEST_VERSIONS`] that can be had.
+    /// The first of [`NEWEST_VERSIONS`] that is available.
     Newest,
     /// A version of the distribution, such as `6.12`: its package `linux-source-6.12`.
     Version(String),
@@ -37,11 +37,11 @@ pub enum KernelSource {
 }
 
 impl KernelSource {
-    /// Returns the archive, downloaded into `work` if it is not on this machine. `report_progress` gets a line for each
-    /// step.
+    /// Returns the path of the archive, which is downloaded into `work` if it is not on this machine. `report_progress`
+    /// is called with a line for each step.
     ///
     /// # Errors
-    /// There is no such file, or no package of the version; the error names the places.
+    /// There is no such file, or no package of this version; the error names the places that were searched.
     pub fn find(&self, work: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
         match self {
             Self::File(path) => fs::canonicalize(path).with_context(|| path.display().to_string()),
@@ -51,13 +51,13 @@ impl KernelSource {
     }
 }
 
-/// Searches packages `linux-source-VERSION`, and downloads them.
+/// Finds the package `linux-source-VERSION`, and downloads it.
 struct PackageFinder<'a> {
     /// The program that downloads packages: apt-get(8).
     apt_get: PathBuf,
-    /// Where the files of installed packages are: [`INSTALLED_SOURCES`].
+    /// The directory of installed archives: [`INSTALLED_SOURCES`].
     installed: PathBuf,
-    /// The release of this system, such as `bookworm`; empty if it is unknown.
+    /// The release of this system, such as `bookworm`; empty if unknown.
     release: String,
     work: &'a Path,
 }
@@ -86,7 +86,7 @@ impl<'a> PackageFinder<'a> {
         }
     }
 
-    /// Returns the archive of a version: installed, from the package sources of the system, or from backports.
+    /// Returns the archive of a version: installed, from the package sources of the system, or from the backports.
     fn find(&self, version: &str, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
         let is_version = version.starts_with(|first: char| first.is_ascii_digit())
             && version.chars().all(|character| character.is_ascii_alphanumeric() || ".+-".contains(character));
@@ -119,19 +119,19 @@ impl<'a> PackageFinder<'a> {
         bail!("{package} is not available:\n  {}", failures.join("\n  "))
     }
 
-    /// The backports of this release and of newer ones.
+    /// The suites of backports of this release and of later ones.
     fn backports(&self) -> impl Iterator<Item = String> + use<> {
         let own = RELEASES.iter().position(|release| *release == self.release).unwrap_or(0);
         RELEASES[own..].iter().map(|release| format!("{release}-backports"))
     }
 
-    /// Downloads a package of a suite with a private state of apt, in which that suite is the only package source.
+    /// Downloads a package of a suite with a private state of apt that has no other package source.
     fn download_from(&self, package: &str, mirror: &str, suite: &str) -> anyhow::Result<PathBuf> {
         let directory = self.work.join("apt");
         for name in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(directory.join(name))?;
         }
-        // Only the list of packages is wanted, and no list of their files, descriptions or icons.
+        // Only the list of packages is needed, not those of files, descriptions or icons.
         let source = format!("deb [signed-by={KEYRING} target=Packages] {mirror} {suite} main\n");
         fs::write(self.work.join(PRIVATE_SOURCES), source)?;
         fs::write(self.work.join(PRIVATE_CONFIG), private_config(&directory))?;
@@ -141,7 +141,7 @@ impl<'a> PackageFinder<'a> {
     }
 
     fn download(&self, package: &str, options: &[&str]) -> anyhow::Result<PathBuf> {
-        // A plain name would be taken for a regular expression if there is no such package: 6.1 matches 6.12.
+        // apt-get would interpret a plain name as a regular expression if there is no such package: 6.1 matches 6.12.
         let pattern = format!("?exact-name({package})");
         self.apt_get(&[&["download", &pattern], options].concat())?;
         let mut files = fs::read_dir(self.work)?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -152,12 +152,13 @@ impl<'a> PackageFinder<'a> {
         files.find(is_package).context("apt-get downloaded no package")
     }
 
-    /// The mirrors of Debian among the package sources of this system, also before the first `apt-get update`.
+    /// The mirrors of Debian in the package sources of this system; they are known even before the first `apt-get
+    /// update`.
     fn mirrors(&self) -> Vec<String> {
         mirrors(&self.apt_get(&["update", "--print-uris"]).unwrap_or_default(), &self.release)
     }
 
-    /// Runs apt-get and returns its output. The error is the first one that apt-get prints.
+    /// Runs apt-get and returns its output. On failure, the error is the first one that apt-get prints.
     fn apt_get(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.apt_get);
         command.arg("--quiet").args(arguments).current_dir(self.work).env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
@@ -168,15 +169,15 @@ impl<'a> PackageFinder<'a> {
         let text = String::from_utf8_lossy(&output.stderr);
         let error = text.lines().find_map(|line| line.strip_prefix("E: "));
         match error {
-            // The words of apt-get for a pattern that no package matches.
+            // The message of apt-get for a pattern that no package matches.
             None | Some("Handler silently failed") => bail!("no such package"),
             Some(error) => bail!("{error}"),
         }
     }
 }
 
-/// Returns the Debian source packages that a kernel of `archive` is made of, as in the field `Built-Using` of a package:
-/// Linux, and the C library that is linked statically. Empty if the archive is no package of Debian.
+/// Returns the Debian source packages from which a kernel of `archive` is built, as in the field `Built-Using` of a
+/// package: Linux, and the statically linked C library. Empty if the archive is not from a package of Debian.
 #[must_use]
 pub fn built_using(archive: &Path) -> Vec<String> {
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
@@ -190,18 +191,20 @@ pub fn built_using(archive: &Path) -> Vec<String> {
     [Some(linux), source_package("dpkg-query", "libc6-dev")].into_iter().flatten().collect()
 }
 
-/// Asks a program of dpkg for the source package of `package`, an installed one or a file.
+/// Returns the source package of `package`, as reported by `program`: `dpkg-query` for an installed package, `dpkg-deb`
+/// for a file.
 fn source_package(program: &str, package: &str) -> Option<String> {
     let format = "--showformat=${source:Package} (= ${source:Version})";
     let output = Command::new(program).args(["--show", format, package]).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Settings of apt for a state below `directory`, read after those of the system: proxies stay.
+/// The settings of apt for a state below `directory`. They are read after those of the system, so proxies stay
+/// configured.
 fn private_config(directory: &Path) -> String {
     let directory = directory.display();
-    // The user `_apt` cannot enter the directory, and apt-get would warn of that. Commands that are run after an update
-    // are about the lists of the system.
+    // The user `_apt` cannot enter the directory, of which apt-get would warn. Commands that the system runs after an
+    // update concern the system's package lists.
     format!(
         "Dir::Etc::SourceList \"{directory}/sources.list\";\n\
          Dir::Etc::SourceParts \"-\";\n\
@@ -214,13 +217,13 @@ fn private_config(directory: &Path) -> String {
     )
 }
 
-/// Reads the name of the release in os-release(5).
+/// Returns the name of the release in the text of an os-release(5) file.
 fn release_name(text: &str) -> String {
     let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     name.unwrap_or_default().trim_matches('"').to_owned()
 }
 
-/// Returns the addresses that have the main suite of `release` in the output of `apt-get update --print-uris`, whose
+/// Returns the mirrors that have the main suite of `release`, from the output of `apt-get update --print-uris`, whose
 /// lines start with `'http://deb.debian.org/debian/dists/bookworm/InRelease'`.
 fn mirrors(uris: &str, release: &str) -> Vec<String> {
     let mut mirrors: Vec<String> = Vec::new();

@@ -1,7 +1,7 @@
-//! Addresses: clients, targets, and the networks that they are in.
+//! Addresses of clients and targets, and networks.
 //!
-//! [`ClientAddr`] and [`ServerAddr`] are different types because swapping them is the one mistake a relay must not
-//! make. A [`Target`] keeps a name as a name: the hop nearest to the server resolves it.
+//! [`ClientAddr`] and [`ServerAddr`] are different types, so that the compiler prevents a relay from swapping them. A
+//! [`Target`] keeps a host name unresolved: the hop nearest to the server resolves it.
 
 mod network;
 mod private;
@@ -16,15 +16,15 @@ pub use private::{Nat64Prefix, embedded_ipv4, is_private};
 /// Longest host name, in bytes, without the trailing dot (RFC 1035, 2.3.4).
 pub const MAX_NAME: usize = 253;
 
-/// The address a client connects from.
+/// The address from which a client connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientAddr(pub SocketAddr);
 
-/// The address a relay dialled: of the target itself, or of the next hop.
+/// The address to which a relay connected: that of the target, or of the next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerAddr(pub SocketAddr);
 
-/// A name still to be resolved, or an address.
+/// A host name that is not yet resolved, or an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
     /// A host name: lower case, no trailing dot, at most [`MAX_NAME`] bytes.
@@ -33,7 +33,7 @@ pub enum Host {
     Ip(IpAddr),
 }
 
-/// Where a client wants to go: host and port.
+/// The destination that a client requested: host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The host, as a name or an address.
@@ -42,16 +42,16 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Why a text or a byte string is no address.
+/// The text or byte string is not a valid address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddrError {
-    /// Empty, too long, or with bytes that no host name has.
+    /// The host is empty, too long, or contains bytes that no host name has.
     #[error("not a host name or address")]
     Host,
-    /// Missing, zero or above 65535.
+    /// The port is missing, zero or above 65535.
     #[error("not a port from 1 to 65535")]
     Port,
-    /// Not `ADDRESS/PREFIX`, or host bits are set.
+    /// The text is not `ADDRESS/PREFIX`, or host bits are set.
     #[error("not a network like 192.0.2.0/24")]
     Network,
 }
@@ -60,7 +60,7 @@ impl Host {
     /// Parses a name or an address, IPv6 with or without brackets.
     ///
     /// # Errors
-    /// [`AddrError::Host`] for other text.
+    /// [`AddrError::Host`] if the text is neither.
     pub fn parse(text: &str) -> Result<Self, AddrError> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         if let Some(v6) = bare {
@@ -102,23 +102,23 @@ impl Target {
         Ok(Self { host, port })
     }
 
-    /// Reads `HOST:PORT`; the port may be missing where `default_port` is given.
+    /// Parses `HOST:PORT`; the port may be missing if `default_port` is given.
     ///
     /// # Errors
-    /// [`AddrError`] by the part that is wrong.
+    /// The [`AddrError`] of the invalid part.
     pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, AddrError> {
         let bracket_end = text.rfind(']').map_or(0, |at| at + 1);
         let (host, port) = match text[bracket_end..].rfind(':') {
             Some(colon) => {
                 let port = &text[bracket_end + colon + 1..];
-                // `u16::from_str` would take a sign.
+                // `u16::from_str` would accept a sign.
                 let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
                 let port = port.parse::<u16>().ok().filter(|_| digits).ok_or(AddrError::Port)?;
                 (&text[..bracket_end + colon], port)
             }
             None => (text, default_port.ok_or(AddrError::Port)?),
         };
-        // `::1` without brackets would read as host `:` and port 1.
+        // `::1` without brackets would be parsed as host `:` and port 1.
         if !host.starts_with('[') && host.contains(':') {
             return Err(AddrError::Host);
         }

@@ -1,4 +1,4 @@
-//! Networks in CIDR form (RFC 4632), and which addresses lie in them.
+//! Networks in CIDR notation (RFC 4632), and membership of addresses in them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::AddrError;
 
-/// A network in CIDR form.
+/// A network in CIDR notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
@@ -14,14 +14,15 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of the addresses that have the first `prefix` bits of `address`; none when there are not so many, or
-    /// when others are set.
+    /// Creates the network of all addresses with the first `prefix` bits of `address`; `None` if the address has fewer
+    /// bits, or if other bits are set.
     #[must_use]
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
         Self::around(address, prefix).filter(|network| network.address == address)
     }
 
-    /// The network of the addresses that have the first `prefix` bits of `address`; none when there are not so many.
+    /// Creates the network of all addresses with the first `prefix` bits of `address`; `None` if the address has fewer
+    /// bits.
     #[must_use]
     pub fn around(address: IpAddr, prefix: u8) -> Option<Self> {
         let address = match address {
@@ -48,7 +49,7 @@ impl Network {
         self.prefix <= other.prefix && self.contains(other.address)
     }
 
-    /// Whether some address lies in both.
+    /// Whether the networks have an address in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
@@ -105,7 +106,7 @@ impl FromStr for Network {
         let widest = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             Some(text) => {
-                // `u8::from_str` would take a sign.
+                // `u8::from_str` would accept a sign.
                 let digits = text.bytes().all(|b| b.is_ascii_digit());
                 text.parse::<u8>().ok().filter(|p| digits && *p <= widest).ok_or(AddrError::Network)?
             }

@@ -1,4 +1,4 @@
-//! Private addresses, and the IPv4 addresses that IPv6 addresses contain.
+//! Private addresses, and IPv4 addresses embedded in IPv6 addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 use super::{AddrError, Network};
 
-/// The prefix of a NAT64 translator (RFC 6052, 2.2). An address in it contains the IPv4 address that the translator
-/// sends packets to.
+/// The prefix of a NAT64 translator (RFC 6052, 2.2). An address with this prefix contains the IPv4 address to which the
+/// translator sends packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nat64Prefix(Network);
 
-/// The octet of an address (bits 64 to 71) that RFC 6052 leaves out of the IPv4 address.
+/// Index of the octet (bits 64 to 71) that RFC 6052 excludes from the embedded IPv4 address.
 const RESERVED_OCTET: usize = 8;
 
 impl Nat64Prefix {
-    /// The IPv4 address in `ip`; none where `ip` does not have this prefix.
+    /// The IPv4 address embedded in `ip`; `None` if `ip` does not have this prefix.
     #[must_use]
     pub fn embedded_ipv4(&self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
         if !self.0.contains(ip.into()) {
@@ -50,7 +50,7 @@ impl fmt::Display for Nat64Prefix {
 /// link-local, private, CGNAT, unique local, multicast and reserved (RFC 6890, RFC 6598), and the IPv6 addresses that
 /// contain such an IPv4 address, see [`embedded_ipv4`].
 ///
-/// An address in one of the `nat64` prefixes counts as the IPv4 address in it, for every length of the prefix.
+/// An address with one of the `nat64` prefixes counts as the embedded IPv4 address, for every length of the prefix.
 #[must_use]
 pub fn is_private(ip: IpAddr, nat64: &[Nat64Prefix]) -> bool {
     match ip.to_canonical() {
@@ -83,7 +83,7 @@ fn well_known_embedded(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
         [0x2001, 0, server_high, server_low, _, _, high, low] => {
             (Some(join(server_high, server_low)), Some(join(!high, !low)))
         }
-        // :: and ::1 are no IPv4 addresses.
+        // :: and ::1 do not contain IPv4 addresses.
         [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => (Some(join(high, low)), None),
         _ => (None, None),
     };

@@ -1,47 +1,48 @@
-//! The last so many connections, and the most frequent of them, at a fixed cost for each.
+//! A ring of the last connections that sent packets, and the most frequent of them, at a constant cost per entry.
 //!
-//! A ring remembers the order in which they came, a table how often each is in the ring, and lists which connections are
-//! in it once, twice and so on. A count changes by one at a time, so the highest is always known: no scan.
+//! A ring keeps the order of the entries, a hash table the number of entries of each connection, and linked lists the
+//! connections with one entry, with two entries and so on. A count changes by one at a time, so the highest count is
+//! maintained without a scan.
 //!
-//! Of connections that are equally frequent, the one whose count changed last is the first. The table is set-associative:
-//! a connection that finds its set full of others takes its place in the ring, but is not counted.
+//! Of equally frequent connections, the one whose count changed last is the first. The table is set-associative: if all
+//! slots of its set are in use, a new connection gets an entry in the ring, but is not counted.
 
-/// How many connections are remembered at most.
+/// Largest number of entries in the ring.
 pub const MAX_HISTORY: usize = 1024;
 
-/// Connections with the same place in the table.
+/// Number of slots in a set of the hash table.
 pub const WAYS: usize = 8;
 
-/// Places in the table.
+/// Number of sets of the hash table.
 pub const SETS: usize = 256;
 
-/// How often a connection is in the ring. References to slots are indices plus one; 0 is none.
+/// The number of ring entries of one connection. References to slots are indices plus one; 0 means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct HistorySlot {
     /// The hash of the connection.
     pub flow: u32,
-    /// How often; 0 if the slot is free.
+    /// Number of ring entries of the connection; 0 if the slot is free.
     pub count: u16,
-    /// Its neighbours in the list of those with the same count.
+    /// The previous slot in the list of those with the same count.
     pub prev: u16,
     /// The next slot in the list of those with the same count.
     pub next: u16,
 }
 
-/// All of it is 0 at first.
+/// The history of connections, initially all 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct FlowHistory {
-    /// The slots of the last connections; 0 for one that is not counted.
+    /// The slots of the last connections; 0 for a connection that is not counted.
     pub ring: [u16; MAX_HISTORY],
-    /// The first of the list of connections that are in the ring so often.
+    /// Heads of the lists of slots, indexed by their count.
     pub first: [u16; MAX_HISTORY + 1],
     /// The hash table of slots, in sets of `WAYS`.
     pub slots: [HistorySlot; SETS * WAYS],
-    /// Where the ring goes on.
+    /// Index of the oldest entry in the ring, which is replaced next.
     pub position: u32,
-    /// The highest count of any connection in the ring.
+    /// The highest count of all connections in the ring.
     pub max_count: u32,
 }
 
@@ -58,8 +59,7 @@ impl Default for FlowHistory {
 }
 
 impl FlowHistory {
-    /// Puts a connection in the place of the one that came `length` connections before; `length` is from 1 to
-    /// [`MAX_HISTORY`].
+    /// Records a connection in place of the one recorded `length` calls before; `length` is from 1 to [`MAX_HISTORY`].
     pub fn record(&mut self, flow: u32, length: u32) {
         let position = self.position as usize;
         self.decrement(self.ring[position]);
@@ -69,14 +69,15 @@ impl FlowHistory {
         self.position = if self.position + 1 < length { self.position + 1 } else { 0 };
     }
 
-    /// The most frequent connection.
+    /// The most frequent connection; `None` if no connection is counted.
     #[must_use]
     pub fn most_frequent(&self) -> Option<u32> {
         let slot = self.first[self.max_count as usize];
         (slot != 0).then(|| self.slots[usize::from(slot) - 1].flow)
     }
 
-    /// The slot of a connection; if it has none, a free one, now its own.
+    /// Returns the slot of a connection, or a free slot of its set, which then belongs to the connection; 0 if there is
+    /// none.
     fn find(&mut self, flow: u32) -> u16 {
         let set = flow as usize % SETS * WAYS;
         let mut free_slot = 0;
@@ -117,7 +118,7 @@ impl FlowHistory {
         }
     }
 
-    /// Takes a slot out of the list of its count.
+    /// Removes a slot from the list of its count.
     fn unlink(&mut self, slot: u16) {
         let HistorySlot { count, prev: prev_slot, next: next_slot, .. } = self.slots[usize::from(slot) - 1];
         if count == 0 {
@@ -133,7 +134,7 @@ impl FlowHistory {
         }
     }
 
-    /// Puts a slot first into the list of its count.
+    /// Inserts a slot at the head of the list of its count.
     fn link(&mut self, slot: u16) {
         let count = self.slots[usize::from(slot) - 1].count;
         if count == 0 {

@@ -1,12 +1,14 @@
-//! Queue management in integers: the decision to pass, mark or drop a packet, with its reason.
+//! Active queue management in integer arithmetic: the decision to pass, mark or drop a packet, with its reason.
 //!
-//! The laboratory's queues and the tc programs of `ekiden aqm` decide by equal numbers: this arithmetic is mirrored
-//! line by line in C, and a replay of the same arrivals gives equal decisions, packet by packet. That requires plain
-//! code: integers of 64 bits, no signed division, no allocation, loops with small bounds. Powers and floating-point
-//! numbers are computed once, from the settings, and are plain fields of a `Params`, which is passed to the C program
-//! unchanged; a `State` has plain fields, too.
+//! The queues of the laboratory and the tc programs of `ekiden aqm` compute the same numbers: this arithmetic is
+//! mirrored line by line in C, and a replay of the same arrivals yields the same decision for each packet. That
+//! requires plain code: integers of 64 bits, no signed division, no allocation, loops with small bounds. Powers and
+//! floating-point numbers are computed once, from the settings, and stored as integers in a `Params`, which is passed
+//! to the C program unchanged; a `State` has integer fields, too.
 //!
-//! Nothing here holds packets. The queue is the caller's: a real one, or a [`virtual_queue`].
+//! A *hit* on a packet or its connection is a mark or an early drop.
+//!
+//! This module stores no packets. The caller has the queue: a real one, or a [`virtual_queue`].
 
 pub mod auto;
 pub mod history;
@@ -16,28 +18,28 @@ pub mod virtual_queue;
 
 use std::net::Ipv4Addr;
 
-/// The packets that wait in a queue.
+/// The number of bytes and packets that wait in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Backlog {
-    /// The number of bytes.
+    /// Number of waiting bytes.
     pub bytes: u64,
-    /// The number of packets.
+    /// Number of waiting packets.
     pub packets: u64,
 }
 
-/// An arriving packet, and the state that it meets.
+/// An arriving packet, and the state of the queue at its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ArrivingPacket {
-    /// When, in nanoseconds. Never earlier than the arrival before.
+    /// Time of arrival, in nanoseconds; not before the previous arrival.
     pub now: u64,
-    /// Which packet it is, counted from 0: chance is by this number.
+    /// Number of the packet, counted from 0; selects its random bits.
     pub number: u64,
-    /// The backlog before it, without the packet on the line.
+    /// The backlog before this packet, without the packet being sent.
     pub backlog: Backlog,
-    /// For how long nothing has waited, in nanoseconds, counted from the previous arrival at the earliest; 0 if
-    /// something waits.
+    /// Time since the queue became empty, in nanoseconds, counted from the previous arrival at the earliest; 0 if a packet
+    /// waits.
     pub idle: u64,
     /// The hash of the connection: [`connection_hash`].
     pub flow: u32,
@@ -45,16 +47,16 @@ pub struct ArrivingPacket {
     pub source: u32,
     /// The packet's size, in bytes.
     pub bytes: u32,
-    /// Whether a mark may stand for a drop (RFC 3168 section 5); 0 or 1.
+    /// Whether the packet is ECN-capable, so that it can be marked instead of dropped (RFC 3168 section 5); 0 or 1.
     pub ecn_capable: u32,
 }
 
 /// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is let in.
+    /// The packet is enqueued.
     Pass,
-    /// It is let in, marked "congestion experienced".
+    /// The packet is enqueued and marked "congestion experienced".
     Mark,
     /// The packet is dropped for this reason.
     Drop(DropReason),
@@ -63,25 +65,26 @@ pub enum Verdict {
 /// Why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropReason {
-    /// There is no room for it.
+    /// The limit of the queue is reached.
     Full,
-    /// By the law of queue management.
+    /// The drop probability of the algorithm applied.
     Early,
     /// The average is above the highest threshold: every packet is dropped.
     Forced,
 }
 
-/// How much may wait, and in which unit levels are read.
+/// The limit of a queue, and the unit of the limit and of all levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct QueueLimit {
-    /// How much, at most [`MAX_LEVEL`].
+    /// The limit, at most [`MAX_LEVEL`].
     pub limit: u64,
-    /// Whether it is bytes (1) or packets (0).
+    /// Whether the unit is bytes (1) or packets (0).
     pub in_bytes: u64,
 }
 
-/// The highest level there may be, in bytes or packets: 512 GiB. Products of levels and fractions fit 64 bits up to here.
+/// The highest permitted level, in bytes or packets: 512 GiB. Products of levels and fractions fit in 64 bits up to
+/// this value.
 pub const MAX_LEVEL: u64 = 1 << 39;
 
 impl QueueLimit {
@@ -91,7 +94,7 @@ impl QueueLimit {
         if self.in_bytes != 0 { waiting.bytes } else { waiting.packets }
     }
 
-    /// Whether the limit holds with the packet.
+    /// Whether the packet can be enqueued without exceeding the limit.
     #[must_use]
     pub const fn fits(&self, arrival: &ArrivingPacket) -> bool {
         let size = if self.in_bytes != 0 { arrival.bytes as u64 } else { 1 };
@@ -99,33 +102,33 @@ impl QueueLimit {
     }
 }
 
-/// Bits of the fraction of an average, and of a share.
+/// Number of fraction bits of averages and of shares.
 pub const FRACTION_BITS: u32 = 24;
 
 /// A probability of 1.
 pub const ONE: u64 = 1 << 32;
 
-/// `value` times `part`, which is in 2^-24 and at most 1, rounded down.
+/// `value` times `part`, rounded down; `part` is in units of 2^-24 and at most 1.
 #[must_use]
 pub const fn scale(value: u64, part: u64) -> u64 {
     let (whole, rest) = (value >> FRACTION_BITS, value & ((1 << FRACTION_BITS) - 1));
     whole * part + ((rest * part) >> FRACTION_BITS)
 }
 
-/// A number of a settings file in 2^-`bits`, to the nearest. Not negative.
+/// Converts a number of a settings file, which is not negative, to units of 2^-`bits`, rounded to nearest.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, and not negative")]
 pub fn to_fixed(number: f64, bits: u32) -> u64 {
     (number * (1_u64 << bits) as f64).round() as u64
 }
 
-/// A probability of a settings file, in 2^-32.
+/// Converts a probability of a settings file to units of 2^-32.
 #[must_use]
 pub fn to_probability(p: f64) -> u64 {
     to_fixed(p, 32)
 }
 
-/// The fraction of the golden ratio, in 64 bits.
+/// The fraction of the golden ratio, times 2^64.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
@@ -136,16 +139,16 @@ pub const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The 64 random bits that belong to `number`, under `key`.
+/// The 64 random bits of packet `number` with the random key `key`.
 #[must_use]
 pub const fn random_bits(key: u64, number: u64) -> u64 {
     mix(key ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(key)))
 }
 
-/// The basis of FNV-1a with 32 bits (Fowler, Noll, Vo).
+/// The 32-bit offset basis of FNV-1a (Fowler, Noll, Vo).
 const FNV_BASIS: u32 = 0x811c_9dc5;
 
-/// FNV-1a of `bytes`, going on from `hash`.
+/// FNV-1a of `bytes`, continued from `hash`.
 const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
     let mut at = 0;
     while at < bytes.len() {
@@ -162,7 +165,7 @@ pub const fn connection_hash(addresses: &[u8], ports: &[u8], protocol: u8) -> u3
     fnv(fnv(fnv(FNV_BASIS, addresses), ports), &[protocol])
 }
 
-/// The sender of a packet: an IPv4 address as a number, or a hash of an IPv6 address. 0 for anything else.
+/// The key of a packet's sender: an IPv4 address as a number, a hash of an IPv6 address, or 0 without an address.
 #[must_use]
 pub const fn source_key(address: &[u8]) -> u32 {
     match *address {

@@ -1,15 +1,15 @@
-//! Priority drop: RED that hits the packets of the heavy `n` times as often as others (FIT2013, 12th Forum on
+//! Priority drop: RED that hits the packets of heavy connections `n` times as often as others (FIT2013, 12th Forum on
 //! Information Technology, part 4, from page 37 on).
 //!
-//! *Static*: the heavy are senders that are known beforehand. *Dynamic*: the heavy is one connection, the most frequent
-//! in a sample of the packets that arrived last. The specification is the head comment of `queue/priority.rs` in the
-//! laboratory.
+//! *Static*: packets are heavy if they are from configured senders. *Dynamic*: one connection is heavy, the most
+//! frequent one in a sample of the packets that arrived last. The specification is the head comment of
+//! `queue/priority.rs` in the emulator.
 
 use crate::aqm::history::{FlowHistory, MAX_HISTORY};
 use crate::aqm::red::{self, HEAVY, OTHERS};
 use crate::aqm::{ArrivingPacket, Verdict};
 
-/// How many senders may be heavy.
+/// Largest number of heavy senders.
 pub const MAX_SENDERS: usize = 16;
 
 /// Constant parameters of static priority drop.
@@ -20,12 +20,13 @@ pub struct StaticParams {
     pub red: red::RedParams,
     /// The keys of the heavy senders: [`super::source_key`].
     pub heavy: [u32; MAX_SENDERS],
-    /// How many there are.
+    /// Number of keys in use.
     pub senders: u64,
 }
 
 impl StaticParams {
-    /// Of heavy senders, of which there are at most [`MAX_SENDERS`].
+    /// Creates the parameters for the heavy senders with the keys `heavy`, of which only the first [`MAX_SENDERS`] are
+    /// used.
     #[must_use]
     pub fn new(red: red::RedParams, heavy: &[u32]) -> Self {
         let mut padded = [0; MAX_SENDERS];
@@ -55,11 +56,11 @@ pub fn judge_static(params: &StaticParams, state: &mut red::RedState, arrival: &
 pub struct DynamicParams {
     /// The parameters of RED.
     pub red: red::RedParams,
-    /// Every so many packets the connection of one is recorded; at least 1.
+    /// Interval in packets at which the connection of a packet is recorded; at least 1.
     pub rec_int: u32,
-    /// Every so many packets the heavy connection is determined; at least 1.
+    /// Interval in packets at which the heavy connection is determined; at least 1.
     pub sta_int: u32,
-    /// How many connections are remembered, from 1 to [`MAX_SENDERS`].
+    /// Length of the history in connections, from 1 to [`MAX_HISTORY`].
     pub hist_len: u32,
 }
 
@@ -69,20 +70,21 @@ pub struct DynamicParams {
 pub struct DynamicState {
     /// The state of RED.
     pub red: red::RedState,
-    /// Packets since the last that was recorded.
+    /// Packets since a connection was last recorded.
     pub unrecorded: u32,
-    /// Packets since the heavy connection was determined.
+    /// Packets since the heavy connection was last determined.
     pub undetermined: u32,
     /// The hash of the heavy connection.
     pub heavy: u32,
-    /// Whether there is one: 0 or 1.
+    /// Whether there is a heavy connection: 0 or 1.
     pub known: u32,
     /// The connections recorded last.
     pub history: FlowHistory,
 }
 
 impl DynamicParams {
-    /// Of two intervals in packets, and the length of the history.
+    /// Creates the parameters from two intervals in packets and the length of the history, which is at most
+    /// [`MAX_HISTORY`].
     #[must_use]
     pub const fn new(red: red::RedParams, rec_int: u32, sta_int: u32, hist_len: u32) -> Self {
         let longest = MAX_HISTORY as u32;
@@ -97,7 +99,7 @@ pub fn judge_dynamic(params: &DynamicParams, state: &mut DynamicState, arrival: 
     red::judge(&params.red, &mut state.red, arrival, class)
 }
 
-/// Records a connection and determines the heavy one, each if it is time.
+/// Records the connection of a packet and determines the heavy connection, each at its interval.
 fn update_history(params: &DynamicParams, state: &mut DynamicState, flow: u32) {
     state.unrecorded += 1;
     if state.unrecorded >= params.rec_int {

@@ -2,7 +2,7 @@
 //! Transactions on Networking 1(4), 1993), gentle and with marks, for connections of two classes.
 //!
 //! The specification, and the differences from the paper and from Linux, are the head comment of `queue/red.rs` in the
-//! laboratory.
+//! emulator.
 
 use super::{FRACTION_BITS, ONE, scale, to_fixed, to_probability};
 use crate::aqm::virtual_queue::TYPICAL_PACKET;
@@ -11,48 +11,48 @@ use crate::aqm::{self, ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdic
 /// Number of powers of the decay factor: an idle time of 2^24 packets resets the average.
 pub const DECAY_POWERS: usize = 24;
 
-/// The classes of connections: those that are dropped by the law, and those that are dropped `n` times as often.
+/// The class of connections that are hit with the probability of RED.
 pub const OTHERS: usize = 0;
-/// The class of heavy connections, which are dropped `n` times as often.
+/// The class of heavy connections, which are hit `n` times as often.
 pub const HEAVY: usize = 1;
 
-/// `count` counts no further than this, so that its product with a probability fits 64 bits.
+/// Upper bound of `count`, so that its product with a probability fits in 64 bits.
 const MAX_COUNT: u64 = 1 << 31;
 
-/// The user's settings. Levels are in the unit of `room`.
+/// The user's settings. Levels are in the unit of `queue_limit`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedConfig {
-    /// How much waits at most.
+    /// The limit of the queue.
     pub queue_limit: QueueLimit,
-    /// The average at which hits begin.
+    /// The average level at which hits begin.
     pub min: u64,
-    /// The average at which their probability is `p`; above `min`.
+    /// The average level at which the probability of a hit is `p`; above `min`.
     pub max: u64,
-    /// From 0 to 1.
+    /// The probability at `max`, from 0 to 1.
     pub p: f64,
     /// The weight of a new sample in the average, from 2^-24 to 1.
     pub wq: f64,
-    /// Whether the probability rises on from `p` to 1 between `max` and twice `max`.
+    /// Whether the probability continues to rise from `p` to 1 between `max` and twice `max`.
     pub gentle: bool,
-    /// Whether capable packets are marked instead of dropped early.
+    /// Whether ECN-capable packets are marked instead of dropped early.
     pub ecn: bool,
-    /// How many times as often the heavy are hit, from 1 to 10,000.
+    /// Factor on the probability for heavy connections, from 1 to 10,000.
     pub n: f64,
 }
 
-/// A straight rise of the probability.
+/// A linear rise of the probability with the average level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slope {
-    /// The average where it begins, in 2^-24.
+    /// The average level at which the rise begins, in 2^-24.
     pub from: u64,
-    /// The probability there, in 2^-32.
+    /// The probability at `from`, in 2^-32.
     pub base: u64,
-    /// By how much it rises.
+    /// The increase of the probability over the slope, in 2^-32.
     pub rise: u64,
-    /// Over which length, shifted right by `shift` to less than 2^32.
+    /// The length of the slope in average level, shifted right by `shift` to less than 2^32.
     pub span: u64,
-    /// By how many bits `span` is shifted.
+    /// Number of bits by which `span` is shifted.
     pub shift: u64,
 }
 
@@ -60,29 +60,29 @@ pub struct Slope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct RedParams {
-    /// The key of the random numbers.
+    /// The key of the random numbers, see [`aqm::random_bits`].
     pub key: u64,
-    /// How much waits at most.
+    /// The limit of the queue.
     pub queue_limit: QueueLimit,
     /// The weight of a sample, in 2^-24.
     pub weight: u64,
-    /// The average below which none is hit, in 2^-24.
+    /// The average level below which no packet is hit, in 2^-24.
     pub min: u64,
-    /// The average at which the first slope ends.
+    /// The average level at which the first slope ends, in 2^-24.
     pub max: u64,
-    /// The average from which on every packet is dropped.
+    /// The average level from which on every packet is dropped, in 2^-24.
     pub top: u64,
-    /// From `min` to `max`.
+    /// The slope of the probability from `min` to `max`.
     pub rise: Slope,
-    /// From `max` to `top`.
+    /// The slope of the probability from `max` to `top`.
     pub gentle: Slope,
-    /// How many times as often the heavy are hit, in 2^-16.
+    /// Factor on the probability for heavy connections, in 2^-16.
     pub n: u64,
-    /// 1 if capable packets are marked, otherwise 0.
+    /// 1 if ECN-capable packets are marked, otherwise 0.
     pub ecn: u64,
-    /// The time of a typical packet on the line, in nanoseconds; at least 1.
+    /// The transmission time of a typical packet, in nanoseconds; at least 1.
     pub typical_packet_time: u64,
-    /// The factor on the average after 2^k typical packets of idle time, in 2^-24.
+    /// The factors on the average after an idle time of 2^k typical packets, in 2^-24.
     pub decay_factors: [u64; DECAY_POWERS],
 }
 
@@ -92,9 +92,11 @@ pub struct RedParams {
 pub struct RedState {
     /// The average level, in 2^-24.
     pub average: u64,
-    /// Idle time that has not decayed the average yet: less than a typical packet.
+    /// Idle time, in nanoseconds, that has not decayed the average yet: less than the transmission time of a typical
+    /// packet.
     pub idle_remainder: u64,
-    /// For each class, the `count` of its next packet: packets since the last hit; 0 also if there was none above `min`.
+    /// For each class, the `count` of its next packet: 1 after a hit, 0 after an average below `min`, and one more with
+    /// each packet that is not hit.
     pub count: [u64; 2],
 }
 
@@ -111,7 +113,8 @@ impl Slope {
 }
 
 impl RedParams {
-    /// Of these settings, in front of a line of a rate in bits a second, with the random numbers of `key`.
+    /// Computes the parameters from `settings`, for a line with a rate in bits per second; `key` selects the random
+    /// numbers.
     #[must_use]
     pub fn new(settings: &RedConfig, bits_per_second: Option<u64>, key: u64) -> Self {
         let level = |level: u64| level.min(MAX_LEVEL) << FRACTION_BITS;
@@ -135,14 +138,13 @@ impl RedParams {
     }
 }
 
-/// How long a line of so many bits a second takes for a typical packet, in nanoseconds: at least 1, also where it takes
-/// none.
+/// The transmission time of a typical packet, in nanoseconds; at least 1, also for a line without a rate (`None`).
 #[must_use]
 pub fn typical_packet_time(bits_per_second: Option<u64>) -> u64 {
     bits_per_second.map_or(1, |rate| (TYPICAL_PACKET * 8_000_000_000 / rate.max(1)).max(1))
 }
 
-/// `base`, its square, the square of that and so on.
+/// Returns `base`, its square, the square of the square, and so on, in 2^-24.
 fn decay_powers(base: f64) -> [u64; DECAY_POWERS] {
     let mut power = base;
     [(); DECAY_POWERS].map(|()| {
@@ -152,12 +154,12 @@ fn decay_powers(base: f64) -> [u64; DECAY_POWERS] {
     })
 }
 
-/// The verdict on a packet of any connection.
+/// Decides on a packet without a distinction of classes.
 pub fn judge_any(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket) -> Verdict {
     judge(params, state, arrival, OTHERS)
 }
 
-/// The verdict on a packet of a connection of this class.
+/// Decides on a packet of a connection of the class `class`.
 pub fn judge(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket, class: usize) -> Verdict {
     update_average(params, state, arrival);
     let verdict = red_verdict(params, state, arrival, class);
@@ -179,7 +181,7 @@ fn update_average(params: &RedParams, state: &mut RedState, arrival: &ArrivingPa
     }
 }
 
-/// The average after so many typical packets of idle time.
+/// The average after an idle time of `packets` typical packets.
 fn decay(params: &RedParams, average: u64, packets: u64) -> u64 {
     if packets >> DECAY_POWERS != 0 {
         return 0;
@@ -216,8 +218,8 @@ fn red_verdict(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacke
     if params.ecn != 0 && arrival.ecn_capable != 0 { Verdict::Mark } else { Verdict::Drop(DropReason::Early) }
 }
 
-/// Whether a packet is hit with the probability `base / (1 - count * base)`, which spreads hits evenly, by 32 random
-/// bits.
+/// Whether a packet is hit, with the probability `base / (1 - count * base)`, which spreads hits evenly. `random` has
+/// 32 random bits.
 const fn is_hit(base: u64, count: u64, random: u64) -> bool {
     let used = count * base;
     base >= ONE || used >= ONE || random * (ONE - used) < base << 32

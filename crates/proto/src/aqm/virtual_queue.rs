@@ -1,24 +1,24 @@
-//! A virtual queue: the backlog of a line with the configured rate.
+//! A virtual queue: the backlog that a line with the configured rate would have.
 //!
-//! `level = max(0, level - rate * dt) + bytes`. Configured a little below the true rate, it fills before the real queue
-//! does, so that the real backlog stays small, and no driver or queueing discipline has to be read. It counts bytes;
-//! settings in packets read it in packets of [`TYPICAL_PACKET`].
+//! `level = max(0, level - rate * dt) + bytes`. With a rate a little below the true rate, the virtual queue fills
+//! before the real queue does, so that the real backlog stays small, and the state of the driver or queueing discipline
+//! is not needed. The level is in bytes; for settings in packets it is divided by [`TYPICAL_PACKET`].
 
 use crate::aqm::{ArrivingPacket, Backlog};
 
-/// The size of a packet where one has to be assumed, in bytes.
+/// The assumed size of a packet, in bytes, where the true size is unknown.
 pub const TYPICAL_PACKET: u64 = 1500;
 
-/// Bits of a fraction of a byte.
+/// Number of fraction bits of a level in bytes.
 const FRACTION: u32 = 32;
 
 /// Constant parameters of the virtual queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct VirtualQueueParams {
-    /// The rate of the line, in 2^-32 bytes a nanosecond.
+    /// The rate of the line, in 2^-32 bytes per nanosecond.
     pub rate: u64,
-    /// After this many nanoseconds any backlog has drained.
+    /// Time in nanoseconds after which every backlog has drained.
     pub max_age: u64,
 }
 
@@ -28,12 +28,12 @@ pub struct VirtualQueueParams {
 pub struct VirtualQueueState {
     /// The backlog, in 2^-32 bytes.
     pub level: u64,
-    /// When it was that, in nanoseconds.
+    /// Time of the last update of `level`, in nanoseconds.
     pub updated_at: u64,
 }
 
 impl VirtualQueueParams {
-    /// Of a line of a rate, in bits a second; at least 8 bit/s.
+    /// Computes the parameters from the rate of a line, in bits per second; at least 8 bit/s.
     #[must_use]
     pub const fn new(bits_per_second: u64) -> Self {
         let rate = (bits_per_second as u128) << FRACTION;
@@ -43,7 +43,7 @@ impl VirtualQueueParams {
     }
 }
 
-/// Advances the queue to the time of the arrival, and sets the arrival's backlog.
+/// Drains the queue up to the time of the arrival, and sets the backlog and the idle time of `arrival`.
 pub const fn advance(params: &VirtualQueueParams, state: &mut VirtualQueueState, arrival: &mut ArrivingPacket) {
     let passed = arrival.now.saturating_sub(state.updated_at);
     let drained = if passed > params.max_age { u64::MAX } else { passed * params.rate };
@@ -59,7 +59,7 @@ pub const fn advance(params: &VirtualQueueParams, state: &mut VirtualQueueState,
     arrival.backlog = Backlog { bytes, packets: bytes.div_ceil(TYPICAL_PACKET) };
 }
 
-/// Puts a packet of `bytes` in.
+/// Adds a packet of `bytes` bytes to the backlog.
 pub const fn enqueue(state: &mut VirtualQueueState, bytes: u32) {
     state.level = state.level.saturating_add((bytes as u64) << FRACTION);
 }

@@ -1,12 +1,14 @@
-//! The load of one member, as a relay learns it from its own sessions.
+//! The load of one member, as a relay measures it on its own sessions.
 //!
-//! Latency is the time from OPEN to ANSWER without the time that the member itself needed for the target, which ANSWER contains. So
-//! it is a round trip and the time in which the member was busy with something else; a slow target does not count. The average rises
-//! fast and falls slowly, so that a member that is slow only under load does not alternate between idle and overloaded. Of two
-//! measurements in a row the smaller counts, so that one lost packet does not make a member slow.
+//! Latency is the time from OPEN to ANSWER without the time that the member itself needed for the target, which ANSWER
+//! contains. It is thus a round trip and the time in which the member was busy with other work; a slow target does not
+//! count. The average rises fast and falls slowly, so that a member that is slow only under load does not alternate
+//! between idle and overloaded. Of two consecutive measurements the smaller counts, so that one lost packet does not
+//! make a member slow.
 //!
-//! A member that has stopped answers nothing, so its latency would never be measured. Instead the time counts in which it has owed
-//! answers and given none. A probe ends this time: a member whose sessions all wait for slow targets answers the probe.
+//! A member that hangs sends no answers, so its latency would never be measured. Instead, the time counts in which
+//! sessions waited and the member sent no answer. The answer to a probe ends this time: a member whose sessions all
+//! wait for slow targets still answers the probe.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +16,13 @@ use std::time::{Duration, Instant};
 const RISE: Duration = Duration::from_millis(300);
 const FALL: Duration = Duration::from_secs(3);
 
-/// The longest latency that counts, so that a member that had stopped is not slow for minutes after it continues.
+/// Upper bound of a measured latency, so that a member that had hung is not slow for minutes after it continues.
 const MAX_LATENCY: Duration = Duration::from_secs(2);
 
-/// Time without an answer after which a member is probed, and between two probes of a slow member.
+/// Time without an answer after which a member is probed, and interval between two probes of a slow member.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Time without an answer, although a session waits for one, from which on it counts as latency.
+/// Time without an answer, while a session waits for one, above which it counts as latency.
 const MAX_SILENCE: Duration = Duration::from_millis(750);
 
 /// Time after a refusal in which other members are preferred.
@@ -30,9 +32,10 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct MemberLoad {
     sessions: usize,
-    /// Those of the sessions that have no answer yet.
+    /// Number of sessions that have no answer yet.
     waiting: usize,
-    /// The last answer or new connection, or the begin of the first waiting session behind it; `None` while no session waits.
+    /// Time of the last answer or new connection, or of the first session that waits since then; `None` while no
+    /// session waits.
     silent_since: Option<Instant>,
     latency: Option<AverageLatency>,
     /// End of the pause after the last refusal.
@@ -42,19 +45,19 @@ pub struct MemberLoad {
 #[derive(Debug, Clone, Copy)]
 struct AverageLatency {
     average: Duration,
-    /// The measurement of `at`, which may be an outlier.
+    /// The measurement at the time `at`, which may be an outlier.
     last: Duration,
     at: Instant,
 }
 
 impl MemberLoad {
-    /// Open sessions, from the choice of the member to their end.
+    /// Number of open sessions, counted from the choice of the member to their end.
     #[must_use]
     pub const fn sessions(&self) -> usize {
         self.sessions
     }
 
-    /// The latency; `None` if nothing is known.
+    /// The latency; `None` before the first measurement.
     #[must_use]
     pub fn latency(&self, now: Instant) -> Option<Duration> {
         let silence = Some(self.silence(now)).filter(|silence| *silence > MAX_SILENCE);
@@ -77,7 +80,7 @@ impl MemberLoad {
         self.silent_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Records that a session has chosen the member.
+    /// Records that a session was assigned to the member.
     pub fn on_session(&mut self, now: Instant) {
         self.sessions += 1;
         self.waiting += 1;
@@ -114,8 +117,9 @@ impl MemberLoad {
         }
     }
 
-    /// Records that a new connection to the member is ready, whose setup of two round trips took `setup_time`. The time counts for a
-    /// probe, which has no other connections beside it, and as long as nothing else is known.
+    /// Records that a new connection to the member is established; its setup of two round trips took `setup_time`. The
+    /// time counts as a measurement for a probe, which has no concurrent connections, and as long as there is no other
+    /// measurement.
     pub fn on_connected(&mut self, now: Instant, setup_time: Duration, is_probe: bool) {
         self.silent_since = self.silent_since.map(|_| now);
         if is_probe || self.latency.is_none() {

@@ -1,4 +1,4 @@
-//! Shares sessions among equal relays, the **members** of a group: by load, or by the client.
+//! Distributes sessions among equivalent relays, the **members** of a group: by load, or by the client.
 //!
 //! One failed connection marks a member as down; its latency marks it as slow ([`MemberLoad`]). At least half of the members are
 //! never slow, so that the others cannot be overloaded by a common cause, for example a slow network.
@@ -15,20 +15,21 @@ use crate::aqm::mix;
 /// How the sessions of a group are shared among its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Balance {
-    /// The member with fewer sessions of two random ones (Mitzenmacher: The power of two choices in randomized load balancing,
-    /// 2001). A member that comes back does not get all new sessions at once.
+    /// Of two random members, the one with fewer sessions (Mitzenmacher: The power of two choices in randomized load
+    /// balancing, 2001). A member that comes back does not get all new sessions at once.
     #[default]
     Least,
-    /// One member for each client, by rendezvous hashing (Thaler, Ravishankar: Using name-based mappings to increase hit rates,
-    /// 1998): the end of a member moves only its own clients. All relays with the same group choose the same member.
+    /// A fixed member for each client, by rendezvous hashing (Thaler, Ravishankar: Using name-based mappings to
+    /// increase hit rates, 1998): if a member fails, only its own clients move. All relays with the same group choose
+    /// the same member.
     Client,
 }
 
 impl Balance {
-    /// All, in the order of the documentation.
+    /// All values, in the order of the documentation.
     pub const ALL: [Self; 2] = [Self::Least, Self::Client];
 
-    /// Its word in the configuration.
+    /// The word in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,19 +44,19 @@ impl Balance {
 pub struct MemberState {
     /// Identifies the member on all relays: [`member_id`] of its address.
     pub id: u64,
-    /// Whether the last attempt to reach it succeeded.
+    /// Whether the last attempt to connect to the member succeeded.
     pub is_up: bool,
-    /// Whether it has just refused a session: [`MemberLoad::is_refusing`].
+    /// Whether the member has just refused a session: [`MemberLoad::is_refusing`].
     pub is_refusing: bool,
-    /// Whether it is slow: see [`are_slow`].
+    /// Whether the member is slow: see [`are_slow`].
     pub is_slow: bool,
     /// Open sessions at the member.
     pub sessions: usize,
 }
 
-/// The places of `members` in the order in which a session of `client` tries them. `random` is a random number. Slow members
-/// come behind the others, then those that refuse sessions, and those that are down come last: a refusing member has few sessions
-/// and would otherwise be preferred.
+/// Returns the indices of `members` in the order in which a session of `client` tries them. `random` is a random
+/// number. Slow members come after the others, then members that refuse sessions, and last those that are down: a
+/// refusing member has few sessions and would otherwise be preferred.
 #[must_use]
 pub fn order(balance: Balance, members: &[MemberState], client: IpAddr, random: u64) -> Vec<usize> {
     let tier = |at: usize| (!members[at].is_up, members[at].is_refusing, members[at].is_slow);
@@ -79,7 +80,7 @@ pub fn order(balance: Balance, members: &[MemberState], client: IpAddr, random: 
     indices
 }
 
-/// Identifies a member by its address (FNV-1a).
+/// Computes the identifier of a member from its address (FNV-1a).
 #[must_use]
 pub fn member_id(address: &str) -> u64 {
     address.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -98,11 +99,11 @@ fn client_hash(client: IpAddr) -> u64 {
 /// A member is slow if its latency is more than this many times the median.
 const SLOW_FACTOR: u32 = 3;
 
-/// Latencies are compared after the addition of this time: below it, differences are noise of the scheduler.
+/// This time is added to latencies before they are compared: smaller differences are scheduling noise.
 const LATENCY_FLOOR: Duration = Duration::from_millis(1);
 
-/// Which members are slow, compared with the median of the members with a latency. For an even number of them it is the lower of
-/// the two in the middle, so that one of two members can be slow.
+/// Returns for each member whether it is slow, compared with the median of the members with a latency. For an even
+/// number it is the lower of the two middle values, so that one of two members can be slow.
 #[must_use]
 pub fn are_slow(latencies: &[Option<Duration>]) -> Vec<bool> {
     let mut measured: Vec<Duration> = latencies.iter().flatten().copied().collect();

@@ -1,4 +1,4 @@
-//! Certificates of fleet members: one text for each relay, signed by the fleet key.
+//! Certificates of fleet members: a text about one relay, signed by the fleet key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,23 +11,23 @@ use crate::key::{PrivateKey, PublicKey};
 
 const HEADING: &str = "ekiden fleet certificate 1";
 
-/// Longest name of a relay.
+/// Longest name of a relay, in bytes.
 const MAX_RELAY_NAME: usize = 64;
 
 /// The content that the fleet key signs for a relay. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Which fleet it belongs to.
+    /// The public key of the fleet that the relay belongs to.
     pub fleet: VerifyKey,
     /// The name of the relay in the fleet.
     pub name: String,
-    /// Where its section listener can be reached.
+    /// The address of the relay's section listener.
     pub address: Target,
     /// The public key of the relay.
     pub key: PublicKey,
     /// The key that verifies the relay's entries.
     pub verify_key: VerifyKey,
-    /// From when on it belongs there.
+    /// The start of the validity, in seconds since the Unix epoch.
     pub not_before: u64,
     /// The end of the validity, in seconds since the Unix epoch.
     pub not_after: u64,
@@ -51,7 +51,7 @@ pub struct CertificateRequest {
 }
 
 impl Certificate {
-    /// Signs it. `fleet` becomes the key's other half.
+    /// Signs the certificate with the fleet key. The field `fleet` is set to the public key of `key`.
     #[must_use]
     pub fn sign(mut self, key: &SigningKey) -> SignedCertificate {
         self.fleet = key.verify_key();
@@ -59,7 +59,7 @@ impl Certificate {
         SignedCertificate { certificate: self, signature }
     }
 
-    /// The bytes that are signed.
+    /// The text that the signature covers.
     fn signed_text(&self) -> String {
         let Self { fleet, name, address, key, verify_key: signing, not_before, not_after } = self;
         format!(
@@ -68,10 +68,10 @@ impl Certificate {
         )
     }
 
-    /// Whether it is valid at `unix`, give or take [`MAX_CLOCK_SKEW`].
+    /// Checks that the certificate is valid at `unix`, with a tolerance of [`MAX_CLOCK_SKEW`].
     ///
     /// # Errors
-    /// How far it is from that.
+    /// The time until the certificate becomes valid, or since it expired.
     pub fn check_validity(&self, unix: u64) -> Result<(), EntryError> {
         let tolerance = MAX_CLOCK_SKEW.as_secs();
         if unix.saturating_add(tolerance) < self.not_before {
@@ -83,7 +83,8 @@ impl Certificate {
         Ok(())
     }
 
-    /// Whether it is valid only because clocks may be apart.
+    /// Whether `unix` is outside the validity, so that the certificate is accepted only because of the tolerated clock
+    /// skew.
     #[must_use]
     pub fn is_within_clock_skew(&self, unix: u64) -> bool {
         !(self.not_before..=self.not_after).contains(&unix)
@@ -91,17 +92,17 @@ impl Certificate {
 }
 
 impl SignedCertificate {
-    /// Reads the text of a certificate file.
+    /// Parses the text of a certificate file.
     ///
     /// # Errors
-    /// It is in another way than the one to write it.
+    /// The text is not in canonical form.
     pub fn parse(text: &str) -> Result<Self, EntryError> {
         let mut lines = LineReader(text);
         let issued = Self::parse_from(&mut lines)?;
         if lines.0.is_empty() { Ok(issued) } else { Err(EntryError::Malformed("nothing behind the signature")) }
     }
 
-    /// Reads one at the beginning of `lines`.
+    /// Parses a certificate at the beginning of `lines`.
     pub(super) fn parse_from(lines: &mut LineReader<'_>) -> Result<Self, EntryError> {
         let before = lines.0;
         lines.expect_heading(HEADING)?;
@@ -115,7 +116,7 @@ impl SignedCertificate {
             not_after: lines.read_value("not-after")?,
         };
         let issued = Self { certificate, signature: lines.read_value("signature")? };
-        // Numbers, hosts and the like can be written in more than one way; signed is one of them.
+        // Numbers and hosts can be written in more than one way; only the canonical form is signed.
         if before.strip_suffix(lines.0) == Some(&issued.to_string()) {
             Ok(issued)
         } else {
@@ -123,10 +124,10 @@ impl SignedCertificate {
         }
     }
 
-    /// Whether the key of `fleet` has signed it.
+    /// Verifies the signature with the key of `fleet`.
     ///
     /// # Errors
-    /// It has not.
+    /// The certificate belongs to another fleet, or the signature is not valid.
     pub fn verify(&self, fleet: &VerifyKey) -> Result<(), EntryError> {
         if self.certificate.fleet != *fleet {
             return Err(EntryError::WrongFleet);
@@ -144,7 +145,7 @@ impl fmt::Display for SignedCertificate {
 }
 
 impl CertificateRequest {
-    /// That of the relay with this key.
+    /// The request of the relay with this private key.
     #[must_use]
     pub fn for_relay(key: &PrivateKey) -> Self {
         Self { key: key.public_key(), verify_key: SigningKey::derive_for_relay(key).verify_key() }

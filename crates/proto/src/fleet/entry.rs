@@ -1,4 +1,4 @@
-//! The entry of a relay about itself: its certificate, whether it drains, and measurements to its neighbours.
+//! The entry that a relay publishes: its certificate, whether it drains, and measurements to its neighbours.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,37 +12,38 @@ use crate::key::PublicKey;
 
 const HEADING: &str = "ekiden fleet entry 1";
 
-/// Most bytes of an entry.
+/// Largest size of an entry, in bytes.
 pub const MAX_ENTRY_BYTES: usize = 64 << 10;
 
-/// Most neighbours in an entry.
+/// Largest number of neighbours in an entry.
 pub const MAX_NEIGHBOURS: usize = 400;
 
-/// A relay's word about itself.
+/// The entry that a relay publishes about itself in the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetEntry {
     /// The certificate of the relay.
     pub signed_certificate: SignedCertificate,
-    /// Grows with every entry of this relay.
+    /// Sequence number, which grows with every entry of this relay.
     pub sequence: u64,
-    /// When it was made, by the relay's own clock: seconds since 1970. Nothing is decided by it.
+    /// Time at which the entry was written, by the relay's own clock, in seconds since 1970. It is not used in
+    /// decisions.
     pub created_at: u64,
-    /// Whether it takes new sessions.
+    /// Whether the relay accepts new sessions.
     pub state: RelayState,
     /// Measurements toward other relays.
     pub neighbours: Vec<Neighbour>,
 }
 
-/// Whether a relay takes new sessions.
+/// Whether a relay accepts new sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayState {
     /// The relay accepts new sessions.
     Serving,
-    /// It ends when those that it has are over.
+    /// The relay accepts no new sessions, and stops when its open sessions have ended.
     Draining,
 }
 
-/// The measurements of a section to another relay, for the bytes sent there.
+/// The measurements on the section to another relay, for the bytes sent to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Neighbour {
     /// The public key of the other relay.
@@ -51,21 +52,21 @@ pub struct Neighbour {
     pub rtt: Duration,
     /// Share of packets lost, in millionths.
     pub loss_ppm: u32,
-    /// Measured rate in bytes a second; 0 when unknown.
+    /// Measured rate in bytes per second; 0 if unknown.
     pub rate: u64,
-    /// How old that is, in seconds.
+    /// Age of the measurements, in seconds.
     pub age: u64,
 }
 
 impl FleetEntry {
-    /// Its text, signed by the relay's own key.
+    /// Returns the text of the entry, signed with the relay's own key.
     #[must_use]
     pub fn sign(&self, key: &SigningKey) -> String {
         let text = self.signed_text();
         format!("{text}signature: {}\n", key.sign(&text))
     }
 
-    /// The bytes that are signed.
+    /// The text that the signature covers.
     fn signed_text(&self) -> String {
         let Self { signed_certificate: issued, sequence: number, created_at: at, state, neighbours } = self;
         let mut text = format!("{HEADING}\n{issued}number: {number}\nat: {at}\nstate: {state}\n");
@@ -75,9 +76,9 @@ impl FleetEntry {
         text
     }
 
-    /// Reads an entry, and verifies the signatures: of this fleet, and of the relay in it. The
-    /// [`MemberList`](super::MemberList) decides whether the entry is valid now and not a replay. `known` is a
-    /// certificate that was verified before.
+    /// Parses an entry and verifies both signatures: that of the fleet key on the certificate, and that of the relay on
+    /// the entry. The [`MemberList`](super::MemberList) decides whether the entry is valid now and not a replay.
+    /// `known` is a certificate that was verified before, and is not verified again.
     ///
     /// # Errors
     /// The check that failed.
@@ -115,7 +116,7 @@ impl FleetEntry {
             entry.neighbours.push(neighbour);
         }
         let signature = lines.read_value("signature")?;
-        // Numbers can be written in more than one way; signed is one of them.
+        // Numbers can be written in more than one way; only the canonical form is signed.
         if format!("{}signature: {signature}\n", entry.signed_text()) == text {
             Ok((entry, signature))
         } else {
@@ -125,8 +126,8 @@ impl FleetEntry {
 }
 
 impl Neighbour {
-    /// Whether the entry is worth publishing after `published`: a figure has changed by more than `share`. Age alone is
-    /// no reason: readers add the elapsed time.
+    /// Whether the measurements are worth publishing after `published`: a figure has changed by more than `share`. A
+    /// change of age alone is not: readers add the elapsed time.
     #[must_use]
     pub fn differs_from(&self, published: &Self, share: f64) -> bool {
         let differs = |current: f64, old: f64, floor: f64| (current - old).abs() > share * old.max(floor);

@@ -1,4 +1,4 @@
-//! A fleet: relays that know each other from a shared store, which need not be trusted.
+//! A fleet: relays that find each other through a shared store, which does not have to be trusted.
 //!
 //! Trust has one root, the **fleet key** (Ed25519, RFC 8032). It signs a [`Certificate`] for each relay, once; write
 //! access to the store without such a signature does not suffice to add a relay. A relay publishes a [`FleetEntry`]:
@@ -24,39 +24,39 @@ use std::time::Duration;
 /// much later.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
-/// Why something is not believed.
+/// The reason for which an entry or a certificate is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// Larger than any entry.
+    /// The entry is larger than [`MAX_ENTRY_BYTES`].
     #[error("larger than {MAX_ENTRY_BYTES} bytes")]
     TooLarge,
-    /// Not in the one way to write it.
+    /// The text is not in canonical form; the expected part is given.
     #[error("malformed: expected {0}")]
     Malformed(&'static str),
-    /// A certificate of another fleet.
+    /// The certificate belongs to another fleet.
     #[error("certificate of another fleet")]
     WrongFleet,
-    /// The fleet key has not signed it.
+    /// The certificate is not signed by the fleet key.
     #[error("certificate not signed by the fleet key")]
     BadCertificateSignature,
-    /// The relay has not signed it.
+    /// The entry is not signed by the key in its certificate.
     #[error("entry not signed by the key in its certificate")]
     BadEntrySignature,
-    /// It stands at the place of another relay.
+    /// The entry is stored under the key of another relay.
     #[error("entry stored under the key of another relay")]
     KeyMismatch,
-    /// The certificate is not valid yet, by this many seconds.
+    /// The certificate becomes valid only in this many seconds.
     #[error("certificate not valid for another {0} s: check the clocks of this host and of the signer")]
     NotYetValid(u64),
-    /// The certificate is no longer valid, since this many seconds.
+    /// The certificate expired this many seconds ago.
     #[error("certificate expired {0} s ago: sign a new certificate with `ekiden fleet sign`")]
     Expired(u64),
-    /// A newer one was there before.
+    /// An entry with the same or a larger sequence number was accepted before.
     #[error("older than an accepted entry (number {found} after {known})")]
     Replayed {
         /// The sequence number of the entry.
         found: u64,
-        /// The largest number so far.
+        /// The largest sequence number accepted so far.
         known: u64,
     },
 }

@@ -1,5 +1,5 @@
-//! Signatures by Ed25519 (RFC 8032, crate `ring`), and signed text: lines `name: value` in a fixed order, none omitted,
-//! none added.
+//! Ed25519 signatures (RFC 8032, crate `ring`), and parsing of signed text: lines `name: value` in a fixed order,
+//! without omissions or additions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ use crate::key::PrivateKey;
 
 const KEY_LENGTH: usize = 32;
 
-/// Bytes of a signature.
+/// Length of a signature, in bytes.
 const SIGNATURE_LENGTH: usize = 64;
 
-/// The signing key. Never printed; its seed is wiped when it is dropped.
+/// An Ed25519 signing key. Never printed; its seed is zeroized on drop.
 pub struct SigningKey {
     seed: Zeroizing<[u8; KEY_LENGTH]>,
     pair: Ed25519KeyPair,
@@ -34,16 +34,16 @@ pub struct VerifyKey(pub [u8; KEY_LENGTH]);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Signature([u8; SIGNATURE_LENGTH]);
 
-/// Why a text is no key.
+/// The text is not a valid key or signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a fleet key of 32 bytes in base64, 44 characters, as `ekiden fleet keygen` prints it")]
 pub struct SigningKeyError;
 
 impl SigningKey {
-    /// A new one, from the system's randomness.
+    /// Generates a key from the system's random numbers.
     ///
     /// # Panics
-    /// The system has no randomness: nothing that needs a key could be trusted then.
+    /// The system has no source of random numbers.
     #[must_use]
     pub fn generate() -> Self {
         let mut seed = Zeroizing::new([0; KEY_LENGTH]);
@@ -51,8 +51,8 @@ impl SigningKey {
         Self::from_seed(seed)
     }
 
-    /// The key with which a relay signs its entries. It is derived from the relay's own key, so that there is no second
-    /// file to keep, and neither key reveals the other (HKDF, RFC 5869).
+    /// Derives the key with which a relay signs its entries from the relay's own key (HKDF, RFC 5869), so that there is
+    /// no second key file to keep. Neither key reveals the other.
     #[must_use]
     pub fn derive_for_relay(key: &PrivateKey) -> Self {
         let mut seed = Zeroizing::new([0; KEY_LENGTH]);
@@ -62,10 +62,10 @@ impl SigningKey {
         Self::from_seed(seed)
     }
 
-    /// Reads the text of a key file, as [`SigningKey::to_key_file`] writes it.
+    /// Parses a key file, as [`SigningKey::to_key_file`] writes it.
     ///
     /// # Errors
-    /// There is no private key in it, or a public one that is not its other half.
+    /// The text has no private key, or a public key that does not match the private key.
     pub fn from_file(text: &str) -> Result<Self, SigningKeyError> {
         let find = |name| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
         let seed = find(PRIVATE_LABEL).and_then(decode::<KEY_LENGTH>).ok_or(SigningKeyError)?;
@@ -76,7 +76,7 @@ impl SigningKey {
         }
     }
 
-    /// The key as a key file holds it.
+    /// The text of a key file with this key.
     #[must_use]
     pub fn to_key_file(&self) -> Zeroizing<String> {
         let seed = Zeroizing::new(STANDARD.encode(*self.seed));
@@ -115,14 +115,14 @@ impl KeyType for SeedLength {
 }
 
 impl VerifyKey {
-    /// Whether the other half of this key has signed `text`.
+    /// Whether `signature` is a valid signature of `text` by the private key of this public key.
     #[must_use]
     pub fn has_signed(&self, text: &str, signature: &Signature) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0).verify(text.as_bytes(), &signature.0).is_ok()
     }
 }
 
-/// Exactly so many bytes, in the one way to write them.
+/// Decodes exactly `N` bytes in canonical base64.
 fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     STANDARD.decode(text).ok()?.try_into().ok()
 }
@@ -173,22 +173,22 @@ impl fmt::Debug for SigningKey {
 
 serialize_as_text!(VerifyKey);
 
-/// The lines of a text that are still to be read.
+/// The lines of a signed text that are not parsed yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LineReader<'a>(pub &'a str);
 
 impl<'a> LineReader<'a> {
-    /// Takes the next line, which has to be `first`.
+    /// Consumes the next line, which must be `first`.
     pub fn expect_heading(&mut self, first: &'static str) -> Result<(), EntryError> {
         if self.next_line() == Some(first) { Ok(()) } else { Err(EntryError::Malformed(first)) }
     }
 
-    /// Takes the next line, `name: value`.
+    /// Consumes the next line, which must be `name: value`, and parses the value.
     pub fn read_value<T: FromStr>(&mut self, name: &'static str) -> Result<T, EntryError> {
         self.read_optional(name)?.ok_or(EntryError::Malformed(name))
     }
 
-    /// Takes the next line if it is `name: value`.
+    /// Consumes the next line if it is `name: value`, and parses the value.
     pub fn read_optional<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>, EntryError> {
         let before = *self;
         let value = self.next_line().and_then(|line| line.strip_prefix(name)?.strip_prefix(": "));

@@ -8,23 +8,23 @@ use super::{Diagnoses, Diagnosis};
 use crate::direction::Direction;
 use crate::path::reading::TcpCounters;
 
-/// Age at which a sample's weight has fallen to a third (1/e), in seconds: a diagnosis covers the last few of them.
+/// Age at which the weight of a sample has decayed to 1/e, in seconds: a diagnosis covers a few times this span.
 const DECAY_SECONDS: f64 = 3.0;
 
 /// The pump's counters of one direction, since the start of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FlowCounters {
-    /// Bytes that have moved.
+    /// Bytes transferred in this direction.
     pub bytes: u64,
-    /// Pieces that they moved in.
+    /// Number of pieces in which these bytes were transferred.
     pub moves: u64,
-    /// Time in which there were bytes and no room to send them.
+    /// Time in which bytes were ready and there was no room to send them.
     pub blocked: Duration,
-    /// Time without bytes while the client was not the one to send.
+    /// Time spent waiting for bytes, without the time in which it was the client's turn to send.
     pub waiting: Duration,
-    /// The square of each of these waits, added up, in s².
+    /// The sum of the squares of these waits, in s².
     pub wait_squares: f64,
-    /// The part of `waiting` in which bytes waited for their turn under a rate of this relay.
+    /// The part of `waiting` in which bytes were held back by a rate limit of this relay.
     pub throttled: Duration,
 }
 
@@ -35,20 +35,20 @@ pub struct SideSample {
     pub counters: Option<TcpCounters>,
     /// The congestion window of the section, in segments.
     pub cwnd: u32,
-    /// Whether unread bytes have arrived.
+    /// Whether received bytes wait to be read.
     pub has_unread: bool,
-    /// Whether bytes wait for the section and its send buffer is full,
+    /// Whether bytes wait to be sent and the send buffer of the section is full.
     pub send_buffer_full: bool,
-    /// and all that this buffer holds is under way.
+    /// Whether, in addition, all bytes in the send buffer are in flight.
     pub all_in_flight: bool,
-    /// The pump's counters toward the section.
+    /// The pump's counters of the bytes sent to the section.
     pub flow: FlowCounters,
 }
 
 /// A sample of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SessionSample {
-    /// Since the look before, or since the session began.
+    /// Time since the last sample, or since the session began.
     pub span: Duration,
     /// The time in which the relay's thread ran.
     pub run_time: Duration,
@@ -60,17 +60,18 @@ pub struct SessionSample {
     pub up: SideSample,
 }
 
-/// The current state of a section.
+/// The state of a section at the last sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct SectionState {
     pub(super) counters: TcpCounters,
     /// The congestion window, in segments.
     pub(super) cwnd: u32,
-    /// The widest window that the peer has offered, in bytes: a window full of unread bytes understates it.
+    /// The largest window that the peer has advertised, in bytes: the current window is smaller while it holds unread
+    /// bytes.
     pub(super) widest_window: u32,
 }
 
-/// Tracks the limits of a session.
+/// Tracks the limits of a session in both directions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitTracker {
     total: SessionSums,
@@ -80,8 +81,8 @@ pub struct LimitTracker {
 }
 
 impl LimitTracker {
-    /// Sets the counters and the congestion window that a section has at the start of the session: a section may have carried
-    /// sessions before. `side` is the direction of the bytes that this relay sends there.
+    /// Sets the counters and the congestion window of a section at the start of the session, which are not zero if the
+    /// section has carried sessions before. `side` is the direction of the bytes that this relay sends to the section.
     pub fn start_section(&mut self, side: Direction, counters: TcpCounters, cwnd: u32) {
         self.sections[side as usize] = SectionState { counters, cwnd, widest_window: counters.peer_window };
     }
@@ -109,7 +110,7 @@ impl LimitTracker {
         self.recent.add(&sums);
     }
 
-    /// The present limit of each direction.
+    /// The current limit of each direction.
     #[must_use]
     pub fn limits(&self) -> Diagnoses {
         let limit = |direction| judge::diagnose(&self.evidence(&self.recent, direction));
@@ -145,7 +146,7 @@ fn flow_since(previous: &FlowCounters, now: &FlowCounters) -> Flow {
     }
 }
 
-/// Counters of a later connection of the session start anew; then this sample has no difference.
+/// A later connection of the session starts with counters at zero; its first sample then yields differences of zero.
 fn section_since(previous_state: &SectionState, now: &TcpCounters, sample: &SideSample) -> Section {
     let previous = &previous_state.counters;
     let since = |now: u32, previous: u32| f64::from(now.saturating_sub(previous));
@@ -178,10 +179,11 @@ fn section_since(previous_state: &SectionState, now: &TcpCounters, sample: &Side
     }
 }
 
-/// Whether the congestion window, in segments, has grown from `before` to `now` as at its start, while so many segments were
-/// acknowledged. In slow start each acknowledged segment widens the window by one (RFC 5681, RFC 3465), and so in STARTUP of BBR, whose
-/// slow-start threshold says nothing. Congestion avoidance widens the window by half as much at most (CUBIC). A window that
-/// shrank without a loss was reset after an idle time, and has grown since.
+/// Whether the congestion window, in segments, grew from `previous_cwnd` to `cwnd` as in slow start, while
+/// `acknowledged` segments were acknowledged. In slow start each acknowledged segment widens the window by one (RFC
+/// 5681, RFC 3465). This holds in STARTUP of BBR, too, whose slow-start threshold does not show the phase. Congestion
+/// avoidance widens the window by half as much at most (CUBIC). A window that shrank without a loss was reset after an
+/// idle time, and has grown since.
 fn is_slow_start(previous_cwnd: u32, cwnd: u32, acknowledged: f64) -> bool {
     let growth = f64::from(if cwnd < previous_cwnd { cwnd } else { cwnd - previous_cwnd });
     acknowledged > 0.0 && growth * 2.0 > acknowledged

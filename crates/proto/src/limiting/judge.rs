@@ -1,11 +1,11 @@
-//! The diagnosis of one direction: the side that the relay waited for, and why.
+//! The diagnosis of one direction: the side for which the relay waited, and the reason.
 //!
-//! Where the relay waited for bytes, its kernel is only the receiver: it sees the arrival and order of segments, the
-//! delay of answers to ACKs, and its own window. A sender that always has data fills the path until a queue builds, a
-//! packet is lost or the receive window is full, and it never pauses for longer than a round trip. Where none of these
-//! is seen and bytes come with pauses, the sender had no data.
+//! Where the relay waited for bytes, its kernel is only the receiver. A receiver has few observations: the arrival and
+//! order of segments, the delay of answers to ACKs, and its own window. A sender that always has data fills the path
+//! until a queue builds, a packet is lost or the receive window is full, and it never pauses for longer than a round
+//! trip. If none of these is observed and bytes arrive with pauses, the sender had no data.
 //!
-//! Where bytes waited for room, the kernel is the sender and knows the reason.
+//! Where bytes waited for room, the kernel is the sender, and its counters contain the reason.
 
 use super::account::SectionState;
 use super::seen::{Flow, Section, Thread, ratio};
@@ -13,16 +13,16 @@ use super::{BitRate, Bottleneck, Diagnosis, LimitingSection, Percent, Seconds, S
 use crate::direction::Direction;
 use crate::path::reading::{TcpCounters, estimate_losses};
 
-/// Less than this says nothing, in bytes, unless something waited to be sent.
+/// Smallest number of bytes for a diagnosis, unless bytes mostly waited to be sent.
 const MIN_BYTES: f64 = 64.0 * 1024.0;
 
-/// A thread that runs or waits for a processor for this share of the time lacks processor time.
+/// A thread lacks CPU time if it runs or waits for a processor for this share of the time.
 const CPU_STARVED: f64 = 0.85;
 
-/// Unread bytes that count as a backlog.
+/// Mean bytes in a piece from which on the relay counts as having a backlog.
 const BACKLOG_BYTES: f64 = 32.0 * 1024.0;
 
-/// The evidence for one direction.
+/// The evidence for the diagnosis of one direction.
 pub(super) struct Evidence<'a> {
     pub(super) direction: Direction,
     pub(super) thread: &'a Thread,
@@ -32,23 +32,25 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Time in which bytes moved or were waited for, or room was, in seconds.
+    /// Time in which the pump waited for bytes or for room to send, in seconds.
     pub(super) fn active(&self) -> f64 {
         self.flow.blocked + self.flow.waiting
     }
 
-    /// Bytes a second of that time.
+    /// Bytes per second of the active time.
     pub(super) fn active_rate(&self) -> f64 {
         ratio(self.flow.bytes, self.active())
     }
 
-    /// Whether bytes waited for room most of the time, although the receiving side was read.
+    /// Whether bytes waited for room to send for most of the time, not counting waits of the relay's thread for a
+    /// processor.
     fn is_send_blocked(&self) -> bool {
         let cpu_wait = if self.is_cpu_starved() { self.thread.queued } else { 0.0 };
         (self.flow.blocked - cpu_wait) * 2.0 > self.active() || self.is_kernel_limited()
     }
 
-    /// Whether the kernel knows a reason for not sending, which holds whether the relay's thread runs or not.
+    /// Whether the kernel's counters show a reason for not sending. They are valid even if the relay's thread does not
+    /// run.
     fn is_kernel_limited(&self) -> bool {
         let section = self.sending.0;
         (section.rwnd_limited + section.sndbuf_limited) * 2.0 > self.active()
@@ -58,14 +60,14 @@ impl Evidence<'_> {
         self.thread.cpu_demand() >= CPU_STARVED
     }
 
-    /// Whether bytes have come and wait for us, rather than we for them.
+    /// Whether received bytes wait for the relay, rather than the relay for bytes.
     fn has_backlog(&self) -> bool {
         let (section, _) = self.receiving;
         section.mean(section.unread) >= 0.5 || ratio(self.flow.bytes, self.flow.moves) >= BACKLOG_BYTES
     }
 }
 
-/// The limit; `None` if too few bytes moved.
+/// Returns the limit; `None` if too few bytes were transferred.
 pub(super) fn diagnose(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let is_mostly_blocked = evidence.flow.blocked * 2.0 > evidence.active();
     if evidence.active() <= 0.0 || evidence.flow.bytes < MIN_BYTES && !is_mostly_blocked {
@@ -91,7 +93,7 @@ fn describe_cpu_starvation(thread: &Thread) -> String {
     )
 }
 
-/// The program at the other end of a section, in words.
+/// The name of the peer of a section, for messages.
 pub(super) const fn peer_name(section: Direction) -> &'static str {
     match section {
         Direction::Down => "the client",
@@ -99,28 +101,31 @@ pub(super) const fn peer_name(section: Direction) -> &'static str {
     }
 }
 
-/// A receiving section is lossy from one segment in two thousand: an estimate from the order of arrival.
+/// Share of lost segments from which on a receiving section is lossy: one in two thousand, estimated from the order of
+/// arrival.
 const RECEIVE_LOSSY: f64 = 0.0005;
 
-/// The own window is the limit if this share of it is in flight in every round trip.
+/// The relay's own window is the limit if this share of it is in flight in every round trip.
 const RECEIVE_WINDOW_USED: f64 = 0.7;
 
-/// A queue makes the answers to acknowledgements later by this part of the round trip, and by at least so many seconds: the
-/// kernel's clock for these has steps of a millisecond.
+/// A queue is detected if it delays the answers to acknowledgements by this share of the round trip, and by at least
+/// this many seconds: the kernel measures these delays in steps of a millisecond.
 const RECEIVE_QUEUE_SHARE: f64 = 0.25;
 const RECEIVE_MIN_QUEUE: f64 = 0.004;
 
-/// Waits of up to so many full segments at that rate, or so many seconds, are no pauses: interrupts are gathered, too.
+/// Waits of up to this many full segments at the measured rate, or this many seconds, do not count as pauses: the
+/// network card also delays segments, by interrupt coalescing.
 const PAUSE_SEGMENTS: f64 = 4.0;
 const MIN_PAUSE: f64 = 0.002;
 
-/// Segments are no larger than this on their way through any path that has a rate worth naming, in bytes.
+/// Largest segment, in bytes, on any path whose rate can be a limit.
 const MAX_SEGMENT: f64 = 1500.0;
 
-/// A sender with enough data sends full segments; a smaller mean share comes from many small writes.
+/// A sender with enough data sends full segments; a smaller mean size, as a share of a full segment, results from many
+/// small writes.
 const FULL_SEGMENT_SHARE: f64 = 0.95;
 
-/// In fewer round trips no sender has found the rate of the path.
+/// Number of round trips that a sender needs at least to reach the rate of the path.
 const MIN_ROUND_TRIPS: f64 = 20.0;
 
 pub(super) fn diagnose_receiving(evidence: &Evidence<'_>) -> (Bottleneck, String) {
@@ -161,7 +166,7 @@ fn base_rtt(now: &TcpCounters) -> f64 {
     if now.min_rtt.is_zero() { now.rtt.as_secs_f64() } else { now.min_rtt.as_secs_f64() }
 }
 
-/// The share of segments that were lost.
+/// The estimated share of received segments that were lost.
 fn loss_share(section: &Section, now: &TcpCounters, active: f64) -> f64 {
     let rtt = section.mean(section.receive_rtt).max(base_rtt(now));
     ratio(
@@ -170,8 +175,8 @@ fn loss_share(section: &Section, now: &TcpCounters, active: f64) -> f64 {
     )
 }
 
-/// By how much the answers to our acknowledgements are late for another reason than that there was nothing to say: a sender
-/// that pauses answers late, too, by up to two waits.
+/// The time by which queues on the path delay the answers to the relay's acknowledgements, in seconds; `None` if it is
+/// insignificant. A sender that pauses also answers late, by up to two waits, which do not count.
 fn queueing_delay(section: &Section, base: f64, wait: f64) -> Option<f64> {
     let queue = section.mean(section.receive_rtt) - base - 2.0 * wait;
     (queue > (RECEIVE_QUEUE_SHARE * base).max(RECEIVE_MIN_QUEUE)).then_some(queue)
@@ -189,34 +194,36 @@ fn has_small_segments(section: &Section, now: &TcpCounters) -> bool {
     section.segments_received > 0.0 && mean_segment(section) < FULL_SEGMENT_SHARE * full_segment(section, now)
 }
 
-/// The peer's window is the limit if this share of it is used in every round trip; otherwise the receiver reads slowly.
+/// The peer's window is the limit if this share of it is used in every round trip; otherwise the peer reads slowly.
 const PEER_WINDOW_USED: f64 = 0.4;
 
-/// The send buffer is the limit from this share of the time on: the congestion window grows only while it is full, so
-/// by then it is about as large and accounts for its own share.
+/// The send buffer is the limit if it is full for this share of the time. The share is small because the congestion
+/// window limits for a part of the time, too: it grows only while it is fully used, and so becomes about as large as the
+/// buffer.
 const SEND_BUFFER_SHARE: f64 = 0.25;
 
-/// Or when in this part of the samples nothing was left to be sent of a full buffer. The kernel's own clock stands
-/// still while its congestion window has been used up once in the round trip, however wide it has become since
-/// (tcp_cwnd_validate()).
+/// The send buffer is also the limit if all of it was in flight in this share of the samples with a full buffer. The
+/// kernel's own timer stops for a round trip in which the congestion window was once used up, even if the window has
+/// grown since (tcp_cwnd_validate()).
 const ALL_IN_FLIGHT: f64 = 0.5;
 
-/// A sending section is lossy from one segment in a thousand, if no queue delays the path.
+/// Share of lost segments from which on a sending section is lossy, if no queue delays the path: one in a thousand.
 const SEND_LOSSY: f64 = 0.001;
 
-/// A pacing ceiling is the limit if this share of it is reached.
+/// A pacing ceiling is the limit if the rate reaches this share of it.
 const PACING_USED: f64 = 0.75;
 
-/// Slow start is the limit from this share of the time with data to send on.
+/// Slow start is the limit if it takes this share of the time with data to send.
 const SLOW_START_SHARE: f64 = 0.5;
 
-/// A queue extends the round trip by this share and by at least so many seconds; smaller changes are noise.
+/// A queue is detected if it extends the round trip by this share and by at least this many seconds; smaller changes
+/// are noise.
 const SEND_QUEUE_SHARE: f64 = 0.25;
 const SEND_MIN_QUEUE: f64 = 0.002;
 
 pub(super) fn diagnose_sending(evidence: &Evidence<'_>) -> (Bottleneck, String) {
     let (section, state) = evidence.sending;
-    // Both clocks agree, except just after the start of sending.
+    // The timers of the pump and of the kernel agree, except just after the start of sending.
     let busy = section.busy.max(f64::MIN_POSITIVE);
     if section.rwnd_limited * 2.0 > busy {
         return receiver_limit(evidence, busy);
@@ -233,8 +240,8 @@ pub(super) fn diagnose_sending(evidence: &Evidence<'_>) -> (Bottleneck, String) 
     path_limit(section, state)
 }
 
-/// The receiver closes its window. If each round trip fills the window, it is small; otherwise the receiver does not
-/// read.
+/// The limit where the peer closes its receive window. If the sender fills the window in each round trip, the window is
+/// too small; otherwise the peer reads slowly.
 fn receiver_limit(evidence: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
     let (section, state) = evidence.sending;
     let (rate, rtt) = (ratio(section.acknowledged, busy), section.mean(section.rtt));
@@ -261,8 +268,8 @@ fn describe_send_buffer(section: &Section, busy: f64) -> String {
     format!("all of the relay's send buffer was in flight {full_share} of the time: the buffer allows {rate} at {rtt}")
 }
 
-/// Loss limits a sender that backs off for losses, and slow start limits a sender whose window still grows, unless the sender
-/// fills the path nevertheless: then there is a queue.
+/// Loss is the limit of a sender that backs off for losses, and slow start of a sender whose window still grows, unless
+/// the sender fills the path nevertheless, as a queue on the path shows.
 fn path_limit(section: &Section, state: &SectionState) -> (Bottleneck, String) {
     let now = &state.counters;
     let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());

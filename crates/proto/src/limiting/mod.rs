@@ -1,9 +1,9 @@
-//! Diagnosis of slow sessions: the limiting section and the reason, for each direction, from the kernel's counters of
-//! both sections, the clocks of the pump (waiting for bytes to arrive, waiting for room to send), and those of the
-//! relay's thread.
+//! Diagnosis of slow sessions: the limiting section and the reason, for each direction. The evidence is the kernel's
+//! counters of both sections, the timers of the pump (time spent waiting for bytes to arrive, and for room to send),
+//! and the run time of the relay's thread.
 //!
-//! [`LimitTracker`] takes a [`SessionSample`] at intervals, and answers. docs/limiting-factor.md explains the answers,
-//! and their limits.
+//! [`LimitTracker`] takes a [`SessionSample`] at intervals and returns [`Diagnoses`]. docs/limiting-factor.md explains
+//! the diagnoses and their limits.
 
 mod account;
 mod judge;
@@ -43,25 +43,25 @@ impl From<Direction> for LimitingSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// The program at the client reads, or writes, slowly.
+    /// The program at the client reads or writes slowly.
     ClientSlow,
     /// The server, or the host behind the next hop, is slow.
     ServerSlow,
     /// A receive window is full in every round trip.
     Window,
-    /// Our send buffer is too small for the path.
+    /// The relay's send buffer is too small for the path.
     SendBuffer,
     /// Losses keep the congestion window down.
     Loss,
-    /// The congestion window is still in the growth of its start.
+    /// The congestion window is still in slow start.
     SlowStart,
     /// The rate of the path: its bottleneck or its losses.
     PathRate,
-    /// This relay has too little of a processor.
+    /// The relay's thread gets too little CPU time.
     RelayCpu,
     /// The relay paces the section: by its share of an interface, or by the profile's `pacing`.
     Share,
-    /// The rate of the user or of the listener at this relay.
+    /// The rate limit of the user or of the listener at this relay.
     RateLimit,
 }
 
@@ -83,7 +83,7 @@ impl Bottleneck {
         }
     }
 
-    /// The program at the other end of a section.
+    /// The bottleneck for a slow program at the other end of `section`.
     const fn slow_peer(section: Direction) -> Self {
         match section {
             Direction::Down => Self::ClientSlow,
@@ -121,7 +121,7 @@ pub struct Diagnosis {
     pub section: LimitingSection,
     /// The kind of limit.
     pub by: Bottleneck,
-    /// In plain words, with figures.
+    /// The evidence in plain words, with figures.
     pub why: String,
 }
 
@@ -133,16 +133,16 @@ impl Diagnosis {
     }
 }
 
-/// The limits of a session in both directions; `None` where too few bytes have moved.
+/// The limits of a session in both directions; `None` if too few bytes were transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Diagnoses {
-    /// Bytes toward the client.
+    /// The limit of the bytes toward the client.
     pub down: Option<Diagnosis>,
-    /// Bytes toward the server.
+    /// The limit of the bytes toward the server.
     pub up: Option<Diagnosis>,
 }
 
-/// Bytes a second, shown in bits: `12.3 Mbit/s`.
+/// A rate in bytes per second, displayed in bits per second: `12.3 Mbit/s`.
 struct BitRate(f64);
 
 impl fmt::Display for BitRate {
@@ -155,7 +155,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// Seconds: `45.6 ms`, `1.2 s`.
+/// A time in seconds, displayed as `45.6 ms` or `1.2 s`.
 struct Seconds(f64);
 
 impl fmt::Display for Seconds {
@@ -175,7 +175,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A share of 1: `1.2 %`.
+/// A fraction from 0 to 1, displayed as `1.2 %`.
 struct Percent(f64);
 
 impl fmt::Display for Percent {

@@ -1,8 +1,9 @@
-//! Sums over the samples of a session: of its whole life, or with decay, so that the last seconds count most.
+//! Sums over the samples of a session: of the whole session, or with exponential decay, so that the last seconds count
+//! most.
 
 use crate::direction::Direction;
 
-/// Declares sums and the operations on all of them.
+/// Declares structs of sums, with their addition and decay.
 macro_rules! sums {
     ($($(#[$about:meta])* struct $name:ident { $($(#[$meta:meta])* $field:ident,)* })*) => {$(
         $(#[$about])*
@@ -22,90 +23,91 @@ macro_rules! sums {
 }
 
 sums! {
-    /// One direction of bytes in the pump. Times are in seconds.
+    /// The pump's sums of one direction. Times are in seconds.
     struct Flow {
         bytes,
-        /// Pieces that they moved in.
+        /// Number of pieces in which the bytes were transferred.
         moves,
-        /// Time in which there were bytes and no room.
+        /// Time in which bytes were ready and there was no room to send them.
         blocked,
-        /// Time in which there were none, and it was not the client's turn to ask.
+        /// Time spent waiting for bytes, without the time in which it was the client's turn to send.
         waiting,
-        /// The square of each wait for bytes, in s².
+        /// The sum of the squares of the waits for bytes, in s².
         squares,
-        /// The part of `waiting` in which they waited for their turn under a rate of this relay.
+        /// The part of `waiting` in which bytes were held back by a rate limit of this relay.
         throttled,
     }
 
-    /// One section. Times are in seconds.
+    /// The sums of one section. Times are in seconds.
     struct Section {
-        /// Time with data to send, and the parts of it that the kernel knows a reason for.
+        /// Time with data to send, and the parts of it in which the receive window or the send buffer limited the
+        /// sender.
         busy,
         rwnd_limited,
         sndbuf_limited,
-        /// The part of it in which the congestion window was in the growth of its start.
+        /// The part of `busy` in which the congestion window was in slow start.
         slow_start,
-        /// Segments sent, and of those the ones that were sent again and had to be.
+        /// Segments sent, and the number of those that were lost (retransmissions without the spurious ones).
         sent,
         lost,
         /// Bytes that the peer has acknowledged.
         acknowledged,
-        /// Segments received, and of those the ones out of order.
+        /// Segments received, and the number of those that arrived out of order.
         segments_received,
         out_of_order,
         /// Bytes received in order.
         received,
-        /// The number of samples: all following fields are sums over samples.
+        /// Number of samples; all following fields are sums over samples.
         samples,
         rtt,
         receive_rtt,
-        /// Whether bytes waited to be read.
+        /// Samples in which received bytes waited to be read.
         unread,
-        /// Whether the send buffer was full, and whether the bytes in it had all been sent.
+        /// Samples in which the send buffer was full, and those in which, in addition, all of it was in flight.
         buffer_full,
         all_sent,
-        /// Whether we pace it, and at how many bytes a second.
+        /// Samples in which the relay paced the section, and the sum of the pacing rates in bytes per second.
         paced,
         ceiling,
     }
 
-    /// The relay's thread, in seconds.
+    /// The times of the relay's thread, in seconds.
     struct Thread {
         span,
-        /// On a processor.
+        /// Time on a processor.
         on_cpu,
-        /// Wanting one.
+        /// Time spent waiting for a processor.
         queued,
     }
 }
 
 impl Flow {
-    /// How long the wait for bytes is that a moment of waiting falls into, in seconds: many short waits and few long ones are
-    /// told apart by the mean over time, not over waits.
+    /// Expected duration of the wait for bytes at a random moment of waiting, in seconds. This mean is weighted by
+    /// time, not by wait, and so distinguishes many short waits from few long ones.
     pub(super) fn mean_wait(&self) -> f64 {
         ratio(self.squares, self.waiting)
     }
 }
 
 impl Section {
-    /// The mean over the samples.
+    /// The mean over the samples of a field that is a sum over samples.
     pub(super) fn mean(&self, sum: f64) -> f64 {
         ratio(sum, self.samples)
     }
 }
 
 impl Thread {
-    /// The share of the time in which it wanted a processor, from 0 to 1, or had one.
+    /// The share of the time in which the thread ran or waited for a processor, from 0 to 1.
     pub(super) fn cpu_demand(&self) -> f64 {
         ratio(self.on_cpu + self.queued, self.span)
     }
 }
 
-/// All of a session.
+/// All sums of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct SessionSums {
     pub(super) thread: Thread,
-    /// By direction of bytes.
+    /// Indexed by the direction of the bytes.
     flows: [Flow; 2],
     sections: [Section; 2],
 }
@@ -144,7 +146,7 @@ impl SessionSums {
     }
 }
 
-/// A ratio, or 0 of nothing.
+/// The ratio of two values; 0 if the denominator is not positive.
 pub(super) fn ratio(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }

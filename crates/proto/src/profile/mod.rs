@@ -2,7 +2,7 @@
 //!
 //! A [`Profile`] is an ordered list of [`Setting`]s. Each setting is declared once, in the table below: its key in the
 //! configuration, its type, and its effect. `sys::sockopt` applies a profile setting by setting and reports an
-//! [`Outcome`] for each, because a kernel may know an option, bound it, or refuse it.
+//! [`Outcome`] for each, because a kernel may apply, clamp or reject an option.
 
 mod outcome;
 mod value;
@@ -37,7 +37,7 @@ macro_rules! settings {
             /// Reads the value of `key`.
             ///
             /// # Errors
-            /// The expected type, and the bounds where the setting has some. `None` when there is no such key.
+            /// The expected type, and the bounds where the setting has some. `None` if no setting has this key.
             pub fn read(key: &str, value: &str) -> Result<Self, Option<String>> {
                 match key {
                     $($key => settings!(@read $type, value $(, $low, $high $(, $step)?)?).map(Self::$variant).map_err(Some),)+
@@ -61,42 +61,43 @@ macro_rules! settings {
 // The bounds are those of the kernel's source that the comment cites (Linux 6.18). For a value outside, setsockopt(2)
 // returns an error, or clamps or masks the value without one.
 settings! {
-    /// Multipath TCP where both ends can (RFC 8684); needs the socket to be made so, and falls back to TCP.
+    /// Multipath TCP where both ends support it (RFC 8684), else TCP; the socket must be created as an MPTCP socket.
     Mptcp(bool) = "mptcp",
-    /// Local address to dial from; dialled sections only. A unicast address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.7).
+    /// Local address that dialled sections bind to; only for dialled sections. A unicast address (RFC 1122, 3.2.1.3;
+    /// RFC 4291, 2.5.2 and 2.7).
     Bind(IpAddr) = "bind",
     /// `SO_MARK`, for policy routing; needs `CAP_NET_ADMIN`. All 32 bits (socket(7)).
     Fwmark(u32) = "fwmark" in 0 to 4294967295,
     /// Differentiated services code point: six bits (RFC 2474, 3).
     Dscp(u8) = "dscp" in 0 to 63,
-    /// Congestion control algorithm, `TCP_CONGESTION`. "auto" is the system's own, but reno on short paths where the system's own
-    /// paces ([`crate::tuning::needs_system_control`]).
+    /// Congestion control algorithm, `TCP_CONGESTION`. "auto" is the system's own algorithm, or reno on short paths if
+    /// the system's own one paces ([`crate::tuning::needs_system_control`]).
     Congestion(Algorithm) = "congestion",
-    /// Packets of its own in the path's queues that Compound TCP takes for congestion; 0 is its own choice, 30. `ctcp.h`
-    /// multiplies it as a fixed-point number of 32 bits.
+    /// Number of the connection's own packets in the queues of the path that Compound TCP takes for congestion; 0 is
+    /// the default of Compound TCP, 30. `ctcp.h` multiplies it as a fixed-point number of 32 bits.
     CtcpGamma(u32) = "ctcp_gamma" in 0 to 65535,
-    /// Has Compound TCP choose that number by its share of the queue, 5 to 30 packets.
+    /// Compound TCP chooses this number from its share of the queue, 5 to 30 packets.
     CtcpAutoGamma(bool) = "ctcp_auto_gamma",
-    /// Receive window of a dialled section from its first round trip; autotuning goes on from there. Bounded by `net.core.rmem_max`
-    /// without `CAP_NET_ADMIN`, and by 64 KiB before Linux 6.10 (`tcp_select_initial_window()`, net/ipv4/tcp_output.c). Listeners
-    /// do not have it: strangers could fill it.
+    /// Receive window of a dialled section in its first round trip; autotuning continues from this value. Bounded by
+    /// `net.core.rmem_max` without `CAP_NET_ADMIN`, and by 64 KiB before Linux 6.10 (`tcp_select_initial_window()`,
+    /// net/ipv4/tcp_output.c). Not applied to listeners, where unknown clients could fill the buffers.
     InitialRwnd(Bytes) = "initial_rwnd" in "64KiB" to "1023MiB",
-    /// Fixed receive buffer. Switches autotuning off: only to limit a section, never to make it fast. The kernel doubles it,
-    /// to at least `SOCK_MIN_RCVBUF` and at most `INT_MAX` (socket(7), net/core/sock.c).
+    /// Fixed receive buffer. Switches autotuning off: it can limit a section, never make it faster. The kernel doubles
+    /// the value, to at least `SOCK_MIN_RCVBUF` and at most `INT_MAX` (socket(7), net/core/sock.c).
     Rcvbuf(Bytes) = "rcvbuf" in "4KiB" to "1023MiB",
     /// Fixed send buffer. Switches autotuning off. Doubled and bounded likewise (`SOCK_MIN_SNDBUF`).
     Sndbuf(Bytes) = "sndbuf" in "4KiB" to "1023MiB",
     /// Upper bound of the advertised window, `TCP_WINDOW_CLAMP`: at least half of `SOCK_MIN_RCVBUF` (tcp(7)), and less
     /// than 1 GiB, the largest window that can be advertised (RFC 7323, 2.3).
     WindowClamp(Bytes) = "window_clamp" in "4KiB" to "1GiB",
-    /// Unsent bytes the kernel may hold, `TCP_NOTSENT_LOWAT`; 0 is `net.ipv4.tcp_notsent_lowat`. No send buffer has more than
-    /// 1 GiB.
+    /// Limit of unsent bytes in the kernel, `TCP_NOTSENT_LOWAT`; 0 is `net.ipv4.tcp_notsent_lowat`. No send buffer is
+    /// larger than 1 GiB.
     NotsentLowat(Bytes) = "notsent_lowat" in "0B" to "1GiB",
     /// Maximum segment size, `TCP_MAXSEG`: from `TCP_MIN_MSS` to `MAX_TCP_WINDOW` (include/net/tcp.h).
     Mss(u16) = "mss" in 88 to 32767,
     /// No Nagle delay, `TCP_NODELAY` (RFC 896).
     Nodelay(bool) = "nodelay",
-    /// Acknowledge at once at the start, `TCP_QUICKACK`; the kernel may leave the mode later.
+    /// Acknowledge immediately at the start, `TCP_QUICKACK`; the kernel may leave this mode later.
     Quickack(bool) = "quickack",
     /// TCP Fast Open (RFC 7413): accept data in the SYN, or send it.
     FastOpen(bool) = "fast_open",
@@ -105,10 +106,10 @@ settings! {
     Keepalive(Span) = "keepalive" in "0s" to "32767s" by "1s",
     /// Time between keep-alive probes, in seconds, up to `MAX_TCP_KEEPINTVL`.
     KeepaliveInterval(Span) = "keepalive_interval" in "1s" to "32767s" by "1s",
-    /// Unanswered probes before the section is dead, up to `MAX_TCP_KEEPCNT`.
+    /// Unanswered keep-alive probes before the connection is closed, up to `MAX_TCP_KEEPCNT`.
     KeepaliveCount(u8) = "keepalive_count" in 1 to 127,
-    /// Longest time data may stay unacknowledged, `TCP_USER_TIMEOUT` (RFC 5482): milliseconds, an `int`; 0 is the kernel's
-    /// choice (tcp(7)).
+    /// Longest time for which data may stay unacknowledged, `TCP_USER_TIMEOUT` (RFC 5482): milliseconds, an `int`; 0 is
+    /// the kernel's default (tcp(7)).
     UserTimeout(Span) = "user_timeout" in "0s" to "596h" by "1ms",
     /// Lower bound of the retransmission timeout, `TCP_RTO_MIN_US`, Linux 6.15: from `TCP_TIMEOUT_MIN`, two jiffies at 250 Hz, to
     /// `TCP_RTO_MIN`.
@@ -120,7 +121,8 @@ settings! {
     DelackMax(Span) = "delack_max" in "8ms" to "200ms",
     /// No exponential backoff while few segments are in flight, `TCP_THIN_LINEAR_TIMEOUTS`.
     ThinLinearTimeouts(bool) = "thin_linear_timeouts",
-    /// Ceiling of the sending rate, `SO_MAX_PACING_RATE` (socket(7)): from one full packet in 1.5 s, as fast as interfaces are.
+    /// Upper bound of the sending rate, `SO_MAX_PACING_RATE` (socket(7)): from one full packet in 1.5 s to the rate of
+    /// the fastest interfaces.
     PacingRate(Rate) = "pacing_rate" in "8kbit/s" to "400Gbit/s",
     /// Delay added to every segment sent, `TCP_TX_DELAY`; takes effect under the fq queueing discipline only, up to its `horizon`
     /// (tc-fq(8)).
@@ -135,10 +137,10 @@ impl Setting {
     }
 }
 
-/// Named TCP settings; at most one value for each.
+/// A named list of TCP settings, with at most one value for each key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
-    /// The name it is referred to by.
+    /// The name by which the configuration refers to the profile.
     pub name: String,
     settings: Vec<Setting>,
 }
@@ -167,8 +169,8 @@ impl Profile {
                 ("keepalive", "1min"),
                 ("user_timeout", "2min"),
             ],
-            // BBR keeps the rate through the loss that a long path always has; unsent data stays in the relay, where
-            // it holds back the sender, not in the socket, where it only waits.
+            // BBR keeps the rate despite the random loss of long paths. Unsent data stays in the relay, where it holds
+            // back the sender, and not in the socket buffer, where it only waits.
             "longhaul" => &[
                 ("congestion", "bbr"),
                 ("initial_rwnd", "2MiB"),
@@ -178,7 +180,7 @@ impl Profile {
                 ("user_timeout", "2min"),
                 ("rto_max", "10s"),
             ],
-            // Tail losses are the cost of a lossy path: retransmit early, and never back off for long.
+            // Tail losses dominate the cost of a lossy path: retransmit early, and bound the backoff.
             "lossy" => &[
                 ("congestion", "bbr"),
                 ("initial_rwnd", "2MiB"),
@@ -190,7 +192,7 @@ impl Profile {
                 ("rto_max", "3s"),
                 ("thin_linear_timeouts", "true"),
             ],
-            // Half a second of round trip: a timeout below it would only duplicate data.
+            // With a round-trip time of half a second, a shorter timeout would only duplicate data.
             "satellite" => &[
                 ("congestion", "bbr"),
                 ("initial_rwnd", "2MiB"),
@@ -209,20 +211,20 @@ impl Profile {
         Some(profile)
     }
 
-    /// Adds a setting, or replaces the one of the same key.
+    /// Adds a setting, or replaces the setting of the same key.
     pub fn set(&mut self, setting: Setting) {
         self.settings.retain(|old| old.key() != setting.key());
         let at = self.settings.partition_point(|old| old.position() < setting.position());
         self.settings.insert(at, setting);
     }
 
-    /// The settings in the order in which they are to be applied.
+    /// The settings in the order in which they must be applied.
     #[must_use]
     pub fn settings(&self) -> &[Setting] {
         &self.settings
     }
 
-    /// The congestion control it asks for by name.
+    /// The congestion control that the profile names; `None` if it names none, or "auto".
     #[must_use]
     pub fn congestion(&self) -> Option<&Algorithm> {
         self.settings.iter().find_map(|setting| match setting {
@@ -231,13 +233,13 @@ impl Profile {
         })
     }
 
-    /// Whether the path chooses the congestion control: `congestion = "auto"`.
+    /// Whether the congestion control is chosen by the path: `congestion = "auto"`.
     #[must_use]
     pub fn has_auto_congestion(&self) -> bool {
         self.has_setting("congestion") && self.congestion().is_none()
     }
 
-    /// The options for Compound TCP; empty for another congestion control.
+    /// The options for Compound TCP; `None` if there are none, or the profile names another congestion control.
     #[must_use]
     pub fn compound_tcp(&self) -> Option<CompoundTcp> {
         self.congestion().filter(|algorithm| algorithm.0 == "ctcp")?;
@@ -252,25 +254,25 @@ impl Profile {
         options
     }
 
-    /// Whether it says something of `key`.
+    /// Whether the profile has a value for `key`.
     #[must_use]
     pub fn has_setting(&self, key: &str) -> bool {
         self.settings.iter().any(|setting| setting.key() == key)
     }
 
-    /// Whether sections are tuned as they go on.
+    /// Whether the sections of the profile are tuned while they run.
     #[must_use]
     pub fn is_tuned(&self) -> bool {
         self.settings.contains(&Setting::Tune(true))
     }
 
-    /// Everything that a socket gets before it connects or listens: the settings, and the initial tuning.
+    /// All settings of a socket before it connects or listens: those of the profile, and the initial tuning.
     pub fn initial_settings(&self) -> impl Iterator<Item = Setting> {
         let tuned = self.is_tuned().then(Tuning::initial_settings).into_iter().flatten();
         self.settings.iter().cloned().chain(tuned.filter(|setting| !self.has_setting(setting.key())))
     }
 
-    /// Whether sockets are to be made as Multipath TCP.
+    /// Whether sockets must be created as Multipath TCP sockets.
     #[must_use]
     pub fn mptcp(&self) -> bool {
         self.settings.contains(&Setting::Mptcp(true))

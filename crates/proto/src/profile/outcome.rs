@@ -7,11 +7,11 @@ use super::Setting;
 /// The outcome of one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// In force as asked.
+    /// In force with the configured value.
     Applied,
-    /// In force with another value, which is given.
+    /// In force with the given other value.
     Clamped(String),
-    /// Not in force; the reason is given.
+    /// Not in force, for the given reason.
     Unsupported(String),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Outcome {
 pub struct AppliedSetting {
     /// The setting that the profile asks for.
     pub setting: Setting,
-    /// The reaction of the kernel.
+    /// The result of setting the socket option.
     pub outcome: Outcome,
 }
 

@@ -1,4 +1,4 @@
-//! The types that settings have, and how a value is read from the text of the configuration and checked against its bounds.
+//! The types of settings: parsing of values from the text of the configuration, and checks against bounds.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use crate::units::{Bytes, Rate, Span};
 
-/// A type of settings without bounds.
+/// The type of a setting without bounds.
 pub(super) trait UnboundedValue: FromStr {
-    /// The expected format, for mistakes.
+    /// The expected format, for error messages.
     const EXPECTED: &'static str;
 
     /// Whether a setting can have this value.
@@ -17,12 +17,12 @@ pub(super) trait UnboundedValue: FromStr {
     }
 }
 
-/// A type of settings with bounds.
+/// The type of a setting with bounds.
 pub(super) trait BoundedValue: FromStr + PartialOrd {
-    /// The noun before the bounds, for mistakes.
+    /// The noun before the bounds, for error messages.
     const NOUN: &'static str;
 
-    /// Whether it is a whole number of `steps`.
+    /// Whether the value is a multiple of `step`.
     fn is_multiple_of(&self, _step: &Self) -> bool {
         true
     }
@@ -41,8 +41,8 @@ pub(super) fn read<T: UnboundedValue>(text: &str) -> Result<T, String> {
     text.parse().ok().filter(T::is_valid).ok_or_else(|| T::EXPECTED.to_owned())
 }
 
-/// Reads a value from the lower to the upper bound, both included, in steps where there are some. Bounds and steps are
-/// the literals of the table.
+/// Reads a value between the lower and the upper bound, both included, and a multiple of the step if `steps` has one.
+/// Bounds and steps are the literals of the table.
 ///
 /// # Errors
 /// The expected format.
@@ -125,10 +125,10 @@ impl BoundedValue for Rate {
 pub struct Algorithm(pub String);
 
 impl Algorithm {
-    /// No congestion control, but the choice by the path: see [`crate::tuning::needs_system_control`].
+    /// The name that leaves the choice to the path: see [`crate::tuning::needs_system_control`].
     pub const AUTO: &str = "auto";
 
-    /// Those of Linux 6.18 (net/ipv4/Kconfig): built in, or modules that a kernel may have.
+    /// The congestion controls of Linux 6.18 (net/ipv4/Kconfig): built in, or modules that a kernel may have.
     pub const LINUX: [&str; 17] = [
         "bbr",
         "bic",
@@ -150,8 +150,8 @@ impl Algorithm {
     ];
 
     /// The nearest replacements among the kernel's congestion controls, the nearest first; empty for an unknown name.
-    /// Cubic is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
-    /// congestion, as hybla and westwood do not, and keeps queues short, as vegas does.
+    /// Cubic is a loss-based control for fast long paths, like those that it replaces; bbr does not take the losses of
+    /// a bad link for congestion (like hybla and westwood), and keeps queues short (like vegas).
     #[must_use]
     pub fn fallbacks(&self) -> &'static [&'static str] {
         match self.0.as_str() {

@@ -1,40 +1,43 @@
 //! The congestion control of sections with `congestion = "auto"`.
 //!
-//! A congestion control that paces, like bbr, has a timer for each burst of packets. On short paths this triples the CPU time of
-//! a byte, and gains nothing: there is no queue to spare, and next to no loss. Such a section starts with [`SHORT_PATH_CONTROL`],
-//! and gets the system's own control for good when its path turns out to be long or lossy.
+//! A congestion control with pacing, such as bbr, runs a timer for each burst of packets. On short paths this triples
+//! the CPU time per byte without a benefit: the path has no queue to keep short, and almost no loss. Such a section
+//! starts with [`SHORT_PATH_CONTROL`], and switches permanently to the system's own control if its path turns out to be
+//! long or lossy.
 
 use std::time::Duration;
 
 use super::TuningSample;
 
-/// The congestion control on short paths. Every kernel has it, and every user may choose it.
+/// The congestion control on short paths. Every kernel has it, and unprivileged processes may select it.
 pub const SHORT_PATH_CONTROL: &str = "reno";
 
-/// A path is long from this round trip on: then a window that has been halved is slow to grow again.
+/// Smallest round-trip time of a long path, on which a halved window takes long to grow again.
 const LONG_RTT: Duration = Duration::from_millis(2);
 
-/// The share of segments sent again that makes a path lossy, whatever the cause.
+/// Smallest share of retransmitted segments on a lossy path, whatever the cause of the losses.
 const LOSSY: f64 = 0.001;
 
-/// The share that makes a path lossy if its queue is empty. Then the losses are no sign of congestion, and [`SHORT_PATH_CONTROL`]
-/// does not fill the path: at 1 ms and this loss it carries 1.4 Gbit/s (Mathis et al. 1997, "The macroscopic behavior of the TCP
-/// congestion avoidance algorithm").
+/// Smallest share of retransmitted segments on a lossy path whose queue is empty. Such losses are not a sign of
+/// congestion, and [`SHORT_PATH_CONTROL`] does not fill the path: at 1 ms and this loss it carries 1.4 Gbit/s (Mathis
+/// et al. 1997, "The macroscopic behavior of the TCP congestion avoidance algorithm").
 const LOSSY_WITHOUT_QUEUE: f64 = 0.0001;
 
-/// The queue of a path is empty while its round trip is below this multiple of the least one.
+/// The queue of a path counts as empty while its round-trip time is below this multiple of the minimum.
 const EMPTY_QUEUE: f64 = 1.5;
 
-/// Losses that prove nothing: an overshoot of slow start.
+/// Number of losses up to which the path does not count as lossy: slow start may have overshot.
 const CHANCE_LOSSES: u32 = 3;
 
-/// Whether `default`, the congestion control of a system, costs nothing on short paths, so that there is nothing to choose.
+/// Whether `default`, the congestion control of a system, has no extra cost on short paths, so that there is nothing to
+/// choose.
 #[must_use]
 pub fn is_cheap_control(default: &str) -> bool {
     matches!(default, SHORT_PATH_CONTROL | "cubic")
 }
 
-/// Whether a section that began with [`SHORT_PATH_CONTROL`] needs the system's own congestion control, by its counters.
+/// Whether a section that began with [`SHORT_PATH_CONTROL`] needs the system's own congestion control, according to its
+/// counters.
 #[must_use]
 pub fn needs_system_control(now: &TuningSample) -> bool {
     if now.rtt.is_zero() {

@@ -1,48 +1,49 @@
-//! Record sizes of a stream, and whether small pieces wait for more.
+//! Record sizes of a stream, and the decision whether small pieces wait for more data.
 //!
 //! A sender that writes byte by byte causes a read, a record with its tag and a packet at every relay for each write.
-//! Where such pieces follow closely and no byte comes back in between, a wait of a tenth of a millisecond combines many
-//! into one. A single piece, the first of a row, and a request that waits for its response never wait.
+//! If such pieces follow each other closely and no byte arrives in the reverse direction, a wait of a tenth of a
+//! millisecond combines many of them into one. A single piece, the first pieces of a burst, and a request that waits
+//! for its response are never delayed.
 //!
-//! A relay can forward a record only when it has all of it. So the first records of a stream, and those after a pause,
-//! are small; a continuing stream gets large records, which cost least.
+//! A relay can forward a record only after it has received all of it. Therefore the first records of a stream, and
+//! those after a pause, are small; a continuing stream gets large records, which cost least CPU time per byte.
 
 use std::time::Duration;
 
-/// Less than this is a small piece, bytes.
+/// A piece with fewer bytes is small.
 const SMALL_PIECE: usize = 4096;
 
-/// And less than this where pieces were waited for.
+/// A piece with fewer bytes is small during a burst, in which pieces are combined.
 const SMALL_IN_BURST: usize = 8 * 1024;
 
-/// So many small pieces make a row.
+/// Number of consecutive small pieces that make a burst.
 const MIN_BURST: u32 = 4;
 
-/// They follow each other as closely as this,
+/// Longest gap between the pieces that begin a burst.
 const MAX_GAP: Duration = Duration::from_micros(100);
 
-/// and where pieces are waited for, as this.
+/// Longest gap between the pieces during a burst, while the relay waits for further pieces.
 const MAX_GAP_IN_BURST: Duration = Duration::from_micros(400);
 
-/// The recent pieces of one direction.
+/// The recent pieces of one direction, from which [`WriteCoalescer::should_wait`] decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteCoalescer {
     last: Duration,
-    /// Bytes of the reverse direction at that time.
+    /// Byte count of the reverse direction at `last`.
     reverse_bytes: u64,
-    /// Small pieces that followed each other.
+    /// Number of consecutive small pieces that followed each other closely.
     burst: u32,
 }
 
 impl WriteCoalescer {
-    /// Whether a piece that has arrived by `now` is to wait for more; `reverse_bytes` is the byte count of the
+    /// Whether a piece that arrived at `now` should wait for more data; `reverse_bytes` is the byte count of the
     /// reverse direction.
     #[must_use]
     pub fn should_wait(&self, now: Duration, reverse_bytes: u64) -> bool {
         self.is_in_burst() && self.is_close(now, reverse_bytes)
     }
 
-    /// A piece of so many bytes was taken.
+    /// Records that a piece of `bytes` bytes was read at `now`.
     pub fn record(&mut self, now: Duration, bytes: usize, reverse_bytes: u64) {
         let is_small = bytes < if self.is_in_burst() { SMALL_IN_BURST } else { SMALL_PIECE };
         self.burst = if is_small && self.is_close(now, reverse_bytes) { self.burst.saturating_add(1) } else { 0 };
@@ -62,19 +63,19 @@ impl WriteCoalescer {
 /// Plaintext of the first records of a stream, in bytes.
 const FIRST_RECORD: usize = 4096;
 
-/// For so many bytes of the stream a record may be one byte longer.
+/// Stream bytes for each byte by which the largest record grows.
 const GROWTH: u64 = 16;
 
-/// The shortest pause that resets the size: longer than the gaps of a stream on a long path in slow start.
+/// The shortest pause that resets the record size: longer than the gaps of a stream on a long path in slow start.
 const IDLE_RESET: Duration = Duration::from_millis(500);
 
-/// Most plaintext of a record after `position` bytes of a stream, and never more than `max_size`.
+/// Largest plaintext of a record after `position` bytes of a stream, in bytes; at most `max_size`.
 #[must_use]
 pub fn max_record_size(position: u64, max_size: usize) -> usize {
     usize::try_from(position / GROWTH).map_or(max_size, |growth| (FIRST_RECORD + growth).min(max_size))
 }
 
-/// The records of one direction.
+/// The record size of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordSizer {
     /// Bytes since the last pause.
@@ -83,7 +84,7 @@ pub struct RecordSizer {
 }
 
 impl RecordSizer {
-    /// Most plaintext of the next record, made at `now`, and never more than `max_size`.
+    /// Returns the largest plaintext of the record to be made at `now`, in bytes; at most `max_size`.
     pub fn next_size(&mut self, now: Duration, max_size: usize) -> usize {
         if now.saturating_sub(std::mem::replace(&mut self.last, now)) > IDLE_RESET {
             self.run_bytes = 0;
@@ -91,7 +92,7 @@ impl RecordSizer {
         max_record_size(self.run_bytes, max_size)
     }
 
-    /// So many bytes went into it.
+    /// Records that the record contained `bytes` bytes of plaintext.
     pub fn record(&mut self, bytes: usize) {
         self.run_bytes += bytes as u64;
     }

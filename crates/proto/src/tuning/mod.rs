@@ -1,14 +1,14 @@
 //! Automatic tuning of a section: the TCP settings that follow from the kernel's counters.
 //!
-//! The cost of a loss. A lost segment with others behind it is detected after a round trip (RACK, RFC 8985); a lost
-//! tail is probed after two; but a lost retransmission, or a tail whose probe is lost as well, waits for the
-//! retransmission timeout, which in Linux is `srtt + max(rto_min, 4 rttvar)` with 200 ms for `rto_min`, doubled each
-//! time. Between two relays that is far too long: the peer delays an ACK for [`Tuning::delack_max`] at most. If it
-//! delays longer, or the path's delay jumps, timeouts are spurious, which the peer reports (DSACK, RFC 2883), and
+//! The cost of a loss: a lost segment that is followed by others is detected after one round trip (RACK, RFC 8985), and
+//! a lost tail is probed after two. A lost retransmission, or a tail whose probe is lost as well, waits for the
+//! retransmission timeout, which in Linux is `srtt + max(rto_min, 4 rttvar)` with an `rto_min` of 200 ms, doubled each
+//! time. Between two relays that is far too long: the peer delays an ACK by [`Tuning::delack_max`] at most. If the peer
+//! delays longer, or the delay of the path jumps, timeouts are spurious; the peer reports this (DSACK, RFC 2883), and
 //! `rto_min` is raised again.
 //!
-//! [`SectionTuner`] decides the options of a socket, [`RecordSizer`] the size of records, [`WriteCoalescer`] whether
-//! small pieces wait.
+//! [`SectionTuner`] chooses the socket options, [`RecordSizer`] the size of records, and [`WriteCoalescer`] whether
+//! small pieces wait for more data.
 
 mod control;
 mod gather;
@@ -27,43 +27,44 @@ pub use section::SectionTuner;
 /// The counters of a connection since it began (`TCP_INFO`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TuningSample {
-    /// When that was, on any clock that goes on.
+    /// Time of the sample, on any monotonic clock.
     pub taken_at: Duration,
-    /// Smoothed round trip; zero while there is none.
+    /// Smoothed round-trip time; zero before the first measurement.
     pub rtt: Duration,
-    /// The least round trip of the last minutes.
+    /// The smallest round-trip time of the last minutes.
     pub min_rtt: Duration,
     /// The mean deviation of the round-trip time (RFC 6298).
     pub rttvar: Duration,
-    /// Segments of data sent, those sent again included.
+    /// Data segments sent, including retransmissions.
     pub segments_sent: u32,
-    /// Segments that were sent again.
+    /// Number of retransmitted segments.
     pub retransmitted: u32,
-    /// Segments that the peer had got already.
+    /// Retransmitted segments that the peer had already received (DSACK).
     pub spurious: u32,
-    /// Segments of data that came in.
+    /// Number of data segments received.
     pub segments_received: u32,
-    /// Of these, ahead of others.
+    /// Received data segments that arrived out of order.
     pub out_of_order: u32,
 }
 
-/// How the TCP of a section behaves.
+/// The tuned TCP settings of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Lower bound of the part of the retransmission timeout that comes on top of the round trip.
+    /// Lower bound of the part of the retransmission timeout that is added to the round-trip time.
     pub rto_min: Duration,
-    /// Upper bound of the retransmission timeout, with all backoff.
+    /// Upper bound of the retransmission timeout, backoff included.
     pub rto_max: Duration,
-    /// Longest delay of our acknowledgements.
+    /// Longest delay of the local acknowledgements.
     pub delack_max: Duration,
-    /// Whether timeouts stay as they are, instead of doubling, while few segments are under way.
+    /// Whether timeouts stay constant, instead of doubling, while few segments are in flight.
     pub thin_linear_timeouts: bool,
 }
 
 impl Tuning {
-    /// The initial settings, before the path is known. The first round trip makes `4 rttvar` at least `rto_min` and
-    /// twice itself; later it falls by a quarter each round trip, and never rises because of `rto_min` alone
-    /// (tcp_rtt_estimator()). So this is enough for the tail's probe at most round trips, and soon less at short ones.
+    /// The initial settings, before the path is known. The first round-trip sample makes `4 rttvar` at least `rto_min`,
+    /// and twice the sample; later it falls by a quarter in each round trip, and never rises because of `rto_min` alone
+    /// (tcp_rtt_estimator()). This value therefore leaves time for the tail loss probe at most round-trip times, and
+    /// soon less at short ones.
     pub const INITIAL: Self = Self {
         rto_min: Duration::from_millis(160),
         rto_max: Duration::from_secs(120),
@@ -71,12 +72,12 @@ impl Tuning {
         thin_linear_timeouts: false,
     };
 
-    /// Unsent bytes that the kernel may hold from the beginning: several milliseconds of a gigabit. The pump lowers it
-    /// where a receiver is slow.
+    /// Limit of unsent bytes in the kernel at the start: several milliseconds at 1 Gbit/s. The pump lowers it where a
+    /// receiver is slow.
     pub const NOTSENT_LOWAT: Bytes = Bytes(1024 * 1024);
 
-    /// The settings of sockets before connect or listen. Not `rto_max`, which would shorten the time that a server has
-    /// for its answer to SYN.
+    /// The settings of sockets before connect or listen, without `rto_max`, which would shorten the time in which a
+    /// server can answer the SYN.
     #[must_use]
     pub fn initial_settings() -> [Setting; 3] {
         let Self { rto_min, delack_max, .. } = Self::INITIAL;

@@ -1,62 +1,64 @@
-//! The path of a section as its tuner sees it, and the settings for it.
+//! The tuner of a section: the state of the path by the kernel's counters, and the settings that follow.
 
 use std::time::Duration;
 
 use super::{Tuning, TuningSample};
 
-/// The least `rto_min`: above the longest delay of a peer that is tuned as well, with a tick of its kernel's clock for
+/// Smallest `rto_min`: above the longest delay of a peer that is tuned as well, plus one tick of the kernel's clock on
 /// each side.
 const MIN_RTO_MIN: Duration = Duration::from_millis(28);
 
-/// The most that a socket may have (`TCP_RTO_MIN_US`): the kernel's own.
+/// Largest `rto_min` that a socket accepts (`TCP_RTO_MIN_US`): the kernel's default.
 const MAX_RTO_MIN: Duration = Duration::from_millis(200);
 
-/// The allowance on top: the probe's own timer adds two ticks of 4 ms and rounds up (tcp_schedule_loss_probe()), and
-/// the rest is for scheduling delays.
+/// Allowance added to the round trips in `rto_min`: the timer of the tail loss probe adds two ticks of 4 ms and rounds
+/// up (tcp_schedule_loss_probe()), and the rest is for scheduling delays.
 const RTO_SLACK: Duration = Duration::from_millis(24);
 
-/// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC 8985,
-/// 7.2): a timeout before that would shrink the window to one segment where a probe would not, and undo it too late
-/// when only the acknowledgement was lost.
+/// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC
+/// 8985, 7.2). An earlier timeout would shrink the window to one segment, which a probe would not, and would undo this
+/// too late if only the acknowledgement was lost.
 const ROUND_TRIPS: u32 = 2;
 
-/// The longest timeout, in shortest ones: long enough that almost nothing is sent into an outage.
+/// The longest timeout as a multiple of the shortest: long enough that almost nothing is sent into an outage.
 const RTO_MAX_FACTOR: u32 = 8;
 
-/// The least value that a socket accepts (`TCP_RTO_MAX_MS`), and the longest acceptable wait after an outage.
+/// Bounds of `rto_max`: the smallest value that a socket accepts (`TCP_RTO_MAX_MS`), and the longest acceptable wait
+/// after an outage.
 const MIN_RTO_MAX: Duration = Duration::from_secs(1);
 const MAX_RTO_MAX: Duration = Duration::from_secs(10);
 
-/// Longest delay of ACKs where few segments come at once, or some get lost: the least value that a socket accepts,
-/// because the sender cannot continue, or detect losses, without them.
+/// Longest delay of ACKs where few segments arrive in a round trip, or some are lost: the smallest value that a socket
+/// accepts, because without ACKs the sender can neither continue nor detect losses.
 const PROMPT_DELACK: Duration = Duration::from_millis(8);
 
-/// And where many come on a clean path: then each second one is acknowledged at once, and the delay is only for the last.
+/// Longest delay of ACKs where many segments arrive on a clean path: every second segment is acknowledged at once
+/// there, and the delay concerns only the last segment.
 const RELAXED_DELACK: Duration = Duration::from_millis(20);
 
-/// Segments in a round trip that are many.
+/// Segments in a round trip that count as many.
 const MANY_SEGMENTS: f64 = 32.0;
 
-/// A loss of so much makes a path lossy, and so little makes it clean again.
+/// A path becomes lossy above the first share of lost segments, and clean again at the second or below.
 const LOSSY: f64 = 0.003;
 const CLEAN: f64 = 0.001;
 
-/// Losses that prove nothing.
+/// Smallest number of losses for which a path can become lossy; fewer may be chance.
 const CHANCE_LOSSES: f64 = 2.0;
 
 /// The half-life of a sample's weight.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
-/// And time in which half of the caution goes, when no timeout was spurious.
+/// Time in which the excess of the caution halves while no timeout is spurious.
 const CAUTION_HALF_LIFE: Duration = Duration::from_secs(60);
 
-/// A value that differs by less than this factor stays,
+/// A setting stays unchanged if its new value differs by less than this factor.
 const NOTABLE: f64 = 1.25;
 
-/// but for a lower bound that has become too short: that does harm.
+/// A lower bound is already raised from this smaller factor on, because a bound that is too short causes harm.
 const TOO_SHORT: f64 = 1.05;
 
-/// A section that is looked at from time to time.
+/// Tunes one section from samples of its counters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SectionTuner {
     previous: TuningSample,
@@ -67,7 +69,7 @@ pub struct SectionTuner {
     current: Tuning,
 }
 
-/// The loss of sent segments; old samples fade.
+/// The share of lost segments; the weight of old samples decays exponentially.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct LossShare {
     segments: f64,
@@ -114,8 +116,8 @@ impl SectionTuner {
         self.current
     }
 
-    /// Timeouts that turn out spurious are put off. A few are chance: answers get lost, too, and a probe of the tail may
-    /// cross with one.
+    /// Raises `rto_min` while timeouts are spurious. A few spurious timeouts are chance: answers are lost, too, and a
+    /// probe of the tail may cross with an answer.
     fn update_caution(&mut self, retransmitted: f64, spurious: f64, span: Duration) {
         let max_caution = MAX_RTO_MIN.as_secs_f64() / MIN_RTO_MIN.as_secs_f64();
         if spurious > 0.0 && spurious * 4.0 >= retransmitted {
@@ -147,12 +149,12 @@ impl LossShare {
     }
 }
 
-/// The factor that remains after `span` with the half-life `half_life`.
+/// The factor that remains of a value after `span`, with the half-life `half_life`.
 fn decay_factor(span: Duration, half_life: Duration) -> f64 {
     (-span.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
-/// The `target` settings that differ enough to be worth a system call.
+/// The settings of `target` that differ enough from `current` to be worth a system call.
 fn notable_changes(current: Tuning, target: Tuning) -> Tuning {
     let choose = |old: Duration, new: Duration, too_short: f64| {
         let (old_seconds, new_seconds) = (old.as_secs_f64(), new.as_secs_f64());

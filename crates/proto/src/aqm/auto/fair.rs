@@ -1,26 +1,26 @@
-//! The fair rate: the rate of a connection with unlimited demand, by counting, without a pass over the table.
+//! The fair rate: the rate of a connection with unlimited demand, from counters, without a pass over the table.
 
 use super::{AutoParams, AutoState, EPOCH, FlowSlot, MAX_LEAD, waiting_time};
 
-/// The highest lead when there was none that counts.
+/// The highest lead if no connection had a lead that counts.
 pub(super) const NO_LEAD: i64 = i64::MIN;
 
-/// The size of a packet where one has to be assumed, in bytes.
+/// The assumed size of a packet, in bytes, where the true size is unknown.
 const TYPICAL_PACKET: u64 = 1500;
-/// Packets that a connection may have waiting: of few connections, and of many.
+/// Packets per connection that may wait in the queue, if there are few connections, and if there are many.
 const QUEUE_OF_FEW: u64 = 80;
 const QUEUE_OF_MANY: u64 = 6;
-/// The longest waiting time that few connections are left, in nanoseconds.
+/// Upper bound of the reference for few connections, in nanoseconds.
 const MAX_WAIT_OF_FEW: u64 = 40_000_000;
-/// A backlog above four references and this delay is too long, in nanoseconds.
+/// A waiting time is urgent if it exceeds four references by this time, in nanoseconds.
 const URGENT_WAIT: u64 = 100_000_000;
-/// The longest time that a line takes for a packet, as far as shares are concerned, in nanoseconds.
+/// Upper bound of the transmission time of a packet in the computation of the reference, in nanoseconds.
 const MAX_PACKET_TIME: u64 = 1 << 30;
-/// Longer than this an epoch is not taken for, in microseconds.
+/// Upper bound of the length of an epoch in computations, in microseconds.
 const MAX_EPOCH: u64 = 100_000_000;
 const MICROSECONDS: u64 = 1_000_000;
 
-/// The first epoch begins: everything is for the first connection.
+/// Begins the first epoch, in which the fair rate is the whole capacity.
 pub(super) fn begin_first_epoch(params: &AutoParams, state: &mut AutoState, now: u64) {
     state.epoch = 1;
     (state.began, state.last) = (now, now);
@@ -30,7 +30,7 @@ pub(super) fn begin_first_epoch(params: &AutoParams, state: &mut AutoState, now:
     derive_shares(params, state);
 }
 
-/// Counts a connection at its first packet of this epoch, by its bytes in the last one.
+/// Counts a connection at its first packet of this epoch, by its bytes in its previous epoch.
 pub(super) fn count_flow(state: &mut AutoState, slot: &mut FlowSlot) {
     if slot.epoch != 0 {
         state.active += 1;
@@ -45,7 +45,8 @@ pub(super) fn count_flow(state: &mut AutoState, slot: &mut FlowSlot) {
     (slot.bytes, slot.epoch) = (0, state.epoch);
 }
 
-/// Counts a connection that sends much in this epoch. Many that come at once are not waited for until its end.
+/// Counts a connection that sends much in this epoch. If many connections start at once, the fair rate is reduced
+/// immediately instead of at the end of the epoch.
 pub(super) fn count_busy_flow(params: &AutoParams, state: &mut AutoState) {
     state.busy += 1;
     let equal = params.capacity / state.busy;
@@ -56,7 +57,7 @@ pub(super) fn count_busy_flow(params: &AutoParams, state: &mut AutoState) {
     }
 }
 
-/// Computes the shares from the counters of the epoch.
+/// Computes the fair rate from the counters of the epoch, and begins the next epoch.
 pub(super) fn end_epoch(params: &AutoParams, state: &mut AutoState, now: u64) {
     let elapsed = now - state.began;
     let micros = (elapsed / 1000).min(MAX_EPOCH);
@@ -81,7 +82,8 @@ pub(super) fn end_epoch(params: &AutoParams, state: &mut AutoState, now: u64) {
     derive_shares(params, state);
 }
 
-/// The rate a tenth lower if the waiting time was twice the reference, a tenth higher if there was none.
+/// The rate for the next epoch: a tenth lower if the mean waiting time was twice the reference, a tenth higher if it
+/// was 0.
 const fn rate_by_queue(state: &AutoState, elapsed: u64) -> u64 {
     let difference = state.above.abs_diff(state.below) / elapsed;
     let difference = if difference > 1 << 10 { 1 << 10 } else { difference };
@@ -92,7 +94,7 @@ const fn rate_by_queue(state: &AutoState, elapsed: u64) -> u64 {
 fn derive_shares(params: &AutoParams, state: &mut AutoState) {
     state.fair = state.fair.max(1);
     state.price = (1_000_000_000 << 16) / state.fair;
-    // An epoch is 275/1024 of a second.
+    // The length of an epoch is 275/1024 of a second.
     state.portion = (state.fair * 275) >> 10;
     let packets = (waiting_time(params.byte_time, TYPICAL_PACKET).min(MAX_PACKET_TIME) * state.crowd) >> 8;
     let crowded = (QUEUE_OF_FEW * packets).min(MAX_WAIT_OF_FEW).max(QUEUE_OF_MANY * packets);

@@ -1,7 +1,7 @@
-//! One FIFO queue that shares its line: drops and marks are decided at arrival, by the share that each connection has
-//! used and by its response to earlier ones.
+//! A FIFO queue that divides its line fairly: it drops and marks packets at arrival, by the share that each connection
+//! has used and by its response to earlier hits.
 //!
-//! The specification is the head comment of `queue/auto.rs` in the laboratory.
+//! The specification is the head comment of `queue/auto.rs` in the emulator.
 
 use crate::aqm::{ArrivingPacket, DropReason, QueueLimit, Verdict};
 
@@ -10,58 +10,58 @@ mod table;
 
 pub use table::{FlowSlot, SlotSet, WAYS};
 
-/// How often shares are computed anew, in nanoseconds.
+/// Interval at which shares are recomputed, in nanoseconds.
 pub const EPOCH: u64 = 1 << 28;
-/// Over which time the present rate of a connection is taken, in nanoseconds.
+/// Time window of a connection's recent rate, in nanoseconds.
 pub const RATE_WINDOW: u64 = 1 << 29;
-/// How far a connection may be ahead of the others, or behind, in nanoseconds of its share.
+/// Largest lead of a connection over the mean, and largest lag behind the mean, in nanoseconds of its share.
 pub const MAX_LEAD: i64 = 6_000_000_000;
-/// By how much a new connection is behind the others.
+/// Lag of a new connection behind the mean of the leads.
 pub const INITIAL_LAG: i64 = 500_000_000;
-/// The bar is not lower than this below the mean of the leads.
+/// Lower bound of the bar: this far below the mean of the leads.
 pub const MAX_BAR_BELOW_MEAN: i64 = 1_000_000_000;
-/// The bar is not higher than this above the highest lead.
+/// Upper bound of the bar: this far above the highest lead.
 pub const MAX_BAR_ABOVE_LEAD: i64 = 100_000_000;
-/// A connection that is so far ahead, and is getting further, is hit at half of the reference.
+/// A connection with a larger lead than this, which still grows, is hit from half of the reference on.
 pub const FAR_AHEAD: i64 = 1_200_000_000;
-/// How many times as much as its lead the rate of a connection counts, in spans of `RATE_WINDOW`.
+/// Weight of a connection's recent rate, relative to its lead, in the score that is compared with the bar.
 const RATE_WEIGHT: i64 = 6;
-/// Over which time the waiting time is smoothed, as a power of two of nanoseconds.
+/// Time constant of the smoothed waiting time, as a power of two of nanoseconds.
 const SMOOTHING_SHIFT: u32 = 27;
-/// A connection that has been hit has so long to answer, and twice the waiting time more.
+/// Time in which a connection can respond to a hit, in nanoseconds, to which twice the waiting time is added.
 const RESPONSE_TIME: u64 = 600_000_000;
-/// But not longer than this.
+/// Upper bound of the time for a response, in nanoseconds.
 const MAX_RESPONSE_TIME: u64 = 1_500_000_000;
-/// After so long without a hit one doubling is forgotten, as a power of two of nanoseconds.
+/// Time without a hit after which one doubling is undone, as a power of two of nanoseconds.
 const DOUBLING_DECAY_SHIFT: u32 = 31;
-/// How often `n` may double. Then a connection is policed.
+/// Largest number of doublings of `n`, by which hits become more frequent. A connection at this limit is policed.
 pub const MAX_DOUBLINGS: u32 = 6;
-/// How often `n` has doubled when the hits on a connection are no longer signs to the queue.
+/// Number of doublings of `n` from which on hits on a connection no longer pause the bar.
 const UNRESPONSIVE: u32 = 3;
-/// No packet costs more than one of so many bytes.
+/// Upper bound of the packet size that is charged, in bytes.
 const MAX_PACKET: u32 = 1 << 17;
-/// A sender of this many bytes in an epoch is busy.
+/// A connection is busy if it sends this many bytes in an epoch.
 const BUSY_BYTES: u64 = 6000;
-/// The most that a connection's recent rate counts.
+/// Upper bound of [`FlowSlot::recent`].
 const MAX_RECENT: u64 = 8 * RATE_WINDOW;
 
 /// Constant parameters of automatic priority drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AutoParams {
-    /// How much waits at most.
+    /// The limit of the queue.
     pub queue_limit: QueueLimit,
-    /// The rate of the line, in bytes a second.
+    /// The rate of the line, in bytes per second.
     pub capacity: u64,
-    /// How long the line takes for a byte, in 2^-16 nanoseconds; 0 if it takes no time.
+    /// The transmission time of a byte, in 2^-16 nanoseconds; 0 for a line of infinite rate.
     pub byte_time: u64,
-    /// The waiting time that is always acceptable, in nanoseconds.
+    /// The waiting time that is always acceptable, in nanoseconds; the smallest reference.
     pub target: u64,
-    /// Half of the time that the line takes for a full queue, in nanoseconds.
+    /// Half of the transmission time of a full queue, in nanoseconds.
     pub half: u64,
-    /// 1 if capable packets are marked, otherwise 0.
+    /// 1 if ECN-capable packets are marked, otherwise 0.
     pub ecn: u64,
-    /// The number of sets of the table, a power of two, less one.
+    /// The number of sets of the table, which is a power of two, minus one.
     pub mask: u64,
 }
 
@@ -69,43 +69,43 @@ pub struct AutoParams {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct AutoState {
-    /// When the last packet arrived.
+    /// Time of the last arrival, in nanoseconds.
     pub last: u64,
     /// The smoothed waiting time, in nanoseconds.
     pub average: u64,
-    /// Connections above it are dropped or marked, in nanoseconds of a share.
+    /// The score above which connections are hit, in nanoseconds of a share.
     pub bar: i64,
-    /// Until when the bar does not sink.
+    /// Time until which the bar does not fall, in nanoseconds.
     pub pause: u64,
-    /// Which epoch it is, counted from 1, and when it began.
+    /// Number of the current epoch, counted from 1; 0 before the first packet.
     pub epoch: u64,
-    /// When the current epoch began.
+    /// Start of the current epoch, in nanoseconds.
     pub began: u64,
-    /// Connections that have sent more than a few packets in this epoch.
+    /// Connections that have sent at least a few packets in this epoch.
     pub busy: u64,
-    /// Connections that were there in the epoch before.
+    /// Connections of this epoch that were also active in an earlier one.
     pub active: u64,
-    /// Those of them that want more than their share.
+    /// Connections of this epoch whose demand exceeds their share.
     pub heavy: u64,
-    /// Bytes of the other connections.
+    /// Bytes of the connections that are not heavy.
     pub light: u64,
-    /// The sum of the leads of the heavy, each above the lowest possible.
+    /// Sum of the leads of the heavy connections, each relative to the lowest possible lead.
     pub leads: u64,
-    /// For how long the waiting time was above the reference, and how far: in 2^-10 references times nanoseconds.
+    /// Time integral of the waiting time's excess over the reference, in nanoseconds times 2^-10 references.
     pub above: u64,
-    /// For how long the waiting time was below the reference, and how far, in the unit of `above`.
+    /// Time integral of the waiting time's distance below the reference, in the unit of `above`.
     pub below: u64,
-    /// The highest lead that could be hit, of this epoch.
+    /// The highest lead of a connection that can be hit, in this epoch.
     pub highest: i64,
-    /// Of the epoch before.
+    /// The value of `highest` at the end of the previous epoch.
     pub highest_before: i64,
-    /// The mean of the leads of the heavy.
+    /// The mean lead of the heavy connections.
     pub mean: i64,
-    /// The fair rate as the queue has it, in bytes a second.
+    /// The fair rate derived from the waiting time, in bytes per second.
     pub by_queue: u64,
-    /// The fair rate, in bytes a second.
+    /// The fair rate in use, in bytes per second.
     pub fair: u64,
-    /// How long a connection with the fair rate takes for a byte, in 2^-16 nanoseconds.
+    /// The time for a byte at the fair rate, in 2^-16 nanoseconds.
     pub price: u64,
     /// Bytes that a connection at the fair rate sends in an epoch.
     pub portion: u64,
@@ -113,16 +113,16 @@ pub struct AutoState {
     pub crowd: u64,
     /// The waiting time above which hits begin, in nanoseconds.
     pub reference: u64,
-    /// The waiting time above which those are hit, too, that are not ahead.
+    /// The waiting time above which connections without a lead are hit, too, in nanoseconds.
     pub urgent: u64,
 }
 
-/// The fastest line there is, in bytes a second: 1 Tbit/s.
+/// The highest rate of a line, in bytes per second: 1 Tbit/s.
 const MAX_LINE_RATE: u64 = 125_000_000_000;
 
 impl AutoParams {
-    /// In front of a line of so many bits a second, with an acceptable waiting time, and a table of at least `connections`
-    /// slots.
+    /// Computes the parameters for a line with a rate in bits per second, with an acceptable waiting time in
+    /// nanoseconds, and a table of at least `connections` slots.
     #[must_use]
     pub fn new(room: QueueLimit, target: u64, ecn: bool, bits_per_second: Option<u64>, connections: u64) -> Self {
         let sets = (connections / WAYS as u64).clamp(1, 1 << 24).next_power_of_two();
@@ -131,7 +131,7 @@ impl AutoParams {
         params.with_rate(bits_per_second)
     }
 
-    /// The parameters for another line.
+    /// The parameters for a line with another rate.
     #[must_use]
     pub fn with_rate(self, bits_per_second: Option<u64>) -> Self {
         let capacity = bits_per_second.map_or(MAX_LINE_RATE, |rate| (rate / 8).clamp(1, MAX_LINE_RATE));
@@ -144,20 +144,20 @@ impl AutoParams {
         Self { capacity, byte_time, half: waiting_time(byte_time, bytes) / 2, ..self }
     }
 
-    /// How many sets the table has.
+    /// Number of sets of the table.
     #[must_use]
     pub const fn sets(&self) -> usize {
         self.mask as usize + 1
     }
 }
 
-/// The time a line takes for so many bytes, at most 2^36 nanoseconds.
+/// The transmission time of a number of bytes, at most 2^36 nanoseconds.
 const fn waiting_time(byte_time: u64, bytes: u64) -> u64 {
     let longest = 1 << 52;
     if byte_time != 0 && bytes > longest / byte_time { longest >> 16 } else { (bytes * byte_time) >> 16 }
 }
 
-/// The verdict on a packet.
+/// Decides on an arriving packet, and updates the state of its connection.
 pub fn judge_arrival(
     params: &AutoParams,
     state: &mut AutoState,
@@ -185,7 +185,8 @@ pub fn judge_arrival(
     verdict
 }
 
-/// Moves averages, the epoch and the bar on. The waiting time that counts: the lower of the present and the smoothed one.
+/// Updates the averages, the epoch and the bar. Returns the queueing delay that decisions use: the lower of the current
+/// and the smoothed waiting time.
 fn update_averages(params: &AutoParams, state: &mut AutoState, now: u64, waits: u64) -> u64 {
     if state.epoch == 0 {
         fair::begin_first_epoch(params, state, now);
@@ -206,7 +207,8 @@ fn update_averages(params: &AutoParams, state: &mut AutoState, now: u64, waits: 
     calm
 }
 
-/// Above the reference the bar sinks, below it rises: twice the time that has passed if the difference is the reference.
+/// Lowers the bar if the waiting time is above the reference, and raises it otherwise: by twice the elapsed time if the
+/// difference equals the reference.
 fn move_bar(state: &mut AutoState, passed: u64, calm: u64) {
     let reference = state.reference;
     if calm >= reference {
@@ -227,7 +229,7 @@ fn move_bar(state: &mut AutoState, passed: u64, calm: u64) {
     state.bar = state.bar.max(state.mean - MAX_BAR_BELOW_MEAN);
 }
 
-/// Brings a connection to the present.
+/// Updates the state of a connection to the time `now`.
 fn update_slot(state: &mut AutoState, slot: &mut FlowSlot, now: u64) {
     let passed = now.saturating_sub(slot.seen);
     slot.seen = now;
@@ -241,7 +243,7 @@ fn update_slot(state: &mut AutoState, slot: &mut FlowSlot, now: u64) {
     }
 }
 
-/// The state that a packet meets.
+/// The state of the queue at the arrival of a packet.
 struct Observation {
     now: u64,
     waiting_time: u64,
@@ -275,13 +277,13 @@ fn judge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, findin
     if mark { Verdict::Mark } else { Verdict::Drop(DropReason::Early) }
 }
 
-/// Whether the connection is to be hit, as far as the others are concerned.
+/// Whether a packet of the connection should be hit, regardless of the connection's earlier hits.
 fn is_due(state: &AutoState, slot: &FlowSlot, finding: &Observation) -> bool {
     if slot.recent <= RATE_WINDOW * 6 / 10 || finding.queueing_delay <= state.reference / 2 {
         return false;
     }
     let urgent = finding.queueing_delay > state.urgent;
-    // A queue that empties already asks for no more hits, nor one whose last hit has not been answered yet.
+    // A queue that is already emptying needs no more hits, nor does a queue whose last hit is not answered yet.
     let empties = 20 * finding.waiting_time < 19 * state.average;
     let waits_for_answer = finding.now < state.pause && !urgent;
     if slot.doublings < UNRESPONSIVE && (empties || waits_for_answer) {
@@ -299,7 +301,7 @@ fn is_due(state: &AutoState, slot: &FlowSlot, finding: &Observation) -> bool {
     score > bar
 }
 
-/// Charges a connection for a packet.
+/// Adds a packet to the lead and the recent rate of its connection.
 fn charge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, bytes: u32) {
     if slot.bytes < BUSY_BYTES && slot.bytes + u64::from(bytes) >= BUSY_BYTES {
         fair::count_busy_flow(params, state);

@@ -1,57 +1,57 @@
-//! The connections that are known: a table of sets, found by the hash of the connection; a newcomer takes the slot of its
-//! set that was not seen for the longest time. If even that is in use, the table is too small, and the two are taken for
-//! one connection from now on.
+//! The table of known connections: a set-associative table, indexed by the hash of the connection. A new connection
+//! takes the slot of its set that was not used for the longest time. If even that slot is in use, the table is too
+//! small, and the new connection inherits the state of the other one.
 
 use crate::aqm::{self, ArrivingPacket};
 
-/// Slots of a set.
+/// Number of slots in a set.
 pub const WAYS: usize = 8;
 
-/// A slot that was seen within this time is in use, in nanoseconds.
+/// A slot is in use if a packet of its connection arrived within this time, in nanoseconds.
 const IN_USE: u64 = 1 << 30;
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FlowSlot {
-    /// Its lead: its bytes less its share, in nanoseconds of its share.
+    /// The bytes that the connection sent minus its share, in nanoseconds of its share.
     pub lead: i64,
-    /// Its recent bytes: `RATE_WINDOW` if they were its share.
+    /// The recent bytes of the connection, decaying: `RATE_WINDOW` at the rate of its share.
     pub recent: u64,
-    /// When it was seen last.
+    /// Time of the last packet, in nanoseconds.
     pub seen: u64,
-    /// When it was hit last; 0 if never.
+    /// Time of the last hit, in nanoseconds; 0 if there was none.
     pub hit_at: u64,
-    /// How much `recent` was then.
+    /// Value of `recent` at the last hit.
     pub hit_recent: u64,
-    /// Its bytes in the epoch.
+    /// Bytes in the epoch `epoch`.
     pub bytes: u64,
-    /// Its smoothed bytes per epoch.
+    /// Smoothed number of bytes per epoch.
     pub rate: u64,
-    /// Which epoch that is; 0 if it is new.
+    /// Number of the epoch of the last packet; 0 for a new connection.
     pub epoch: u64,
-    /// How often its `n` has doubled.
+    /// Number of doublings of the connection's `n`.
     pub doublings: u32,
-    /// Only there to fill the slot.
+    /// Padding of the slot.
     pub unused: u32,
 }
 
-/// Slots that share a place of the table. A tag of 0 is an empty slot.
+/// The slots with the same index in the table. A tag of 0 is an empty slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct SlotSet {
-    /// Whose slots they are: their hashes, made odd.
+    /// The hashes of the connections, with the lowest bit set.
     pub tags: [u32; WAYS],
     /// The slots, in the order of `tags`.
     pub slots: [FlowSlot; WAYS],
 }
 
-/// Where a connection belongs, as more bits than there are sets.
+/// The hash from which the set of a connection is selected; it has more bits than the index of a set.
 pub(super) const fn bucket(flow: u32) -> u64 {
     aqm::mix(flow as u64) >> 32
 }
 
-/// The slot of a connection. A new one begins with `lead`.
+/// Returns the slot of a connection; a new connection begins with the lead `lead`.
 pub(super) fn find_slot<'a>(set: &'a mut SlotSet, arrival: &ArrivingPacket, lead: i64) -> &'a mut FlowSlot {
     let tag = arrival.flow | 1;
     let mut stalest = 0;

@@ -1,8 +1,8 @@
-//! The members of a fleet over time, and the highest entry number of each.
+//! The members of a fleet over time, and the largest sequence number of each.
 //!
-//! A member that disappears from the store is not removed at once: the store may have been restored from an old copy or
-//! emptied. A relay that has not announced its end stays a member for a while, and dialling it shows whether it is
-//! dead.
+//! A member that disappears from the store is not removed at once: the store may have been restored from an old copy,
+//! or emptied. A relay that has not announced its departure stays a member for a while; failed connections show whether
+//! it is down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,14 +10,15 @@ use std::time::Duration;
 use super::{EntryError, FleetEntry, RelayState, VerifyKey};
 use crate::key::PublicKey;
 
-/// The relays of a fleet. Times are since an origin of the caller's, and seconds since 1970 where certificates ask.
+/// The members of a fleet. Times are measured from an origin of the caller's choice, or in seconds since 1970 where
+/// they are compared with certificates.
 #[derive(Debug)]
 pub struct MemberList {
     fleet: VerifyKey,
-    /// How long a relay stays known that is no longer listed.
+    /// Time after which a member is removed that is no longer listed in the store.
     missing_timeout: Duration,
     members: BTreeMap<PublicKey, FleetMember>,
-    /// The largest number of each relay, and until when its certificate is valid.
+    /// The largest sequence number of each relay, and the end of its certificate's validity.
     sequences: BTreeMap<PublicKey, (u64, u64)>,
 }
 
@@ -26,18 +27,18 @@ pub struct MemberList {
 pub struct FleetMember {
     /// The entry of the member.
     pub entry: FleetEntry,
-    /// The signed text of the entry.
+    /// The text of the entry with its signature, as stored.
     pub signed_text: String,
-    /// When this came here.
+    /// Time at which this entry was received.
     pub received_at: Duration,
-    /// Since when it is no longer listed.
+    /// Time since which the relay is no longer listed in the store; `None` while it is listed.
     pub missing_since: Option<Duration>,
 }
 
-/// The kind of change by an entry.
+/// The kind of change that an entry causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// Nothing: it was known.
+    /// The entry was known.
     Unchanged,
     /// Only the measurements of the entry have changed.
     Measurements,
@@ -46,16 +47,16 @@ pub enum MembershipChange {
 }
 
 impl MemberList {
-    /// A fleet without members.
+    /// Creates a fleet without members.
     #[must_use]
     pub fn new(fleet: VerifyKey, missing_timeout: Duration) -> Self {
         Self { fleet, missing_timeout, members: BTreeMap::new(), sequences: BTreeMap::new() }
     }
 
-    /// Applies the stored entry of the relay `key`.
+    /// Applies an entry that the store has under the public key `key` of a relay.
     ///
     /// # Errors
-    /// The check that failed; the former entry stays.
+    /// The check that failed; the former entry stays in use.
     pub fn apply_entry(
         &mut self,
         key: &PublicKey,
@@ -96,13 +97,15 @@ impl MemberList {
         Ok(change)
     }
 
-    /// Notes that a relay has used `number`: an entry of it with that or a smaller one is an old one.
+    /// Records that a relay has used the sequence number `number`: entries with this or a smaller number are rejected
+    /// as replays.
     pub fn record_sequence(&mut self, key: PublicKey, number: u64, not_after: u64) {
         let (last_sequence, valid_until) = self.sequences.entry(key).or_insert((number, not_after));
         (*last_sequence, *valid_until) = (number.max(*last_sequence), not_after.max(*valid_until));
     }
 
-    /// Notes that a relay is no longer listed; true when it is gone by that, because it had said that it leaves.
+    /// Records that a relay is no longer listed in the store; returns true if this removes the member, because it was
+    /// draining.
     pub fn mark_missing(&mut self, key: &PublicKey, now: Duration) -> bool {
         let Some(member) = self.members.get_mut(key) else { return false };
         member.missing_since.get_or_insert(now);
@@ -113,10 +116,10 @@ impl MemberList {
         is_draining
     }
 
-    /// Records the complete list of stored entries; true when it removes a member.
+    /// Compares the members with the complete list of stored entries; returns true if this removes a member.
     pub fn reconcile_listed(&mut self, keys: &BTreeSet<PublicKey>, now: Duration) -> bool {
         let missing: Vec<_> = self.members.keys().filter(|key| !keys.contains(key)).copied().collect();
-        // Every one of them, not up to the first that is gone.
+        // `count` instead of `any`, so that every missing member is marked.
         missing.iter().filter(|key| self.mark_missing(key, now)).count() > 0
     }
 
@@ -130,13 +133,13 @@ impl MemberList {
         };
         let removals: Vec<_> =
             self.members.iter().filter_map(|(key, member)| Some((*key, removal_reason(member)?))).collect();
-        // An entry of a certificate that has ended is refused in any case.
+        // Entries with an expired certificate are rejected in any case, so their numbers are not needed.
         self.sequences
             .retain(|_, (_, not_after)| not_after.saturating_add(2 * super::MAX_CLOCK_SKEW.as_secs()) >= unix);
         removals.into_iter().filter_map(|(key, reason)| Some((self.members.remove(&key)?, reason))).collect()
     }
 
-    /// All that are known, by their keys.
+    /// All members, ordered by public key.
     pub fn members(&self) -> impl Iterator<Item = (&PublicKey, &FleetMember)> {
         self.members.iter()
     }
@@ -147,13 +150,14 @@ impl MemberList {
         self.members.get(key)
     }
 
-    /// The largest number that a relay has used.
+    /// The largest sequence number of a relay; `None` for an unknown relay.
     #[must_use]
     pub fn sequence(&self, key: &PublicKey) -> Option<u64> {
         self.sequences.get(key).map(|(number, _)| *number)
     }
 
-    /// The largest number of each relay, and until when its certificate is valid: also of those that are gone.
+    /// The largest sequence number of each relay, and the end of its certificate's validity, including relays that have
+    /// left.
     pub fn sequences(&self) -> impl Iterator<Item = (&PublicKey, u64, u64)> {
         self.sequences.iter().map(|(key, (number, not_after))| (key, *number, *not_after))
     }
