@@ -1,8 +1,8 @@
-//! Bridges a framed section to a plain stream, for protocols that cannot work on records: requests to the next hop,
-//! HTTP and FTP.
+//! Bridges a framed section to a plain stream, for code that does not handle records: requests to the next hop, HTTP
+//! and FTP.
 //!
-//! A bridge is a pair of loopback connections with a pump in between. It costs one copy; tunnels, which move most
-//! bytes, need no bridge.
+//! A bridge is a loopback connection with a pump between the section and one end. A bridge adds one copy; tunnelled
+//! sessions, which move most bytes, need no bridge.
 
 use std::io;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use tokio::sync::oneshot;
 use super::{DialError, Dialled, OpenedSession};
 use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, loopback_pair};
 
-/// Bound for bridges whose session has gone; sessions have deadlines of their own.
+/// Idle timeout of a bridge, for bridges whose session has ended; sessions have their own timeouts.
 const BRIDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// The answer to OPEN: how long each relay took, or why the path does not stand.
+/// The answer to OPEN: the setup time of each relay, or the cause of the failure.
 pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Vec<Duration>, DialError>>>>;
 
-/// A section with plain bytes.
+/// A section as a plain stream.
 pub struct PlainSection {
     /// The stream to use.
     pub stream: Rc<TcpStream>,
@@ -32,14 +32,14 @@ pub struct PlainSection {
     pub section: Rc<TcpStream>,
     /// The peer of the section.
     pub server: ServerAddr,
-    /// The outstanding answer to OPEN, to await before the first read.
+    /// The outstanding answer to OPEN, which must be awaited before the first read.
     pub answer: Option<AnswerFuture>,
 }
 
-/// Makes a plain stream of a section, without waiting for the answer to OPEN.
+/// Converts a section into a plain stream, without waiting for the answer to OPEN.
 ///
 /// # Errors
-/// No descriptors are left.
+/// No file descriptors are left.
 pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     let Dialled { stream, server, opened } = dialled;
     let section = Rc::new(stream);
@@ -62,7 +62,7 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
 /// As [`into_plain`], but waits for the answer and returns an owned stream.
 ///
 /// # Errors
-/// The cause in the answer, or no descriptors are left.
+/// The cause in the answer, or no file descriptors are left.
 pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialError> {
     let PlainSection { stream, section, server, answer, .. } = into_plain(dialled).await?;
     drop(section);
@@ -81,7 +81,7 @@ async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tcp
         let pending_answer: PendingAnswer<'_, DialError> = Box::pin(async {
             let answer = opening.wait_answer(&stream, &section.cipher).await;
             let result = answer.clone().map(drop);
-            // A dropped receiver has closed the other end, which the pump detects.
+            // If the receiver has been dropped, the other end of the bridge is closed, which the pump detects.
             let _ = answer_sender.send(answer);
             result
         });
@@ -95,7 +95,7 @@ async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tcp
             patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };
         let end = pump::run(params, Some(pending_answer)).await;
-        // While the session is there, the section belongs to it.
+        // The section is returned to the pool only if the session holds no reference to it any more.
         if let (Ok(EndReason::Finished), Some(reuse)) = (end, reuse)
             && let (Some(stream), Some(section)) = (Rc::into_inner(stream), Rc::into_inner(section))
         {

@@ -1,4 +1,4 @@
-//! Errors of dialling: the cause, and the hop at fault.
+//! Errors of dialling: the cause, and the failed hop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use ekiden_proto::wire::section::OpenFailure;
 use super::link::ASSOCIATIONS_SINCE;
 use crate::accounting::AccountRefusal;
 
-/// A dial that failed.
+/// The error of a failed dial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialError {
     /// The cause of the failure.
@@ -17,33 +17,33 @@ pub struct DialError {
     pub hop: Option<String>,
     /// The relay that detected the failure; `None` if this relay did.
     pub teller: Option<FailingRelay>,
-    /// Whether the first hop of the path could not be used at all, so that nothing has gone that way.
+    /// Whether the first hop of the path could not be reached, so that no byte of the session has been sent.
     pub first_hop_down: bool,
     /// Details for the log.
     pub remark: Option<String>,
-    /// Whether only our own log may have the cause. Clients and other relays get `name_not_found`.
+    /// Whether the cause is reported only in the log of this relay. Clients and other relays receive `name_not_found`.
     pub is_concealed: bool,
-    /// When the client may try again.
+    /// Time after which the client may try again; `None` if unknown.
     pub retry_after: Option<Duration>,
 }
 
-/// A relay further along that says why.
+/// The relay on the path that reported the failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailingRelay {
-    /// 0 for the next relay, 1 for the relay behind it, and so on.
+    /// Position on the path: 0 for the next relay, 1 for the relay after it, and so on.
     pub place: u8,
     /// Name of the relay.
     pub name: String,
 }
 
 impl DialError {
-    /// A hop is to blame.
+    /// Creates the error of a failed hop.
     #[must_use]
     pub fn at_hop(cause: Cause, hop: impl ToString) -> Self {
         Self { hop: Some(hop.to_string()), ..cause.into() }
     }
 
-    /// A hop that is asked for a lane, and knows of none.
+    /// Creates the error of a hop that does not support lanes.
     #[must_use]
     pub fn no_lanes(hop: impl ToString) -> Self {
         let remark = Some(
@@ -53,7 +53,7 @@ impl DialError {
         Self { remark, ..Self::at_hop(Cause::Unreachable, hop) }
     }
 
-    /// A relay whose version of the section protocol has no associations.
+    /// Creates the error of a relay whose version of the section protocol does not support associations.
     #[must_use]
     pub fn no_associations(hop: impl ToString, version: u8) -> Self {
         let remark = Some(format!(
@@ -63,41 +63,41 @@ impl DialError {
         Self { remark, ..Self::at_hop(Cause::HopProtocol, hop) }
     }
 
-    /// A relay of the fleet that is not there.
+    /// Creates the error of a relay that the fleet does not have at the moment.
     #[must_use]
     pub fn hop_absent(hop: impl ToString) -> Self {
         let remark = Some("the fleet has no relay of this name now: see `ekiden fleet list`".to_owned());
         Self { remark, first_hop_down: true, ..Self::at_hop(Cause::Unreachable, hop) }
     }
 
-    /// The name resolves to private addresses, which the client may not reach. That the name exists is for the log only:
-    /// a client could find out the names and addresses of our site from the answers.
+    /// Creates the error of a name that resolves to private addresses, which the client may not reach. Only the log
+    /// states that the name exists: otherwise a client could discover the internal names and addresses of this site.
     #[must_use]
     pub fn private_name() -> Self {
         let remark = Some("the name resolves to a private address".to_owned());
         Self { remark, is_concealed: true, ..Cause::Denied.into() }
     }
 
-    /// Whether the next hop broke off.
+    /// Returns whether the next hop has closed or reset the connection.
     #[must_use]
     pub fn is_disconnect(&self) -> bool {
         self.teller.is_none() && self.cause == Cause::Reset
     }
 
-    /// Whether the next relay itself has no room for the session, whatever its target.
+    /// Returns whether the next relay itself has no resources for the session, independent of the target.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         let is_own = self.teller.as_ref().is_some_and(|teller| teller.place == 0);
         is_own && matches!(self.cause, Cause::OverQuota | Cause::SessionLimit | Cause::Exhausted)
     }
 
-    /// Whether the next hop did not answer in time.
+    /// Returns whether the next hop did not answer in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.teller.is_none() && self.cause == Cause::TimedOut
     }
 
-    /// Blames `next` for a failure that a hop reports of its target, if `next` is that target.
+    /// Sets `next` as the failed hop if a hop has reported a failure of its target. `next` must be that target.
     #[must_use]
     pub fn blame_next_hop(self, next: impl ToString) -> Self {
         let is_of_target = matches!(
@@ -113,7 +113,7 @@ impl DialError {
         Self { hop, ..self }
     }
 
-    /// The cause for the client: an unreachable hop must not look like an unreachable target.
+    /// Returns the cause for the client: an unreachable hop must not look like an unreachable target.
     #[must_use]
     pub fn cause_for_client(&self) -> Cause {
         match (&self.hop, self.reported_cause()) {
@@ -125,7 +125,7 @@ impl DialError {
         }
     }
 
-    /// The cause in a sentence, with the name of the failed hop if the client may know it.
+    /// Returns the cause as a sentence, with the name of the failed hop if `names_hops` is set.
     #[must_use]
     pub fn message(&self, names_hops: bool) -> String {
         let cause = self.reported_cause();
@@ -138,13 +138,14 @@ impl DialError {
         if !names_hops {
             return format!("A hop of this relay's path {}.", cause.hop_predicate());
         }
-        // The remark has the reason of a relay's refusal (an unknown or a wrong key) or the words of an HTTP proxy.
+        // The remark contains the reason of a relay's refusal (an unknown or a wrong key) or the text of an HTTP
+        // proxy's response.
         let has_words = matches!(cause, Cause::DeniedByHop | Cause::HopFailed);
         let words = self.remark.as_deref().filter(|_| has_words);
         format!("The hop {hop} {}.", words.unwrap_or(cause.hop_predicate()))
     }
 
-    /// The failure for the previous relay.
+    /// Returns the failure to send to the previous relay.
     #[must_use]
     pub fn open_failure(&self) -> OpenFailure {
         let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
@@ -155,7 +156,7 @@ impl DialError {
         if self.is_concealed { Cause::NameNotFound } else { self.cause }
     }
 
-    /// The failing relay and the remark, for the log.
+    /// Returns the failing relay and the remark, for the log.
     #[must_use]
     pub fn detail(&self) -> Option<String> {
         let hop = self.hop.as_ref().map(|hop| format!("hop {hop}"));

@@ -1,4 +1,4 @@
-//! A line of hops, from the first to the last.
+//! A chain of hops, opened from the first to the last.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -21,8 +21,8 @@ use crate::dial;
 use crate::pool::{IdleConnection, SessionLoad};
 use crate::pump::FramedSection;
 
-/// The shortest time for an attempt at a member, if there is as much: a lost SYN, which is sent again after 1 s (RFC 6298), and two
-/// round trips.
+/// Minimum time for an attempt at a member, if enough time remains: the retransmission of a lost SYN after 1 s (RFC
+/// 6298), and two round trips.
 const MIN_ATTEMPT_TIME: Duration = Duration::from_millis(1500);
 
 /// A chain of hops that grows hop by hop.
@@ -102,7 +102,7 @@ impl<'a> HopChain<'a> {
         Ok(Dialled { stream, server, opened: None })
     }
 
-    /// The relay behind a proxy, to which `connection` leads.
+    /// Performs the handshake with the relay behind a proxy, over the proxied `connection`.
     async fn reach_behind_proxy(&self, connection: Dialled, relays: &RelayRun<'_>) -> Result<ReachedMember, DialError> {
         let RelayRun { hop, peering, .. } = *relays;
         let (mut stream, server) = into_owned_stream(connection).await.map_err(|error| error.blame_next_hop(hop))?;
@@ -110,7 +110,8 @@ impl<'a> HopChain<'a> {
         Ok(ReachedMember { hop: Arc::clone(hop), ready: ReadyConnection::new(stream, server, keys), load: None })
     }
 
-    /// The first member of the relay that can be reached. A time-out marks a member as down only if the attempt had all of the time.
+    /// Connects to the first member of the relay that can be reached. A timeout marks a member as down only if the
+    /// attempt had all of the remaining time.
     async fn reach_member(&self, relays: &RelayRun<'_>, encrypt: bool) -> Result<ReachedMember, DialError> {
         let pools = self.dialler.pools;
         let members = pools.order(relays.hop, self.open_params.client.0.ip());
@@ -143,7 +144,7 @@ impl<'a> HopChain<'a> {
         Err(failure.expect("invariant: a relay has a member"))
     }
 
-    /// A connection on which a session can be opened: a ready one from the pool, or a new one.
+    /// Returns a connection on which a session can be opened: a ready connection from the pool, or a new connection.
     async fn ready_connection(
         &self,
         hop: &Hop,
@@ -160,11 +161,12 @@ impl<'a> HopChain<'a> {
         section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, deadline).await
     }
 
-    /// The framing of a session to these relays. `can_return` says whether the section is a connection that a pool can keep.
+    /// Returns the framing of a session to these relays. `can_return` says whether the connection can be returned to a
+    /// pool.
     fn choose_framing(&self, relays: &RelayRun<'_>, purpose: &Purpose, can_return: bool) -> WantedFraming {
         let is_stream = purpose.target().is_some();
         let encrypt = self.open_params.encrypt || relays.requires_encryption() || !is_stream;
-        // Code that knows no framing gets a bridge, which costs a copy: not for reuse alone.
+        // Code that does not handle framing needs a bridge, which adds a copy. Reuse alone does not justify that cost.
         let can_frame = encrypt || self.open_params.can_frame;
         WantedFraming { encrypt, reusable: can_frame && is_stream && can_return }
     }
@@ -208,7 +210,7 @@ struct ReachedMember {
     load: Option<Arc<SessionLoad>>,
 }
 
-/// The framing that a session asks a section for.
+/// The requested framing of a session on a section.
 #[derive(Clone, Copy)]
 struct WantedFraming {
     encrypt: bool,
@@ -216,13 +218,13 @@ struct WantedFraming {
     reusable: bool,
 }
 
-/// Relays that follow each other.
+/// Consecutive relays on a path.
 struct RelayRun<'a> {
     hop: &'a Arc<Hop>,
     peering: &'a Peering,
     /// The relays after `hop`.
     following: &'a [Arc<Hop>],
-    /// The relays after `following`, of which only the keys are known.
+    /// The keys of the relays after `following`, whose names and settings are not known.
     beyond: &'a [PublicKey],
 }
 
@@ -239,18 +241,18 @@ impl RelayRun<'_> {
         self.following.iter().map(|hop| hop.name.clone()).collect()
     }
 
-    /// Whether any relay of the run requires encryption, which then holds for all sections up to it.
+    /// Returns whether any relay of the run requires encryption. If so, all sections up to that relay are encrypted.
     fn requires_encryption(&self) -> bool {
         self.peering.encrypt || self.peerings().any(|peering| peering.encrypt)
     }
 }
 
-/// The time for an attempt if `members` share `remaining`.
+/// Returns the time for one attempt if `members` members share the time `remaining`.
 fn attempt_time(remaining: Duration, members: usize) -> Duration {
     (remaining / u32::try_from(members).unwrap_or(u32::MAX)).max(MIN_ATTEMPT_TIME).min(remaining)
 }
 
-/// Whether a reported cause concerns the hop itself and not its target.
+/// Returns the name of the hop if a reported cause concerns the hop itself and not its target.
 fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
     let is_hop_cause = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
     is_hop_cause.then(|| hop.to_string())

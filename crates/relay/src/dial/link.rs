@@ -1,4 +1,4 @@
-//! A section to a relay while no session runs on it: its keys, and the sessions it has carried.
+//! A section to a relay without a running session: its keys, and the usage by its earlier sessions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,42 +12,44 @@ use crate::config::Hop;
 use crate::pool::{IdleConnection, Pools};
 use crate::pump::{FramedSection, RecordCipher};
 
-/// Most sessions of one section, and most bytes, which keeps a key of AES-GCM below the limits of RFC 8446, section 5.5.
+/// Maximum number of sessions and of bytes of one section. The limit for bytes keeps an AES-GCM key below the limits of
+/// RFC 8446, section 5.5.
 const MAX_SESSIONS: u32 = 1000;
 const MAX_BYTES: u64 = 64 << 30;
 
-/// The oldest section that carries another session: after a change of routes a new connection may take another path.
+/// Maximum age of a section that carries another session: after a routing change, a new connection may take another
+/// network path.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// The first congestion window in bytes: 10 segments of 1,448 bytes (RFC 6928).
+/// Initial congestion window in bytes: 10 segments of 1,448 bytes (RFC 6928).
 const INITIAL_WINDOW: u64 = 10 * 1448;
 
-/// The first version with sections that carry one session after another.
+/// The first version of the section protocol with reusable sections.
 pub const REUSABLE_SINCE: u8 = 2;
 
-/// The first version with associations.
+/// The first version of the section protocol with UDP associations.
 pub const ASSOCIATIONS_SINCE: u8 = 3;
 
 /// A section without a session.
 #[derive(Debug)]
 pub struct SectionLink {
-    /// The cipher of the next OPEN.
+    /// The cipher, which encrypts the next OPEN.
     pub cipher: RecordCipher,
     /// The version of the section protocol.
     pub version: u8,
-    /// The sessions so far.
+    /// The usage by earlier sessions.
     pub usage: SectionUsage,
 }
 
-/// The sessions that a section has carried.
+/// The usage of a section by the sessions that it has carried.
 #[derive(Debug, Clone, Copy)]
 pub struct SectionUsage {
     since: Instant,
     sessions: u32,
     bytes: u64,
-    /// The bytes of its largest session.
+    /// Number of bytes of the largest session.
     largest: u64,
-    /// Whether the bytes of its sessions are in records; `None` before the first session.
+    /// Whether the bytes of the sessions are in records; `None` before the first session.
     encrypt: Option<bool>,
 }
 
@@ -60,14 +62,14 @@ pub struct SectionReuse {
     pub server: ServerAddr,
     /// The version of the section protocol.
     pub version: u8,
-    /// The sessions before this one.
+    /// The usage by the sessions before this session.
     pub usage: SectionUsage,
-    /// Where the section goes after the session.
+    /// The pools to which the section is returned after the session.
     pub pools: Arc<Pools>,
 }
 
 impl SectionLink {
-    /// The section of a handshake.
+    /// Creates an unused section from the keys of its handshake.
     #[must_use]
     pub fn new(keys: TransportKeys) -> Self {
         let version = keys.version;
@@ -78,7 +80,7 @@ impl SectionLink {
         }
     }
 
-    /// Whether another session can follow the next one.
+    /// Returns whether the relay supports another session on this section after the next session.
     #[must_use]
     pub const fn is_reusable(&self) -> bool {
         self.version >= REUSABLE_SINCE
@@ -86,8 +88,8 @@ impl SectionLink {
 }
 
 impl SectionReuse {
-    /// Returns the section to its pool, after a session of `bytes` bytes that both sides have ended. A section that has carried
-    /// enough is closed, and so is one whose relay has sent something unasked.
+    /// Returns the section to its pool, after a session of `bytes` bytes that both sides have ended. A section that has
+    /// reached its limits is closed, as is a section on which the relay has sent unexpected bytes.
     pub fn put_back(self, stream: TcpStream, section: FramedSection, bytes: u64) {
         let usage = self.usage.after_session(bytes, section.encrypt).filter(|_| !section.cipher.has_buffered());
         if let (Some(usage), Ok(stream)) = (usage, stream.into_std()) {
@@ -98,32 +100,32 @@ impl SectionReuse {
     }
 }
 
-/// How many sessions a section has carried, if it can carry one after another.
+/// Returns the number of earlier sessions of a reusable section; 0 for other sections.
 #[must_use]
 pub fn earlier_sessions(reuse: Option<&SectionReuse>) -> u32 {
     reuse.map_or(0, |reuse| reuse.usage.sessions())
 }
 
 impl SectionUsage {
-    /// Whether the next session may have this encryption: all sessions of a section have the same.
+    /// Returns whether the next session may have this encryption: all sessions of a section use the same setting.
     #[must_use]
     pub fn can_carry(&self, encrypt: bool) -> bool {
         self.encrypt.is_none_or(|before| before == encrypt)
     }
 
-    /// How many sessions the section has carried.
+    /// Returns the number of sessions that the section has carried.
     #[must_use]
     pub const fn sessions(&self) -> u32 {
         self.sessions
     }
 
-    /// Whether a session was larger than the window of a new connection, so that the window may have grown.
+    /// Returns whether a session was larger than the initial congestion window, so that the window may have grown.
     #[must_use]
     pub const fn has_grown(&self) -> bool {
         self.largest > INITIAL_WINDOW
     }
 
-    /// The usage after one more session, or `None` if the section has carried enough.
+    /// Returns the usage after one more session; `None` if the section has reached a limit.
     #[must_use]
     pub fn after_session(self, bytes: u64, encrypt: bool) -> Option<Self> {
         let usage = Self {

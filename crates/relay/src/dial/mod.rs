@@ -1,7 +1,8 @@
-//! Dialling: connects to a target by a path, or reports the true cause of the failure.
+//! Dialling: connects to a target over a path, or reports the original cause of the failure.
 //!
-//! A dialled stream is clean: the last hop's answer has been read to its end, and no byte after it, so no leftover
-//! buffer is needed. Only the answer to OPEN may be outstanding; the session's first bytes are sent before it arrives.
+//! The answer of the last proxy has been read from a dialled stream exactly to its end, so no buffer for further bytes
+//! is needed. Only the answer to OPEN may be outstanding; the first bytes of the session are sent before that answer
+//! arrives.
 
 mod bridge;
 mod error;
@@ -51,7 +52,8 @@ pub use error::{DialError, FailingRelay};
 pub use resolver::Resolver;
 pub use section::{OpenParams, ReadyConnection};
 
-/// Most unsent bytes in the kernel on the section of a lane: packets in there can no longer be dropped when they are late.
+/// Maximum number of unsent bytes in the kernel on the section of a lane: the relay cannot drop late packets that are
+/// in the kernel's queue.
 pub const MAX_UNSENT_LANE: u32 = 16 * 1024;
 
 /// A section that is ready for the session's bytes.
@@ -65,39 +67,39 @@ pub struct Dialled {
     pub opened: Option<OpenedSession>,
 }
 
-/// A session that a relay was asked for.
+/// A session for which OPEN was sent to a relay.
 #[derive(Debug)]
 pub struct OpenedSession {
-    /// The answer to wait for.
+    /// The outstanding answer to OPEN.
     pub opening: SentOpen,
     /// The section and the framing of the session.
     pub section: Rc<FramedSection>,
-    /// Where the connection goes after the session, if it can carry another one.
+    /// Returns the connection to a pool after the session; `None` if the connection cannot carry another session.
     pub reuse: Option<SectionReuse>,
 }
 
 /// The resources and rules that dialling needs.
 #[derive(Clone, Copy)]
 pub struct Dialler<'a> {
-    /// The marks of our packets, where rules look for them.
+    /// The firewall marks of the relay's own packets; `None` if no rule matches on them.
     pub marks: Option<Marks>,
     /// The client whose address is kept as the source address.
     pub source: Option<ClientAddr>,
     /// The resolver of the thread.
     pub names: &'a Resolver,
-    /// The congestion controls that profiles ask for.
+    /// The congestion controls that profiles request.
     pub congestion: &'a CongestionControls,
-    /// The connections that are ready.
+    /// The pools of ready connections.
     pub pools: &'a Arc<Pools>,
-    /// Which targets the client may reach.
+    /// The access rules for the targets of the client.
     pub rules: AccessPolicy<'a>,
-    /// The address that the client connected to, if that is not the target: for a PROXY header.
+    /// The address that the client connected to, for a PROXY header; `None` if the address is that of the target.
     pub destination: Option<SocketAddr>,
-    /// TLS of the client's connection: for a PROXY header.
+    /// The TLS parameters of the client's connection, for a PROXY header.
     pub tls: Option<&'a ClientTls>,
-    /// The name of the server in the first bytes of an intercepted client.
+    /// The server name (TLS SNI or HTTP Host) in the first bytes of an intercepted client.
     pub server_name: Option<&'a ServerName>,
-    /// How long the whole path may take to stand.
+    /// Timeout for the setup of the whole path.
     pub patience: Duration,
 }
 
@@ -105,7 +107,7 @@ impl Dialler<'_> {
     /// Connects to `target` through every hop of a path.
     ///
     /// # Errors
-    /// The true cause, and the hop that failed.
+    /// The original cause, and the hop that failed.
     pub async fn connect(
         &self,
         path_choice: &PathChoice,
@@ -121,14 +123,15 @@ impl Dialler<'_> {
             return Ok(dialled);
         }
         let purpose = Purpose::Stream(target.clone());
-        // Boxed, because it is five times as large as a direct dial: the memory of many dials at once is not given back.
+        // Boxed, because this future is five times as large as that of a direct dial, and the memory of many
+        // simultaneous dials is not freed.
         Box::pin(HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.beyond, &purpose)).await
     }
 
-    /// Opens a lane or an association over a path that ends at a relay.
+    /// Opens a lane or a UDP association over a path that ends at a relay.
     ///
     /// # Errors
-    /// The true cause, and the hop that failed; `Unreachable` when the path has no other relay.
+    /// The original cause, and the hop that failed; `Unreachable` when the path has no other relay.
     pub async fn open_lane(
         &self,
         path_choice: &PathChoice,
@@ -140,16 +143,16 @@ impl Dialler<'_> {
         }
         let dialled =
             HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.beyond, purpose).await?;
-        // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
-        // queue.
+        // A lane drops late packets, so the kernel must not queue many bytes. A socket that does not support this
+        // option has no such queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);
         Ok(dialled)
     }
 
-    /// Connects to the last hop only, for requests that an HTTP proxy is asked in absolute form.
+    /// Connects to the last hop, an HTTP proxy, and not to the target: for requests in absolute form.
     ///
     /// # Errors
-    /// The true cause, and the hop that failed.
+    /// The original cause, and the hop that failed.
     pub async fn connect_to_last_hop(
         &self,
         path_choice: &PathChoice,
@@ -183,8 +186,8 @@ impl Dialler<'_> {
         result.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
     }
 
-    /// The target to ask the last relay of `path_choice` for: a name, or an address of the name. Without a hop, the rules are
-    /// still to be applied to its addresses.
+    /// Returns the target to request from the last relay of `path_choice`: a name, or an address of that name. For a
+    /// direct path, the caller still has to apply the rules to the addresses.
     async fn permitted_target<'t>(
         &self,
         path_choice: &PathChoice,
@@ -196,8 +199,8 @@ impl Dialler<'_> {
                 let address = self.judged(target, async |judge| lookup.first_address(judge).await).await?;
                 Ok(Cow::Owned(Target { host: Host::Ip(address), port: target.port }))
             }
-            // An outer name may be that of another server. The rules here are about addresses: those of the last relay apply to the
-            // addresses that it finds for the name.
+            // An outer name may belong to another server. The rules of this relay are checked against the address; the
+            // rules of the last relay apply to the addresses to which that relay resolves the name.
             (Resolve::Exit, Host::Ip(_), Some(ServerName { host, may_be_outer: false })) => {
                 self.check_target(target)?;
                 Ok(Cow::Owned(Target { host: Host::Name(host.clone()), port: target.port }))
@@ -207,20 +210,21 @@ impl Dialler<'_> {
         }
     }
 
-    /// When the whole path has to stand.
+    /// Returns the deadline for the setup of the whole path.
     fn deadline(&self) -> Instant {
         Instant::now() + self.patience
     }
 
-    /// Whether the client may use a connection to `server` that was dialled for `target` before, perhaps by another
-    /// listener's rules.
+    /// Returns whether the client may use a connection to `server` that was dialled for `target` earlier, possibly
+    /// under the rules of another listener.
     #[must_use]
     pub fn permits(&self, path_choice: &PathChoice, target: &Target, server: ServerAddr) -> bool {
         let address = path_choice.path.is_direct().then(|| server.0.ip());
         self.rules.permits(&target.host, address, target.port)
     }
 
-    /// Refuses forbidden targets as far as that can be told when a hop is to resolve the name.
+    /// Denies forbidden targets, as far as the rules can be applied without the addresses of a name that a hop
+    /// resolves.
     fn check_target(&self, target: &Target) -> Result<(), DialError> {
         if self.rules.permits(&target.host, None, target.port) { Ok(()) } else { Err(Cause::Denied.into()) }
     }
@@ -232,14 +236,14 @@ impl Dialler<'_> {
         Ok(Dialled { stream, server, opened: None })
     }
 
-    /// Runs `work`, which may use the addresses of the target that the rules permit.
+    /// Runs `work` with a function that checks the addresses of the target against the rules.
     async fn judged<T>(
         &self,
         target: &Target,
         work: impl AsyncFnOnce(Judge<'_>) -> Result<T, Cause>,
     ) -> Result<T, DialError> {
         let is_name = matches!(target.host, Host::Name(_));
-        // A name on the deny list is not looked up. Other rules apply to the addresses of the name.
+        // A name on the deny list is not resolved. Other rules apply to the addresses of the name.
         if is_name && self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
@@ -248,7 +252,7 @@ impl Dialler<'_> {
             if self.rules.permits(&target.host, Some(ip), target.port) {
                 return Ok(());
             }
-            // To the client, such a name has no address.
+            // The client receives the same error as for a name without addresses.
             let conceals = is_name && self.rules.listener.conceals(ip);
             is_concealed.set(is_concealed.get() || conceals);
             Err(if conceals { Cause::NameNotFound } else { Cause::Denied })
@@ -261,20 +265,22 @@ impl Dialler<'_> {
 }
 
 impl Dialled {
-    /// Whether another dial may succeed if the first relay breaks off: a ready connection was used, or the relay has other members.
+    /// Returns whether another dial may succeed if the first relay closes the connection: a ready connection was used,
+    /// or the relay has other members.
     #[must_use]
     pub fn can_redial(&self) -> bool {
         self.opened.as_ref().is_some_and(|opened| opened.opening.pool.is_some())
     }
 
-    /// Waits for an outstanding answer and returns the setup time of each relay.
+    /// Waits for an outstanding answer to OPEN and returns the setup time of each relay; empty if no answer is
+    /// outstanding.
     ///
     /// # Errors
-    /// The true cause, and the relay that reported it.
+    /// The original cause, and the relay that reported it.
     pub async fn wait_answer(&self) -> Result<Vec<Duration>, DialError> {
         let Some(opened) = &self.opened else { return Ok(Vec::new()) };
-        // A dropped dial resets the connection; otherwise the relay would continue, with the client's own address if it
-        // keeps that.
+        // A dropped dial resets the connection; otherwise the relay would continue, and with source address
+        // preservation it would use the client's address.
         pump::abort(&self.stream);
         let times = opened.opening.wait_answer(&self.stream, &opened.section.cipher).await?;
         pump::cancel_abort(&self.stream);
@@ -282,7 +288,7 @@ impl Dialled {
     }
 }
 
-/// Whether the rules permit an address, or the cause by which they do not.
+/// Checks an address against the rules: the error is the cause of the denial.
 type Judge<'a> = &'a dyn Fn(IpAddr) -> Result<(), Cause>;
 
 /// The settings of a socket that is about to connect.
@@ -290,15 +296,15 @@ type Judge<'a> = &'a dyn Fn(IpAddr) -> Result<(), Cause>;
 pub struct OutgoingSocket<'a> {
     /// The TCP profile of the connection.
     pub profile: &'a Profile,
-    /// The congestion controls that profiles ask for.
+    /// The congestion controls that profiles request.
     pub congestion: &'a CongestionControls,
-    /// The marks of our packets, where rules look for them.
+    /// The firewall marks of the relay's own packets; `None` if no rule matches on them.
     pub marks: Option<Marks>,
-    /// The client whose address is the source address, instead of the relay's own.
+    /// The client whose address is used as the source address; `None` for an address of the relay.
     pub source: Option<ClientAddr>,
 }
 
-/// Connects to `to` before `deadline`, at an address that `judge` permits; otherwise `judge` says the cause.
+/// Connects to `to` before `deadline`, at an address that `judge` permits.
 ///
 /// # Errors
 /// The true cause.
@@ -318,7 +324,8 @@ pub async fn open(
                 attempt(address).await.map(|stream| (stream, address)).map_err(|error| cause_of(&error))
             }
             Host::Name(name) => {
-                // Half of the time for the name, so that a silent name server is not taken for a silent target.
+                // The lookup gets half of the time, so that a name server without response is not reported as a target
+                // without response.
                 let lookup = names.lookup(name, half_until(deadline));
                 race::race(lookup, to.port, judge, attempt).await
             }
@@ -334,11 +341,11 @@ fn half_until(deadline: Instant) -> Duration {
 
 async fn connect_one(address: SocketAddr, outgoing: OutgoingSocket<'_>) -> io::Result<TcpStream> {
     let source = outgoing.source.map(|client| client.0).filter(|client| client.is_ipv4() == address.is_ipv4());
-    // Answers of this host's own programs would go to the client itself, so the relay's address is the source.
+    // A program on this host would send its responses directly to the client, so the source is an address of the relay.
     let source = source.filter(|_| !is_local(address.ip()).unwrap_or(false));
     let Some(source) = source else { return connect(address, outgoing, None).await };
     match connect(address, outgoing, Some(source)).await {
-        // The client used this port for this server a moment ago, and it is not yet free.
+        // The client has recently used this port for the same server, and the port is not free yet.
         Err(error) if matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse) => {
             connect(address, outgoing, Some(SocketAddr::new(source.ip(), 0))).await
         }
@@ -353,7 +360,7 @@ async fn connect(
 ) -> io::Result<TcpStream> {
     let socket = new_socket(address, outgoing.profile)?;
     if let Some(marks) = outgoing.marks {
-        // Before the profile, which may have a mark of the operator's.
+        // Set before the profile, which may set a mark of the operator.
         set_mark(socket.as_fd(), if source.is_some() { marks.kept() } else { marks.own() })?;
     }
     outgoing.congestion.apply(socket.as_fd(), outgoing.profile, SocketRole::Dialer);
@@ -372,11 +379,11 @@ fn new_socket(address: SocketAddr, profile: &Profile) -> io::Result<Socket> {
         let kind = Type::STREAM.nonblocking().cloexec();
         Socket::new(Domain::for_address(address), kind, Some(protocol))
     };
-    // A kernel without Multipath TCP carries the section as plain TCP, as the report says.
+    // A kernel without Multipath TCP carries the section as plain TCP, and the report of the profile says so.
     if profile.mptcp() { make(Protocol::MPTCP).or_else(|_| make(Protocol::TCP)) } else { make(Protocol::TCP) }
 }
 
-/// The cause that an error of connect(2) stands for.
+/// Maps an error of connect(2) to a cause.
 pub fn cause_of(error: &io::Error) -> Cause {
     use io::ErrorKind as Kind;
     match error.kind() {
@@ -385,12 +392,14 @@ pub fn cause_of(error: &io::Error) -> Cause {
         Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::UnexpectedEof => Cause::Reset,
         Kind::AddrNotAvailable | Kind::AddrInUse | Kind::OutOfMemory | Kind::ResourceBusy => Cause::Exhausted,
         _ if is_exhaustion(error) => Cause::Exhausted,
-        // ENETUNREACH, EHOSTUNREACH, a prohibiting route's EACCES, an address family this host does not have.
+        // ENETUNREACH, EHOSTUNREACH, EACCES of a `prohibit` route, or an address family that this host does not
+        // support.
         _ => Cause::Unreachable,
     }
 }
 
-/// Whether this process or host has run out of something: EMFILE, ENFILE, ENOBUFS, ENOMEM, EAGAIN (no port left).
+/// Returns whether the error means that this process or host lacks a resource: EMFILE, ENFILE, ENOBUFS, ENOMEM, EAGAIN
+/// (no port left).
 #[must_use]
 pub fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12 | 11))

@@ -1,5 +1,5 @@
-//! Requests to proxies: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). Reads the proxy's answer to its
-//! end, and no byte of the target behind it.
+//! Requests to proxies: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). Reads the proxy's answer exactly to
+//! its end, and no byte that the target has sent after the answer.
 
 use std::io::{self, Read};
 
@@ -13,14 +13,14 @@ use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Hop, HopKind};
 
-/// Longest head of a hop's answer to CONNECT.
+/// Maximum length of the response head of a proxy to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Why a hop did not connect.
+/// The refusal of a hop to connect.
 pub struct HopRefusal {
-    /// The cause that the hop gave, or the failure of the hop itself.
+    /// The cause that the hop reported, or the failure of the hop itself.
     pub cause: Cause,
-    /// The explanation of the proxy, if there was one.
+    /// The explanation in the proxy's answer, if any.
     pub remark: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl From<Cause> for HopRefusal {
 /// Requests a connection to `next` from the proxy `hop` at the other end of `stream`.
 ///
 /// # Errors
-/// Why the proxy did not connect.
+/// The cause for which the proxy did not connect.
 pub async fn request_connect(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), HopRefusal> {
     match &hop.kind {
         HopKind::Socks5(credentials) => Ok(connect_socks5(stream, credentials.as_ref(), next).await?),
@@ -53,7 +53,8 @@ async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Cause> {
     stream.write_all(bytes).await.map_err(|error| io_cause(&error))
 }
 
-/// Fills `bytes`. Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
+/// Reads until `bytes` is full. Does not use `AsyncRead`, which treats a short read as an empty socket, although a read
+/// also ends at urgent data.
 async fn read(stream: &TcpStream, bytes: &mut [u8]) -> Result<(), Cause> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -93,7 +94,7 @@ async fn connect_socks5(stream: &mut TcpStream, credentials: Option<&Credentials
 }
 
 async fn authenticate(stream: &mut TcpStream, credentials: &Credentials) -> Result<(), Cause> {
-    // Longer ones than the protocol can carry cannot be the right ones.
+    // Credentials that are too long for the protocol cannot be valid at the proxy.
     let login = wire_credentials(credentials).write().map_err(|_| Cause::DeniedByHop)?;
     write(stream, &login).await?;
     let mut verdict = [0; 2];
@@ -132,15 +133,16 @@ async fn connect_http(
     }
 }
 
-/// Why an HTTP proxy did not connect. The words of its answer matter where the status is not specific.
+/// Returns the cause for which an HTTP proxy did not connect. The text of the response is kept for statuses that are
+/// not specific.
 fn http_refusal(response: &ResponseHead) -> HopRefusal {
     let cause = connect::cause_of(response.status, &response.headers);
     let details = connect::refusal_details(&response.headers).filter(|_| cause == Cause::HopFailed);
     HopRefusal { cause, remark: details.map(|details| format!("could not connect: {details}")) }
 }
 
-/// Appends to `head` the bytes up to and including the next blank line. Bytes behind it stay in the socket, for a
-/// server that speaks first.
+/// Appends to `head` the bytes up to and including the next blank line. Later bytes stay in the socket: the server may
+/// send first.
 async fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> Result<(), Cause> {
     let mut buffer = [0; 2048];
     let peeked = stream.peek(&mut buffer).await.map_err(|error| io_cause(&error))?;

@@ -16,16 +16,16 @@ use tokio::time::{Instant, sleep_until};
 use super::cause_of;
 use super::resolver::{FamilyLookup, Lookup};
 
-/// How long an IPv4 answer waits for the IPv6 one (RFC 8305, 3).
+/// Time for which an IPv4 answer waits for the IPv6 answer (RFC 8305, 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// How long an attempt has before the next one starts beside it (RFC 8305, 5).
+/// Time after which the next attempt starts in parallel with the current one (RFC 8305, 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Connects to the first address of a name that answers.
+/// Connects to the addresses of a name by staggered parallel attempts, and returns the first established connection.
 ///
 /// # Errors
-/// The most telling cause of all attempts: a refusal says more than a silence.
+/// The most informative cause of all attempts: for example, a refused connection is preferred to a timeout.
 pub async fn race<T>(
     lookup: Lookup<'_>,
     port: u16,
@@ -74,14 +74,14 @@ pub async fn race<T>(
 
 type ConnectAttempt<'a, T> = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<T>)> + 'a>>;
 
-/// Waits until `start`. A past instant returns at once, where the timer would round up to the next millisecond.
+/// Waits until `start`. Returns at once for a past instant, for which the timer would round up to the next millisecond.
 async fn wait_until(start: Instant) {
     if start > Instant::now() {
         sleep_until(start).await;
     }
 }
 
-/// The first attempt to finish, which is taken out; waits for ever when there is none.
+/// Waits for the first attempt to finish and removes it from `attempts`. Never completes if `attempts` is empty.
 async fn first_ready<T>(attempts: &mut Vec<ConnectAttempt<'_, T>>) -> (SocketAddr, io::Result<T>) {
     std::future::poll_fn(|cx| {
         for at in 0..attempts.len() {
@@ -95,7 +95,7 @@ async fn first_ready<T>(attempts: &mut Vec<ConnectAttempt<'_, T>>) -> (SocketAdd
     .await
 }
 
-/// The answer of a lookup, once; waits for ever afterwards.
+/// Waits for the answer of a lookup, and never completes after the answer has been returned.
 async fn next_answer(lookup: &mut Option<FamilyLookup<'_>>) -> Result<Vec<IpAddr>, Cause> {
     match lookup {
         Some(pending) => {
@@ -107,7 +107,7 @@ async fn next_answer(lookup: &mut Option<FamilyLookup<'_>>) -> Result<Vec<IpAddr
     }
 }
 
-/// Addresses to try, and the most informative cause so far.
+/// The addresses to try, and the most informative cause so far.
 #[derive(Default)]
 struct AddressQueue {
     v6: VecDeque<IpAddr>,
@@ -139,7 +139,7 @@ impl AddressQueue {
         }
     }
 
-    /// The families take turns, IPv6 first (RFC 8305, 4).
+    /// Returns the next address. The address families alternate, IPv6 first (RFC 8305, 4).
     fn next(&mut self) -> Option<IpAddr> {
         let v6_first = !self.last_was_v6;
         let next = if v6_first {
@@ -163,7 +163,7 @@ impl AddressQueue {
     }
 }
 
-/// How informative a cause is; a missing address of one family is the least informative.
+/// Ranks a cause by how informative it is; a missing address of one family has the lowest rank.
 fn cause_rank(cause: Cause) -> u8 {
     match cause {
         Cause::NameNotFound => 0,

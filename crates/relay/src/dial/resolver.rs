@@ -1,4 +1,5 @@
-//! Names to addresses: hosts file and name servers, IPv4 and IPv6 asked at once, answers cached as long as they say.
+//! Name resolution by the hosts file and by name servers. IPv4 and IPv6 addresses are queried in parallel, and answers
+//! are cached for their TTL.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -26,8 +27,9 @@ pub struct Lookup<'a> {
 pub type FamilyLookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
 
 impl Lookup<'_> {
-    /// The first address that `judge` permits, where there is no second attempt: for a datagram, or for another relay to dial. IPv4
-    /// comes first, because whether the other end has IPv6 is not known here.
+    /// Returns the first address that `judge` permits, for callers that try only one address: for a datagram, or for
+    /// another relay that dials the address. IPv4 is preferred, because this relay does not know whether the remote end
+    /// has IPv6.
     ///
     /// # Errors
     /// The cause of the last failure, or of the last refusal.
@@ -65,11 +67,11 @@ impl Resolver {
             let config = ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(name_server).collect());
             Ok(TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()))
         };
-        // A host without a usable resolv.conf has no names, but addresses still work.
+        // Without a usable resolv.conf, names cannot be resolved, but addresses still work.
         Self { resolver: builder.and_then(|builder| builder.build()).ok() }
     }
 
-    /// Starts both lookups; name servers that have said nothing after `patience` have failed.
+    /// Starts both lookups. A lookup without answer after `patience` fails.
     #[must_use]
     pub fn lookup(&self, name: &str, patience: Duration) -> Lookup<'_> {
         let start_query = |family| -> FamilyLookup<'_> {

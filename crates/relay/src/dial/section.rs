@@ -1,4 +1,4 @@
-//! Connections to other relays: the handshake, OPEN, and its answer.
+//! Connections to other relays: the handshake, OPEN, and the answer to OPEN.
 
 use std::cell::OnceCell;
 use std::io;
@@ -32,18 +32,18 @@ use crate::pool::{Pools, SessionLoad};
 use crate::pump::RecordCipher;
 use crate::rules::Marks;
 
-/// Extra time for an answer beyond the own deadline: the relays on the path started their deadlines later and know the
-/// cause of a timeout better.
+/// Time beyond the deadline of this relay in which an answer is still accepted: the deadlines of the relays on the path
+/// started later, and these relays report a more precise cause of a timeout.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 
-/// A connection to a relay on which both sides know each other, and no session has begun.
+/// A connection to a relay after mutual authentication, without a session.
 #[derive(Debug)]
 pub struct ReadyConnection {
     /// The connection to the relay.
     pub stream: TcpStream,
     /// The address of the relay.
     pub server: ServerAddr,
-    /// The section, with the sessions it has carried.
+    /// The section, with the usage by its earlier sessions.
     pub link: SectionLink,
     /// The ticket of the handshake, if the connection is new.
     pub resumption: Option<ResumptionTicket>,
@@ -52,21 +52,21 @@ pub struct ReadyConnection {
 }
 
 impl ReadyConnection {
-    /// A connection after the handshake.
+    /// Creates a connection from the keys of its handshake.
     pub(super) fn new(stream: TcpStream, server: ServerAddr, mut keys: TransportKeys) -> Self {
         let resumption = keys.resumption.take();
         Self { stream, server, link: SectionLink::new(keys), resumption, waited: false }
     }
 }
 
-/// The parameters of a session that relays pass on.
+/// The parameters of a session that relays forward in OPEN.
 #[derive(Debug, Clone)]
 pub struct OpenParams {
     /// The trace id, if one was assigned.
     pub trace: Option<TraceId>,
     /// The client of the session.
     pub client: ClientAddr,
-    /// Whether the client was told "connected" already.
+    /// Whether the client has already received the response that the connection is established.
     pub early: bool,
     /// Whether the session was encrypted so far, and must stay encrypted.
     pub encrypt: bool,
@@ -76,7 +76,7 @@ pub struct OpenParams {
     pub hops_left: u8,
 }
 
-/// What a connection to a relay needs besides its address. `marks` are set on the relay's own packets for the rules.
+/// The context for a connection to a relay. `marks` are the firewall marks of this relay's own packets.
 #[derive(Clone, Copy)]
 pub struct OutgoingContext<'a> {
     pub names: &'a Resolver,
@@ -84,10 +84,10 @@ pub struct OutgoingContext<'a> {
     pub marks: Option<Marks>,
 }
 
-/// Connects to a relay and performs the handshake, the short one if there is a `ticket`.
+/// Connects to a relay and performs the handshake, or the short handshake if `ticket` is given.
 ///
 /// # Errors
-/// The cause and the hop, which is the first one that failed.
+/// The cause, and the hop that failed first.
 pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
@@ -118,7 +118,7 @@ pub async fn prepare(
 /// Authenticates both sides within the deadline.
 ///
 /// # Errors
-/// The cause and the hop.
+/// The cause, and the hop.
 pub async fn handshake(
     stream: &mut TcpStream,
     hop: &Hop,
@@ -145,12 +145,12 @@ async fn exchange_hello(
     result.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|error| error.dial_error(hop))
 }
 
-/// Why there was no handshake.
+/// The cause of a failed handshake.
 #[derive(Debug)]
 pub enum PeerHandshakeError {
     /// The connection has failed.
     Io(io::Error),
-    /// The bytes are no hello.
+    /// The received bytes are not a valid hello.
     Wire(WireError),
     /// The handshake was rejected.
     Handshake(HandshakeError),
@@ -171,14 +171,15 @@ impl PeerHandshakeError {
     }
 }
 
-/// Reads a hello. No byte can follow it before it is answered.
+/// Reads a hello. The peer sends no byte after a hello until this relay has answered.
 ///
 /// # Errors
-/// The connection failed, or the bytes are no hello.
+/// The connection failed, or the bytes are not a valid hello.
 pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, PeerHandshakeError> {
     let mut bytes = Vec::with_capacity(Hello::HEADER_LENGTH + MAX_MESSAGE);
     loop {
-        // Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
+        // Does not use `AsyncRead`, which treats a short read as an empty socket, although a read also ends at urgent
+        // data.
         let read = || append(stream.as_fd(), &mut bytes, Hello::HEADER_LENGTH + MAX_MESSAGE);
         if stream.async_io(Interest::READABLE, read).await.map_err(PeerHandshakeError::Io)? == 0 {
             return Err(PeerHandshakeError::Io(io::ErrorKind::UnexpectedEof.into()));
@@ -192,31 +193,32 @@ pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, PeerHandshakeEr
     }
 }
 
-/// A session that has been opened and not been answered yet.
+/// A session for which OPEN has been sent, with its outstanding answer.
 #[derive(Debug)]
 pub struct SentOpen {
-    /// The session's name on all relays.
+    /// The trace id, which identifies the session on all relays.
     pub trace: TraceId,
-    /// The relay that was asked.
+    /// The relay to which OPEN was sent.
     pub hop: Arc<Hop>,
-    /// The names of the relays behind the next one, as far as known.
+    /// The names of the relays after `hop`, as far as they are known.
     pub following: Vec<Box<str>>,
     /// The deadline of the answer.
     pub deadline: Instant,
-    /// The pools, if the connection may be dead by no fault of this session: ready ones of the same relay may be dead too.
+    /// The pools, if the connection came from a pool: when the connection is dead, the other ready connections of the
+    /// same relay may be dead too.
     pub pool: Option<Arc<Pools>>,
-    /// The load of the session, which learns of the answer.
+    /// The load of the session at the relay, which is updated by the answer.
     pub load: Option<Arc<SessionLoad>>,
     /// When OPEN was sent.
     pub sent_at: Instant,
-    /// The setup times in the answer, after it was read.
+    /// The setup times from the answer; empty until the answer has been read.
     pub setup_times: OnceCell<Vec<Duration>>,
 }
 
-/// The destination of a session in OPEN.
+/// The destination and the framing of a session in OPEN.
 #[derive(Debug)]
 pub struct OpenTarget {
-    /// The relays behind the next one.
+    /// The keys of the relays after the next relay.
     pub path: Vec<PublicKey>,
     /// The task of the last relay.
     pub purpose: Purpose,
@@ -254,7 +256,7 @@ impl SentOpen {
     /// Waits for the answer and returns the setup times, the nearest relay first. Later calls return them again.
     ///
     /// # Errors
-    /// The true cause and the relay that reported it.
+    /// The original cause, and the relay that reported it.
     pub async fn wait_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {
         if let Some(times) = self.setup_times.get() {
             return Ok(times.clone());
@@ -262,10 +264,11 @@ impl SentOpen {
         let answer = self.read_answer(stream, cipher).await;
         self.record_load(&answer);
         if let Ok(times) = &answer {
-            // There is one reader, so the cell is empty.
+            // Only one task reads the answer, so the cell is empty.
             let _ = self.setup_times.set(times.clone());
         }
-        // A relay that has acknowledged OPEN is alive and waits for another one.
+        // If the kernel of the relay has acknowledged OPEN, the connection is alive, and the timeout was caused by a
+        // later hop.
         let is_acknowledged = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
         if let (Some(pool), Err(error)) = (&self.pool, &answer)
             && (error.is_disconnect() || error.is_timeout() && !is_acknowledged())
@@ -275,8 +278,8 @@ impl SentOpen {
         answer
     }
 
-    /// Passes the answer of the relay to the load: the latency, or that the relay refuses sessions. A connection that has failed is no
-    /// answer.
+    /// Records the result in the load of the relay: the latency of an answer, and a refusal if the relay has no room or
+    /// has closed the connection. Other failures of the connection do not count as an answer.
     fn record_load(&self, answer: &Result<Vec<Duration>, DialError>) {
         let Some(load) = &self.load else { return };
         match answer {

@@ -1,6 +1,6 @@
-//! Readers of events: the log, the metrics, the recent events and the traces.
+//! Consumers of events: the log, the metrics, the recent events and the traces.
 //!
-//! Every part of the relay reports through [`Events`]; nothing in here knows sessions, listeners or paths.
+//! Every part of the relay reports through [`Events`]; this module does not depend on sessions, listeners or paths.
 
 pub mod log;
 pub mod metrics;
@@ -16,21 +16,21 @@ use metrics::Metrics;
 use recent::RecentEvents;
 use traces::TraceHandle;
 
-/// The readers of events, shared by all threads.
+/// The consumers of events, shared by all threads.
 #[derive(Debug)]
 pub struct Events {
     /// Writes events as lines.
     pub log: Log,
     /// Counts events for `/metrics`.
     pub metrics: Metrics,
-    /// Keeps the last events for the dashboard.
+    /// Stores the most recent events for the dashboard.
     pub recent: RecentEvents,
     /// Exports closed sessions to an OpenTelemetry collector.
     pub traces: TraceHandle,
 }
 
 impl Events {
-    /// Readers that have seen no event; lines go to `log`.
+    /// Creates the consumers; log lines are written to `log`.
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
         let metrics = Metrics::new();
@@ -38,14 +38,15 @@ impl Events {
         Arc::new(Self { log, metrics, recent: RecentEvents::default(), traces })
     }
 
-    /// Passes an event to every reader.
+    /// Passes an event to every consumer.
     pub fn emit(&self, event: &Event) {
         self.metrics.observe(event);
         self.recent.record(event);
         self.log.write(event);
     }
 
-    /// Passes on the closing event of a session; `previous_relay` is the relay that opened the session, if one did.
+    /// Passes the closing event of a session to every consumer. `previous_relay` is the relay that opened the session;
+    /// `None` if the client is not a relay.
     pub fn emit_closed(&self, closed: SessionClosed, previous_relay: Option<PublicKey>) {
         let event = Event::Closed(Box::new(closed));
         self.emit(&event);

@@ -1,5 +1,5 @@
 //! Recent events for the dashboard: the newest events as log lines, and the outcome of each profile. Sessions and
-//! requests are left out: there are too many, and the log has them.
+//! requests are excluded: they are too many, and the log contains them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::log;
 
-/// Most events that are remembered.
+/// Maximum number of stored events.
 const MAX_EVENTS: usize = 200;
 
-/// Most listeners and hops whose profiles are remembered.
+/// Maximum number of listeners and hops whose profiles are stored.
 const MAX_PROFILES: usize = 256;
 
 /// Recent events, shared by all threads behind a short lock.
@@ -22,36 +22,36 @@ pub struct RecentEvents(Mutex<RecentState>);
 
 #[derive(Debug, Default)]
 struct RecentState {
-    /// How many there have been.
+    /// Number of events recorded since the start, including events that are no longer stored.
     count: u64,
     events: VecDeque<EventView>,
     profiles: BTreeMap<String, ProfileView>,
 }
 
-/// An event as the admin interface shows it.
+/// An event in the admin interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct EventView {
-    /// Its number, from 1.
+    /// The sequence number of the event, from 1.
     pub number: u64,
-    /// Its line in the log: the time, a space, and the words.
+    /// The log line of the event: the time, a space, and the text.
     pub line: String,
     /// Whether the event needs attention.
     pub trouble: bool,
 }
 
-/// The outcome of a profile.
+/// The result of applying a profile.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProfileView {
-    /// The listener or hop.
+    /// The name of the listener or hop.
     pub place: String,
     /// The name of the profile.
     pub profile: String,
-    /// Each setting with its outcome.
+    /// Each setting with its result.
     pub settings: Vec<AppliedSetting>,
 }
 
 impl RecentEvents {
-    /// Remembers an event, in the place of the oldest.
+    /// Stores an event; when the maximum number is reached, the event replaces the oldest.
     pub fn record(&self, event: &Event) {
         match event {
             Event::Closed(_) | Event::Request(_) => {}
@@ -79,13 +79,13 @@ impl RecentEvents {
         recent.events.push_front(EventView { number, line, trouble: is_trouble(event) });
     }
 
-    /// The newest events, the newest first: at most so many.
+    /// Returns the most recent events, newest first, at most `limit`.
     #[must_use]
     pub fn events(&self, limit: usize) -> Vec<EventView> {
         self.lock().events.iter().take(limit).cloned().collect()
     }
 
-    /// The outcome of each profile, by listener and hop.
+    /// Returns the result of each profile, by listener and hop.
     #[must_use]
     pub fn profiles(&self) -> Vec<ProfileView> {
         self.lock().profiles.values().cloned().collect()

@@ -1,4 +1,5 @@
-//! Selects paths to a target: the first route that matches, and its paths in order of preference.
+//! Path selection: finds the first route that matches a target, and returns the paths of the route in order of
+//! preference.
 
 pub mod estimates;
 pub mod selector;
@@ -23,22 +24,22 @@ use crate::pool::Pools;
 /// A path to a target, with the settings for its use.
 #[derive(Debug, Clone)]
 pub struct PathChoice {
-    /// The hops that this relay knows.
+    /// The hops that this relay has in its configuration.
     pub path: Arc<Path>,
-    /// The keys of the relays after the last hop, which the previous relay has chosen.
+    /// The keys of the relays after the last hop of `path`, as chosen by the previous relay.
     pub beyond: Vec<PublicKey>,
-    /// TCP settings of the section to the target itself, where there is no hop.
+    /// The TCP profile of the section to the target, for a direct path.
     pub profile: Arc<Profile>,
-    /// The version of the PROXY header to the target; only where there is no hop.
+    /// The version of the PROXY header to the target; only for a direct path.
     pub send_proxy: Option<ProxyVersion>,
     /// The relay that resolves the name of the target.
     pub resolve: Resolve,
-    /// The prediction, if the selector has chosen the path.
+    /// The prediction; `None` if the path was not chosen by the path selector.
     pub prediction: Option<Arc<Prediction>>,
 }
 
-/// The paths to `target`, the best first. Paths whose first hop is down come last. `server_name` is that of an intercepted
-/// client, whose target is an address.
+/// Returns the paths to `target`, best first. Paths whose first hop is down are last. `server_name` is the server name
+/// that an intercepted client has sent, for a target that is an address.
 #[must_use]
 pub fn select(
     selector: &PathSelector,
@@ -62,26 +63,27 @@ pub fn select(
     down_last(path_choices, pools)
 }
 
-/// Paths for traffic without a session and possibly without a port: 0, which matches no pattern with a port. The
-/// selector takes no part.
+/// Returns the paths for traffic without a session. Without a port, `port` is 0, which matches no pattern with a port.
+/// The path selector is not used.
 #[must_use]
 pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<PathChoice> {
     configured_paths(route(config, host, port), pools)
 }
 
-/// The path of datagrams to `host`: the first one of the route that can carry them and is up. The selector takes no part.
+/// Returns the path of datagrams to `host`: the first path of the route that can carry datagrams and is up. The path
+/// selector is not used.
 #[must_use]
 pub fn datagram_path(config: &Config, pools: &Pools, host: &Host, port: u16) -> Option<PathChoice> {
     datagram_path_of(route(config, host, port), pools)
 }
 
-/// The path of datagrams that no particular route applies to.
+/// Returns the path of datagrams to which no specific route applies.
 #[must_use]
 pub fn default_datagram_path(config: &Config, pools: &Pools) -> Option<PathChoice> {
     datagram_path_of(config.routes.iter().find(|route| route.takes_all())?, pools)
 }
 
-/// Whether a route can carry datagrams. Routes after one that takes all targets are not used.
+/// Returns whether any route can carry datagrams. Routes after a route that matches all targets are not considered.
 #[must_use]
 pub fn has_datagram_route(config: &Config) -> bool {
     let last = config.routes.iter().position(Route::takes_all).unwrap_or(config.routes.len() - 1);
@@ -93,8 +95,8 @@ fn datagram_path_of(route: &Route, pools: &Pools) -> Option<PathChoice> {
     path_choices.into_iter().find(|path_choice| path_choice.path.carries_datagrams())
 }
 
-/// Whether the first path of a route carries datagrams. A later one is a fallback for connections, while a proxy is unreachable:
-/// datagrams would always take it, past the proxy.
+/// Returns whether the first path of a route carries datagrams. A later path is the fallback for connections while a
+/// proxy is unreachable; datagrams would always use that path and bypass the proxy.
 fn carries_datagrams(route: &Route) -> bool {
     route.paths.first().is_some_and(|path| path.carries_datagrams())
 }
@@ -124,8 +126,8 @@ fn down_last(path_choices: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
     up
 }
 
-/// Number of paths at the front of `path_choices` that are dialled in parallel, because too few measurements exist to
-/// choose one.
+/// Returns the number of paths at the front of `path_choices` that are dialled in parallel, because there are too few
+/// measurements to choose one path.
 #[must_use]
 pub fn racing_count(path_choices: &[PathChoice]) -> usize {
     let racers = path_choices
@@ -136,27 +138,29 @@ pub fn racing_count(path_choices: &[PathChoice]) -> usize {
 }
 
 impl PathChoice {
-    /// The path without more settings than those of the section to the target.
+    /// Creates a choice with the default settings, except for the profile of the section to the target.
     #[must_use]
     pub const fn new(path: Arc<Path>, profile: Arc<Profile>) -> Self {
         Self { path, beyond: Vec::new(), profile, send_proxy: None, resolve: Resolve::AsRequested, prediction: None }
     }
 
-    /// A path of a route.
+    /// Creates the choice of a path with the settings of its route.
     #[must_use]
     pub fn of_route(route: &Route, path: Arc<Path>) -> Self {
         let Route { profile, send_proxy, resolve, .. } = route;
         Self { send_proxy: *send_proxy, resolve: *resolve, ..Self::new(path, Arc::clone(profile)) }
     }
 
-    /// The selector's id of the path.
+    /// Returns the candidate by which the path selector identifies the path; `None` without a prediction or a
+    /// candidate.
     #[must_use]
     pub fn candidate(&self) -> Option<&Candidate> {
         self.prediction.as_ref()?.candidate.as_ref()
     }
 }
 
-/// The paths of `path_choices` that lead to another relay: `direct` would lead back into the tunnel.
+/// Returns the paths of `path_choices` that lead to another relay: packets on a direct path would be routed back into
+/// the tunnel.
 ///
 /// # Errors
 /// [`Cause::Unreachable`] if no path is left.
@@ -165,11 +169,11 @@ pub fn relayed(mut path_choices: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cau
     if path_choices.is_empty() { Err(Cause::Unreachable) } else { Ok(path_choices) }
 }
 
-/// The path that the previous relay has chosen: to the first of `keys`, which must be a configured relay, and on from
-/// there.
+/// Returns the path that the previous relay has chosen: through the relay with the first of `keys`, which must be
+/// configured, and then through the relays with the other keys. `None` if `keys` is empty.
 ///
 /// # Errors
-/// [`Cause::Denied`] if it is not.
+/// [`Cause::Denied`] if the first relay is not configured.
 pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<PathChoice>, Cause> {
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
     let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
@@ -178,19 +182,19 @@ pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<Path
 }
 
 impl Path {
-    /// The last hop, if it is an HTTP proxy: requests to it are in absolute form.
+    /// Returns the last hop if it is an HTTP proxy: requests to such a proxy are in absolute form.
     #[must_use]
     pub fn http_hop(&self) -> Option<&Arc<Hop>> {
         self.hops.last().filter(|hop| matches!(hop.kind, HopKind::Http(_)))
     }
 
-    /// Whether all hops are relays: proxies carry no datagrams.
+    /// Returns whether all hops are relays: proxies do not carry datagrams.
     #[must_use]
     pub fn carries_datagrams(&self) -> bool {
         self.hops.iter().all(|hop| hop.is_section())
     }
 
-    /// Whether there is nothing between this relay and the target.
+    /// Returns whether the path has no hop between this relay and the target.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.hops.is_empty()

@@ -1,4 +1,4 @@
-//! The load of relays, and the choice among the members of a group. The decisions are those of [`ekiden_proto::balance`].
+//! The load of relays, and the choice among the members of a group. [`ekiden_proto::balance`] makes the decisions.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,20 +22,20 @@ pub struct PoolGroup {
 }
 
 impl PoolGroup {
-    /// The group of `hop`; `None` if the hop has one address. `pool_of` finds the pool of a member.
+    /// Creates the group of `hop`; `None` if the hop has only one address. `pool_of` returns the pool of a member.
     pub fn new(hop: &Arc<Hop>, pool_of: impl Fn(&Arc<Hop>) -> Arc<HopPool>) -> Option<Self> {
         let group = hop.group.as_ref()?;
         let members = group.members.iter().map(|member| (member_id(&member.address.to_string()), pool_of(member)));
         Some(Self { hop: Arc::clone(hop), balance: group.balance, members: members.collect() })
     }
 
-    /// The members in the order in which a session of `client` tries them.
+    /// Returns the members in the order in which a session of `client` tries them.
     pub fn order(&self, client: IpAddr, now: Instant) -> Vec<Arc<Hop>> {
         let indices = order(self.balance, &self.states(now), client, RandomState::new().hash_one(()));
         indices.into_iter().map(|index| Arc::clone(&self.members[index].1.hop)).collect()
     }
 
-    /// The pools of the members, and whether each member is slow.
+    /// Returns the pool of each member, and whether the member is slow.
     pub fn slowness(&self, now: Instant) -> impl Iterator<Item = (&Arc<HopPool>, bool)> {
         self.members.iter().zip(self.states(now)).map(|((_, pool), state)| (pool, state.is_slow))
     }
@@ -61,15 +61,15 @@ impl PoolGroup {
 pub struct LoadState {
     /// Whether the last attempt to reach the relay succeeded.
     pub is_up: bool,
-    /// Whether the relay has just refused a session.
+    /// Whether the relay has refused a session recently.
     pub is_refusing: bool,
-    /// Open sessions by the relay.
+    /// Number of open sessions through the relay.
     pub sessions: usize,
-    /// The latency of the relay, if it is known.
+    /// The latency of the relay; `None` if unknown.
     pub latency: Option<Duration>,
 }
 
-/// The load that one session is for a relay, from the choice of the relay to the drop of this value.
+/// Counts one session in the load of a relay, from the selection of the relay until the drop of this value.
 #[derive(Debug)]
 pub struct SessionLoad {
     pool: Arc<HopPool>,
@@ -82,8 +82,8 @@ impl SessionLoad {
         Self { pool, is_waiting: AtomicBool::new(true) }
     }
 
-    /// Records the answer of the relay. `latency` is the time to the answer without the time that the relay needed for the target,
-    /// if the answer contains that time.
+    /// Records the answer of the relay. `latency` is the time from OPEN to the answer, minus the setup time that the
+    /// relay reports; `None` if the answer does not contain that time.
     pub fn on_answer(&self, latency: Option<Duration>) {
         if self.is_waiting.swap(false, Ordering::Relaxed) {
             self.pool.update_load(|load, now| load.on_answer(now, latency));

@@ -1,11 +1,11 @@
-//! Whether a next hop is usable, and when to try again. The delays double and have random jitter, so that after an
-//! outage relays do not reconnect all at once.
+//! The health of a next hop: whether it is reachable, and when the next attempt is due. The delays double and have
+//! random jitter, so that relays do not all reconnect at the same time after an outage.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-/// How the pauses between attempts grow.
+/// The delays between attempts: the first delay, and the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetrySchedule {
     first: Duration,
@@ -13,19 +13,19 @@ pub struct RetrySchedule {
 }
 
 impl RetrySchedule {
-    /// Schedule of the keeper, whose attempts cost no session any time.
+    /// Schedule of the keeper, whose attempts delay no session.
     pub const KEEPER: Self = Self { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
-    /// Schedule for hops that only sessions try: each attempt delays one session.
+    /// Schedule for hops that only sessions try, where each attempt delays one session.
     pub const SESSIONS: Self = Self { first: Duration::from_secs(5), longest: Duration::from_secs(60) };
 
-    /// The pause after so many failures in a row.
+    /// Returns the delay after `failures` consecutive failures.
     fn delay(self, failures: u32) -> Duration {
         let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(16));
         with_jitter(doubled.min(self.longest))
     }
 }
 
-/// The state of a hop.
+/// The health of a hop.
 #[derive(Debug)]
 pub struct HopHealth {
     schedule: RetrySchedule,
@@ -37,18 +37,18 @@ struct Downtime {
     since: Instant,
     failures: u32,
     retry: Instant,
-    /// Whether an attempt is under way.
+    /// Whether an attempt is in progress.
     claimed: bool,
 }
 
 impl HopHealth {
-    /// A hop without failures.
+    /// Creates the state of a hop without failures.
     #[must_use]
     pub fn new(schedule: RetrySchedule) -> Self {
         Self { schedule, down: None }
     }
 
-    /// Whether the last attempt failed.
+    /// Returns whether the last attempt failed.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.down.is_some()
@@ -60,7 +60,7 @@ impl HopHealth {
         self.down.as_ref().map(|down| down.retry)
     }
 
-    /// Whether the caller may try now. While the hop is down, one attempt per delay is allowed.
+    /// Returns whether the caller may try now. While the hop is down, one attempt is allowed in each delay.
     pub fn try_claim(&mut self, now: Instant) -> bool {
         let Some(down) = &mut self.down else { return true };
         let free = now >= down.retry;
@@ -71,8 +71,8 @@ impl HopHealth {
         free
     }
 
-    /// Records a failed attempt. Returns true if the hop was up before. Only a claimed attempt extends the delay:
-    /// others began before the outage, or had no choice.
+    /// Records a failed attempt. Returns true if the hop was up before. Only a claimed attempt increases the delay:
+    /// other attempts began before the outage, or had no other hop to use.
     pub fn on_failure(&mut self, now: Instant) -> bool {
         let was_up = self.down.is_none();
         let down = self.down.get_or_insert(Downtime { since: now, failures: 0, retry: now, claimed: true });
@@ -83,15 +83,16 @@ impl HopHealth {
         was_up
     }
 
-    /// Records a success of an attempt that began at `started_at`. Returns the length of the outage that it ended, if it
-    /// did. An attempt from before the outage proves nothing: a restarting relay may complete it.
+    /// Records the success of an attempt that began at `started_at`. Returns the duration of the outage if the attempt
+    /// ended one. An attempt that began before the outage does not end it: a relay may complete such an attempt while
+    /// it restarts.
     pub fn on_success(&mut self, started_at: Instant, now: Instant) -> Option<Duration> {
         let down = self.down.take_if(|down| started_at >= down.since)?;
         Some(now.saturating_duration_since(down.since))
     }
 }
 
-/// `span` reduced by a random part of up to a quarter.
+/// Returns `span` reduced by a random part of up to a quarter.
 #[must_use]
 pub fn with_jitter(span: Duration) -> Duration {
     // Each hash table has random keys, which is enough randomness for jitter.

@@ -1,5 +1,5 @@
-//! The state of one next hop and, for a relay, its idle connections: those that sessions have used, and those that were dialled
-//! in advance.
+//! The state of one next hop and, for a relay, its idle connections: connections that sessions have used, and
+//! connections that were dialled in advance.
 //!
 //! The lock is held while one connection is moved. Once a second the keeper polls all connections under the lock, with
 //! one system call.
@@ -36,9 +36,9 @@ pub struct HopPool {
 
 #[derive(Debug)]
 struct HopPoolState {
-    /// Connections that no session has used, the oldest first.
+    /// Connections that no session has used, oldest first.
     ready: VecDeque<PooledConnection>,
-    /// Connections that sessions have used, the last returned last. Their congestion windows have grown.
+    /// Connections that sessions have used, in the order of their return. Their congestion windows have grown.
     used: Vec<PooledConnection>,
     pending: usize,
     bounds: PoolBounds,
@@ -55,22 +55,22 @@ struct PooledConnection {
     expires_at: Instant,
 }
 
-/// How many may wait, and for how long.
+/// Limits for the number and the age of idle connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PoolBounds {
-    /// Most ready connections; 0 if the hop is no relay or has left the configuration.
+    /// Maximum number of idle connections; 0 if the hop is not a relay or was removed from the configuration.
     pub most: usize,
-    /// The oldest unused connection that is still good.
+    /// Maximum age of an unused connection.
     pub age: Duration,
-    /// How long a used connection waits for its next session.
+    /// Maximum time for which a used connection waits for its next session.
     pub idle: Duration,
 }
 
-/// The shortest setup time, of two round trips, at which pacing delays a small session noticeably.
+/// Minimum setup time (two round trips) at which pacing delays a small session noticeably.
 const MIN_PACED_SETUP_TIME: Duration = Duration::from_millis(10);
 
 impl HopPool {
-    /// A pool without connections.
+    /// Creates a pool without connections.
     #[must_use]
     pub fn new(hop: &Arc<Hop>, counts: &PoolMetrics) -> Self {
         let schedule = if hop.is_section() { RetrySchedule::KEEPER } else { RetrySchedule::SESSIONS };
@@ -115,8 +115,8 @@ impl HopPool {
         self.metrics.used.set(number(state.used.len()));
     }
 
-    /// The last used connection that is alive and can carry a session with this encryption, or else the oldest unused one; and
-    /// whether the keeper has something to do.
+    /// Takes the most recently used live connection that can carry a session with this encryption, or else the oldest
+    /// unused connection. Also returns whether the keeper has to make connections.
     pub fn take(&self, now: Instant, encrypt: bool) -> (Option<IdleConnection>, bool) {
         let connection = loop {
             let Some(pooled) = self.pop(encrypt) else { break None };
@@ -147,8 +147,9 @@ impl HopPool {
         connection
     }
 
-    /// Keeps a connection for the next session, after a session that both sides have ended. At the bound the oldest unused
-    /// connection makes room. One that is slower than a new connection is closed.
+    /// Keeps a connection for the next session, after a session that both sides have ended. If the pool is full, the
+    /// oldest unused connection is closed instead. A connection on which the next session would be slower than on a new
+    /// connection is closed.
     pub fn put_back(&self, connection: IdleConnection, now: Instant) {
         let mut state = self.lock();
         if state.demand.setup_time() > MIN_PACED_SETUP_TIME
@@ -168,14 +169,14 @@ impl HopPool {
         drop(closed);
     }
 
-    /// Whether the hop should be tried last. For a hop that only sessions try, one session may try again after each
-    /// delay.
+    /// Returns whether the hop should be tried last. For a hop that only sessions try, one session receives false after
+    /// each retry delay and may try again.
     pub fn is_down(&self, now: Instant) -> bool {
         let mut state = self.lock();
         if self.hop.is_section() { state.health.is_down() } else { !state.health.try_claim(now) }
     }
 
-    /// The load of the hop.
+    /// Returns the load of the hop.
     pub fn load_state(&self, now: Instant) -> LoadState {
         let HopPoolState { health, load, .. } = &*self.lock();
         LoadState {
@@ -186,7 +187,7 @@ impl HopPool {
         }
     }
 
-    /// Changes the load, at the current time.
+    /// Calls `change` with the load and the current time.
     pub fn update_load(&self, change: impl FnOnce(&mut MemberLoad, Instant)) {
         let (mut state, now) = (self.lock(), Instant::now());
         change(&mut state.load, now);
@@ -194,7 +195,7 @@ impl HopPool {
         self.metrics.latency.set(state.load.latency(now).unwrap_or_default().as_secs_f64());
     }
 
-    /// The ticket for a short handshake, if an earlier handshake left one.
+    /// The ticket for a short handshake; `None` if no earlier handshake has provided a ticket.
     pub fn ticket(&self) -> Option<ResumptionTicket> {
         self.lock().ticket.clone()
     }
@@ -204,27 +205,29 @@ impl HopPool {
         self.lock().ticket = Some(ticket);
     }
 
-    /// Lock to hold from a change until its event is emitted, so that the last event matches the state.
+    /// Takes the lock that is held from a change of the health until its event is emitted, so that the last event
+    /// matches the state.
     pub fn lock_reporting(&self) -> MutexGuard<'_, ()> {
         self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a success would end an outage.
+    /// Returns whether a successful attempt would end an outage.
     pub fn has_failed(&self) -> bool {
         self.lock().health.is_down()
     }
 
-    /// Records that the hop was not usable. Returns true if it was usable before.
+    /// Records a failed attempt. Returns true if the hop was up before.
     pub fn on_failure(&self, now: Instant) -> bool {
         self.lock().health.on_failure(now)
     }
 
-    /// Records that an attempt since `started_at` succeeded. Returns the length of the outage that it ended, if it did.
+    /// Records the success of an attempt that began at `started_at`. Returns the duration of the outage if the attempt
+    /// ended one.
     pub fn on_success(&self, started_at: Instant, now: Instant) -> Option<Duration> {
         self.lock().health.on_success(started_at, now)
     }
 
-    /// Closes all that are ready.
+    /// Closes all idle connections.
     pub fn clear(&self) {
         let mut state = self.lock();
         let closed = (std::mem::take(&mut state.ready), std::mem::take(&mut state.used));
@@ -253,11 +256,12 @@ impl HopPool {
         drop(closed);
     }
 
-    /// A place for each connection that should be made now.
+    /// Reserves a place for each connection that should be made now.
     pub fn claim_places(self: &Arc<Self>, now: Instant) -> Vec<PendingConnection> {
         let mut state = self.lock();
         let count = if state.health.is_down() {
-            // Even where enough are ready: there is no other way to find out.
+            // One attempt, even if enough connections are ready: only an attempt shows whether the hop is reachable
+            // again.
             usize::from(state.bounds.most > 0 && state.pending == 0 && state.health.try_claim(now))
         } else {
             state.missing_connections(now)
@@ -267,8 +271,8 @@ impl HopPool {
         (0..count).map(|_| PendingConnection { queue: Arc::clone(self), is_probe: false }).collect()
     }
 
-    /// A place for a connection that measures the latency of a member, if it is time for a probe. A member that is down is tried by
-    /// [`claim_places`](Self::claim_places).
+    /// Reserves a place for a connection that measures the latency of a group member, if a probe is due. For a member
+    /// that is down, [`claim_places`](Self::claim_places) makes the attempts.
     pub fn claim_probe(self: &Arc<Self>, now: Instant, is_slow: bool) -> Option<PendingConnection> {
         self.metrics.slow.set(is_slow.into());
         let mut state = self.lock();
@@ -281,13 +285,14 @@ impl HopPool {
         Some(PendingConnection { queue: Arc::clone(self), is_probe: true })
     }
 
-    /// Time of the next attempt, while the hop is down and no attempt is under way.
+    /// The time of the next attempt while the hop is down; `None` if the hop is up or an attempt is in progress.
     pub fn retry_at(&self) -> Option<Instant> {
         let state = self.lock();
         state.health.retry().filter(|_| state.bounds.most > 0 && state.pending == 0)
     }
 
-    /// The pool as `ekiden status` shows it. Whether the hop is slow is for its group to say.
+    /// Returns the state of the pool for `ekiden status`. `slow` is false here, because only the group of the hop
+    /// determines it.
     pub fn view(&self) -> PoolView {
         let (state, now) = (self.lock(), Instant::now());
         PoolView {
@@ -308,7 +313,7 @@ impl HopPool {
 }
 
 impl HopPoolState {
-    /// How many to begin to make.
+    /// Returns the number of connections to start now.
     fn missing_connections(&self, now: Instant) -> usize {
         let target = self.demand.target_size(now, self.bounds.most);
         let free = self.demand.max_parallel(now).saturating_sub(self.pending);
@@ -316,17 +321,18 @@ impl HopPoolState {
     }
 }
 
-/// A connection under construction. Dropping it gives up its place.
+/// A connection that is being established. The drop releases its place in the pool.
 #[derive(Debug)]
 pub struct PendingConnection {
-    /// The pool that will hold it.
+    /// The pool that receives the connection.
     pub queue: Arc<HopPool>,
     /// Whether the connection is made to measure the latency of the hop.
     is_probe: bool,
 }
 
 impl PendingConnection {
-    /// Adds the connection to the pool, one of a probe only if the pool wants more; `took` is its setup time.
+    /// Adds the connection to the pool if there is room; the connection of a probe only while the pool is below its
+    /// target size. `took` is the setup time.
     pub fn complete(self, connection: IdleConnection, took: Duration, now: Instant) {
         let metrics = &self.queue.metrics;
         metrics.made.inc();
@@ -343,7 +349,7 @@ impl PendingConnection {
         }
     }
 
-    /// Gives up the connection.
+    /// Records that the connection could not be established.
     pub fn cancel(self) {
         self.queue.metrics.failed.inc();
     }
@@ -357,13 +363,14 @@ impl Drop for PendingConnection {
     }
 }
 
-/// Whether the congestion control derives its pacing rate from what the connection has carried, as BBR does. After small
-/// sessions it paces a few packets over a fifth of a round trip; a new connection sends ten at once (tcp_bbr.c).
+/// Returns whether the congestion control derives its pacing rate from delivery rate samples of the connection, as BBR
+/// does. After small sessions, BBR paces a few packets over a fifth of a round trip; a new connection sends ten packets
+/// at once (tcp_bbr.c).
 fn is_paced_by_samples(stream: &TcpStream) -> bool {
     congestion::of_socket(stream).is_ok_and(|control| control.starts_with("bbr"))
 }
 
-/// An unused connection is alive if nothing is readable on it, not even an end of stream.
+/// Returns whether an idle connection is alive: neither data nor an end of stream is readable.
 fn is_alive(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
@@ -373,7 +380,7 @@ fn find_dead<'a>(idle: impl Iterator<Item = &'a PooledConnection>) -> Vec<bool> 
     let descriptors: Vec<_> = idle.map(|pooled| pooled.connection.stream.as_fd()).collect();
     let count = descriptors.len();
     let mut poll = Poll::new(descriptors);
-    // After an error all count as alive: `take` checks again.
+    // After an error, all connections count as alive: `take` checks each connection again.
     let _ = poll.wait(Some(Duration::ZERO));
     (0..count).map(|index| poll.is_ready(index)).collect()
 }

@@ -1,5 +1,5 @@
-//! The thread that fills the pools. It dials and performs handshakes ahead of sessions, and closes connections that are
-//! too old or dead.
+//! The thread that fills the pools. The thread dials and performs handshakes in advance, and closes connections that
+//! are too old or dead.
 
 use std::io;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::dial::section::{self, OutgoingContext};
 use crate::dial::{DialError, Resolver};
 
-/// Interval of checks for ended connections.
+/// Interval of checks for dead and expired connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts the thread, which ends when the pools are closed.
@@ -33,10 +33,10 @@ pub fn start(inner: Arc<PoolsShared>) -> io::Result<JoinHandle<()>> {
 
 struct Keeper {
     inner: Arc<PoolsShared>,
-    /// The configuration in force with its resolver.
+    /// The current configuration with its resolver.
     served: Option<(Arc<Config>, Rc<Resolver>)>,
     next_check: Instant,
-    /// When members of groups are probed, if it is time for that.
+    /// When the members of groups are checked for due probes.
     next_probe: Instant,
 }
 
@@ -55,7 +55,7 @@ impl Keeper {
         }
     }
 
-    /// Does the pending work. Returns the time of the next.
+    /// Performs the work that is due. Returns the time of the next work.
     fn run_once(&mut self, now: Instant) -> Instant {
         let served = self.inner.served();
         let is_check_due = now >= self.next_check;
@@ -92,7 +92,7 @@ impl Keeper {
         }
     }
 
-    /// The configuration in force, with a resolver that lasts as long.
+    /// Returns the current configuration, with a resolver that is kept until the configuration changes.
     fn current_config(&mut self, config: Option<&Arc<Config>>) -> Option<(Arc<Config>, Rc<Resolver>)> {
         let config = config?;
         if !self.served.as_ref().is_some_and(|(previous, _)| Arc::ptr_eq(previous, config)) {
@@ -102,7 +102,7 @@ impl Keeper {
     }
 }
 
-/// Makes one connection for a pool.
+/// Establishes one connection for a pool.
 async fn make_connection(
     pending: PendingConnection,
     config: Arc<Config>,
@@ -123,7 +123,7 @@ async fn make_connection(
             inner.on_failure(&queue, &error, now);
         }
     }
-    // A place is free again, and the keeper may have more to do.
+    // A place is free again, so the keeper may have to start another connection.
     inner.wake();
 }
 

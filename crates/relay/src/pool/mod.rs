@@ -1,8 +1,9 @@
-//! Ready connections to next relays: dialled and authenticated ahead of need, so that a session costs no handshake.
+//! Ready connections to next relays: dialled and authenticated in advance, so that sessions need no handshake.
 //!
-//! All threads share the pools: a thread takes a connection under a short lock, and the `keeper` thread replaces it. The number of
-//! ready connections follows the demand (`sizing`). The keeper tries an unreachable relay again with growing delays, so that
-//! sessions need not (`health`). Other next hops have no ready connections, but their health is tracked.
+//! All threads share the pools: a thread takes a connection under a short lock, and the `keeper` thread replaces the
+//! connection. The number of ready connections follows the demand (`sizing`). The keeper retries an unreachable relay
+//! with increasing delays, so that sessions do not have to (`health`). For next hops that are not relays, no
+//! connections are kept ready, but their health is tracked.
 
 mod balance;
 mod health;
@@ -37,11 +38,11 @@ use hop_pool::{HopPool, PoolBounds};
 /// A connection to a relay on which no session runs.
 #[derive(Debug)]
 pub struct IdleConnection {
-    /// The connection, in no runtime.
+    /// The connection, not registered with a runtime.
     pub stream: TcpStream,
     /// The address of the relay.
     pub server: ServerAddr,
-    /// The section, with the sessions it has carried.
+    /// The section, with the usage by its earlier sessions.
     pub link: SectionLink,
 }
 
@@ -65,13 +66,14 @@ struct PoolsShared {
 #[derive(Debug, Default)]
 struct ServedHops {
     config: Option<Arc<Config>>,
-    /// The hops of the configuration; equal hops keep the pool of the configuration before.
+    /// The hops of the configuration with their pools; a hop that is equal to a hop of the previous configuration keeps
+    /// its pool.
     hops: Vec<(Arc<Hop>, Arc<HopPool>)>,
     groups: Vec<PoolGroup>,
 }
 
 impl Pools {
-    /// Pools of no relay. `emit` receives the events of relays that go down or come back.
+    /// Creates pools without relays. `emit` receives the events when a relay becomes unreachable or reachable again.
     #[must_use]
     pub fn new(counts: PoolMetrics, emit: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         let inner = PoolsShared {
@@ -84,10 +86,11 @@ impl Pools {
         Self { inner: Arc::new(inner), keeper: Mutex::default() }
     }
 
-    /// Keeps connections ready to the relays of `config` from now on, and to no others: at most `most` to each.
+    /// Applies a configuration: from now on, connections are kept ready only to the relays of `config`, at most `most`
+    /// to each relay.
     ///
     /// # Errors
-    /// The kernel's, when the keeper cannot be started.
+    /// The keeper thread cannot be started.
     pub fn serve(&self, config: &Arc<Config>, most: usize) -> io::Result<()> {
         let previous = self.inner.served();
         let mut hops: Vec<(Arc<Hop>, Arc<HopPool>)> = Vec::new();
@@ -121,7 +124,8 @@ impl Pools {
         Ok(())
     }
 
-    /// What a session of `client` dials for `hop`, in the order of preference: the members of a group, or the hop itself.
+    /// Returns the hops that a session of `client` dials for `hop`, in order of preference: the members of a group, or
+    /// the hop itself.
     #[must_use]
     pub fn order(&self, hop: &Arc<Hop>, client: IpAddr) -> Vec<Arc<Hop>> {
         let served = self.inner.served();
@@ -135,7 +139,7 @@ impl Pools {
         self.inner.queue(hop).map(|queue| Arc::new(SessionLoad::new(queue)))
     }
 
-    /// A live connection to `hop` for a session with this encryption, if there is one.
+    /// Takes a live connection to `hop` for a session with this encryption; `None` if no such connection is ready.
     pub fn take(&self, hop: &Hop, encrypt: bool) -> Option<IdleConnection> {
         let (waiting, short) = self.inner.queue(hop)?.take(Instant::now(), encrypt);
         if short {
@@ -151,20 +155,20 @@ impl Pools {
         }
     }
 
-    /// Whether the last attempt to reach `hop` failed, of a group those to all members. For a hop without ready connections one
-    /// session per delay may try again, and gets false.
+    /// Returns whether the last attempt to reach `hop` failed; for a group, whether the last attempts to all members
+    /// failed. For a hop without ready connections, one session in each retry delay receives false and may try again.
     pub fn is_down(&self, hop: &Arc<Hop>) -> bool {
         let is_down = |member: &Arc<Hop>| self.inner.queue(member).is_some_and(|queue| queue.is_down(Instant::now()));
         hop.members().iter().all(is_down)
     }
 
-    /// Notes whether `hop` could be used when a session tried by itself.
+    /// Records the result of an attempt by a session to reach `hop`; `failure` is `None` after a success.
     pub fn record_attempt(&self, hop: &Hop, failure: Option<&DialError>) {
         let Some(queue) = self.inner.queue(hop) else { return };
         let now = Instant::now();
         match failure {
             None => self.inner.on_success(&queue, now, now),
-            // That is not the hop's fault.
+            // A lack of local resources is not a failure of the hop.
             Some(error) if error.cause == Cause::Exhausted => {}
             Some(error) => self.inner.on_failure(&queue, error, now),
         }
@@ -178,7 +182,7 @@ impl Pools {
         }
     }
 
-    /// The pools as `ekiden status` shows them.
+    /// Returns the state of the pools for `ekiden status`.
     #[must_use]
     pub fn views(&self) -> Vec<PoolView> {
         let served = self.inner.served();
@@ -196,12 +200,12 @@ impl Pools {
         self.inner.served().config.clone()
     }
 
-    /// Closes all that are ready, and ends the keeper.
+    /// Closes all ready connections, and ends the keeper.
     pub fn close(&self) {
         self.inner.stop();
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
-            // A thread that has panicked has ended, too.
+            // An error means that the thread has panicked, so it has ended.
             let _ = keeper.join();
         }
         let served = self.inner.served();
@@ -234,7 +238,8 @@ impl PoolsShared {
 
     fn queue(&self, hop: &Hop) -> Option<Arc<HopPool>> {
         let served = self.served();
-        // Comparing own keys takes arithmetic, and nearly every session has the hop of the configuration in force.
+        // Pointers are compared first: nearly every session uses a hop of the current configuration, and a comparison
+        // of hops includes the computation of keys.
         let same = served.hops.iter().find(|(known, _)| std::ptr::eq(&raw const **known, hop));
         same.or_else(|| served.hops.iter().find(|(known, _)| **known == *hop)).map(|(_, queue)| Arc::clone(queue))
     }

@@ -1,34 +1,34 @@
-//! The number of connections to have ready: pure arithmetic over the demand, and the time to make a connection.
+//! The number of connections to keep ready, computed from the demand and the time to establish a connection.
 //!
-//! While one is made, `r d` others are taken on average (r of them a second, d seconds to make one). For independent
-//! arrivals the number is Poisson, and four standard deviations above the mean leave one in ten thousand without a
-//! connection; half the mean on top covers dependent arrivals. Browsers send bursts, of which the largest is
-//! remembered.
+//! While one connection is established, `r d` others are taken on average (r takes per second, d seconds of setup
+//! time). For independent arrivals the number of takes has a Poisson distribution. With four standard deviations above
+//! the mean, one session in ten thousand finds no connection; another half of the mean covers dependent arrivals.
+//! Browsers open connections in bursts, so the largest recent burst is also covered.
 
 use std::time::{Duration, Instant};
 
-/// Least number of ready connections: one to take, and one for a session that arrives while the first is replaced.
+/// Minimum number of ready connections: one to take, and one for a session that arrives while the first is replaced.
 const MIN_READY: usize = 2;
 
-/// Takes a second below which a pool is idle: an exponential never gets to zero.
+/// Takes per second below which a pool counts as idle: an exponential average never reaches zero.
 const IDLE_RATE: f64 = 1.0 / 60.0;
 
 /// Assumed setup time until the first measurement.
 const INITIAL_SETUP_TIME: Duration = Duration::from_millis(100);
 
-/// A burst lasts at least that long: on a short path a refill is quicker than a browser.
+/// Minimum duration of a burst: on a short path, a refill takes less time than the burst of a browser.
 const MIN_BURST_TIME: Duration = Duration::from_millis(100);
 
-/// A burst counts in full for this time, and then halves in each `BURST_HALF_LIFE`.
+/// Time for which a burst counts in full; after that, its size halves in each `BURST_HALF_LIFE`.
 const BURST_MEMORY: Duration = Duration::from_secs(60);
 const BURST_HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Most parallel connection attempts without demand, as after a restart of the relay.
+/// Maximum number of parallel connection attempts without demand, for example after a restart of the relay.
 const MAX_PARALLEL_WHEN_IDLE: usize = 64;
 
-/// The number of connections to keep ready, at most `most`.
+/// Returns the number of connections to keep ready, at most `most`.
 ///
-/// `rate` is the demand per second, and `burst` the number taken at once.
+/// `rate` is the number of takes per second, and `burst` the size of the largest recent burst.
 #[must_use]
 pub fn target_size(rate: f64, setup_time: Duration, burst: usize, most: usize) -> usize {
     let expected_takes = rate * setup_time.as_secs_f64();
@@ -37,7 +37,8 @@ pub fn target_size(rate: f64, setup_time: Duration, burst: usize, most: usize) -
     steady.saturating_add(MIN_READY).max(burst).min(most)
 }
 
-/// How many may be made at once: a full refill is no stampede, and a steady demand is still met.
+/// Returns the maximum number of parallel connection attempts: a full refill does not overload the relay, and a steady
+/// demand is still met.
 #[must_use]
 pub fn max_parallel(rate: f64, setup_time: Duration) -> usize {
     ((1.5 * rate * setup_time.as_secs_f64()).ceil() as usize).max(MAX_PARALLEL_WHEN_IDLE)
@@ -46,16 +47,16 @@ pub fn max_parallel(rate: f64, setup_time: Duration) -> usize {
 /// The demand on one pool.
 #[derive(Debug)]
 pub struct PoolDemand {
-    /// Follows a rise within a second, and forgets as fast.
+    /// Short-term rate, which follows a rise within a second and decays as fast.
     fast: EventRate,
-    /// Remembers demand over pauses of a few seconds, which `fast` forgets.
+    /// Long-term rate, which keeps the demand over pauses of a few seconds.
     slow: EventRate,
     burst: BurstPeak,
     setup_time: Option<Duration>,
 }
 
 impl PoolDemand {
-    /// A pool without demand.
+    /// Creates the state of a pool without demand.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         let window = |seconds| EventRate { seconds, weight: 0.0, at: now };
@@ -69,18 +70,18 @@ impl PoolDemand {
         self.burst.add(now, self.setup_time().max(MIN_BURST_TIME));
     }
 
-    /// Records that a connection was made in `took`.
+    /// Records the setup time of a connection.
     pub fn on_made(&mut self, took: Duration) {
         self.setup_time = Some(self.setup_time.map_or(took, |before| (before * 7 + took) / 8));
     }
 
-    /// How many to have ready.
+    /// Returns the number of connections to keep ready, at most `most`.
     #[must_use]
     pub fn target_size(&self, now: Instant, most: usize) -> usize {
         target_size(self.rate(now), self.setup_time(), self.burst.peak(now), most)
     }
 
-    /// How many may be made at once.
+    /// Returns the maximum number of parallel connection attempts.
     #[must_use]
     pub fn max_parallel(&self, now: Instant) -> usize {
         max_parallel(self.rate(now), self.setup_time())
@@ -91,13 +92,13 @@ impl PoolDemand {
         if rate < IDLE_RATE { 0.0 } else { rate }
     }
 
-    /// The time in which a connection is made, on average.
+    /// Returns the moving average of the setup time.
     pub fn setup_time(&self) -> Duration {
         self.setup_time.unwrap_or(INITIAL_SETUP_TIME)
     }
 }
 
-/// Counts events, and forgets them exponentially.
+/// The rate of events, as an exponentially decaying count.
 #[derive(Debug)]
 struct EventRate {
     seconds: f64,
@@ -120,7 +121,7 @@ impl EventRate {
     }
 }
 
-/// The largest number of connections taken within one refill.
+/// The largest recent number of connections that were taken within the time of one refill.
 #[derive(Debug)]
 struct BurstPeak {
     started_at: Instant,

@@ -1,8 +1,9 @@
-//! The turn of a flow, under the limits that its session shares with others.
+//! The turn of a flow: the number of bytes that the flow may read, and when, under limits that its session shares with
+//! other sessions.
 //!
-//! A flow takes its turn before it reads. While it waits it does not read, so the kernel's flow control holds back the sender, and
-//! it looks only for a reset of the side that it reads from. Bytes that were read for a parser take their turn before they are
-//! written.
+//! A flow takes a turn before each read. While the flow waits for the turn it does not read, so TCP flow control slows
+//! down the sender; the flow detects only a reset of the sending side. For bytes that were already read by a parser,
+//! the flow takes the turn before the write.
 
 use std::future::{Future, pending};
 use std::io;
@@ -20,23 +21,23 @@ use super::stats::FlowStats;
 
 /// The turn of one flow.
 pub struct FlowTurn<'a> {
-    /// The bytes that may be read now; 0 if a quota is used up.
+    /// Number of bytes that may be read now; 0 if a quota is used up.
     most: usize,
     /// Completes when the turn begins, or with the error of the socket.
     wait: Option<TurnWait<'a>>,
 }
 
-/// Waits for a turn, and returns how long that took.
+/// Waits for a turn, and returns the duration of the wait.
 type TurnWait<'a> = Pin<Box<dyn Future<Output = (Duration, io::Result<()>)> + 'a>>;
 
 impl<'a> FlowTurn<'a> {
-    /// A flow without a turn.
+    /// Creates the state of a flow that has no turn yet.
     pub fn new() -> Self {
         Self { most: 0, wait: None }
     }
 
-    /// Ready when the flow may read from `from`. Without quota it may read the end of the stream, which needs none: payload then
-    /// fails in [`Self::check_payload`].
+    /// Ready when the flow may read from `from`. This also applies if the quota is used up, because the end of the
+    /// stream needs no quota: payload then fails in [`Self::check_payload`].
     ///
     /// # Errors
     /// A reset of `from` during the wait.
@@ -54,12 +55,13 @@ impl<'a> FlowTurn<'a> {
     /// Checks whether `bytes` of payload that were read may be passed on.
     ///
     /// # Errors
-    /// `QuotaExceeded`.
+    /// `QuotaExceeded` if the quota is used up.
     pub fn check_payload(&self, bytes: usize) -> io::Result<()> {
         if bytes > 0 && self.most == 0 { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(()) }
     }
 
-    /// Ready when the flow may write bytes that were read without a turn. `from` is the side that more bytes are to come from.
+    /// Ready when the flow may write bytes that were read without a turn. `from` is the sending side, which is watched
+    /// for a reset.
     ///
     /// # Errors
     /// `QuotaExceeded` if no quota is left, and a reset of `from` during the wait.
@@ -74,7 +76,7 @@ impl<'a> FlowTurn<'a> {
         Poll::Ready(most.map(drop).ok_or_else(|| io::ErrorKind::QuotaExceeded.into()))
     }
 
-    /// The bytes of the turn, when it begins; `None` if a quota is used up.
+    /// Ready when the turn begins, with the number of bytes of the turn; `None` if a quota is used up.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -89,7 +91,7 @@ impl<'a> FlowTurn<'a> {
                 self.wait = None;
                 turn?;
             }
-            // Asked each time: a turn stays, but others may have used up the quota.
+            // Reserved again after the wait: the turn remains valid, but other sessions may have used up the quota.
             return Poll::Ready(Ok(match stats.reserve(direction) {
                 Allowance::Unlimited => Some(usize::MAX),
                 Allowance::Bytes { at, .. } if at > Instant::now() => {
@@ -102,7 +104,7 @@ impl<'a> FlowTurn<'a> {
         }
     }
 
-    /// The most bytes of the next read, never 0: only a read shows whether the stream has ended.
+    /// Maximum size of the next read in bytes, never 0: only a read shows whether the stream has ended.
     pub fn most(&self) -> usize {
         self.most.max(1)
     }

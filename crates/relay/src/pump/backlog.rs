@@ -1,9 +1,9 @@
-//! Bounds the backlog of a slow receiver near the bytes that are in flight, so that the relay does not hide the
-//! receiver from the sender.
+//! Limits the backlog of a slow receiver to about the bytes that are in flight, so that the sender adapts to the rate
+//! of the receiver.
 //!
-//! Socket buffers grow while both sides are fast, and the kernel never shrinks them. While a flow spends most of its
-//! time waiting for its receiver, the sender may be ahead by the bytes that both sections hold at that rate: enough for
-//! the writing section to continue while the reading section recovers from a loss.
+//! Socket buffers grow while both sides are fast, and the kernel never shrinks them. While a flow waits for its
+//! receiver most of the time, the sender may be ahead by the bandwidth-delay product of both sections at that rate.
+//! This is enough for the writing section to continue while the reading section recovers from a loss.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -15,59 +15,62 @@ use ekiden_sys::queued::{
 use ekiden_sys::tcp_info::{advertised_mss, advertised_window, tcp_info};
 use tokio::net::TcpStream;
 
-/// How often a flow is judged, at most.
+/// Minimum interval between two assessments of a flow.
 const MIN_JUDGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The least that a sender may be ahead, in bytes: a receiver that wakes up again finds something.
+/// Minimum size of the receive buffer, in bytes, so that data is available when a paused receiver resumes.
 const MIN_AHEAD: u32 = 256 * 1024;
 
-/// The shortest bound, in time: tighter bounds would only make the writes of a fast flow smaller.
+/// Minimum round-trip time for the calculation of the limits: tighter limits would only make the writes of a fast flow
+/// smaller.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 
-/// The least of unsent bytes that the kernel may hold, and that are read at once.
+/// Minimum of the limit for unsent bytes in the kernel and for one read, in bytes.
 const MIN_UNSENT: u32 = 128 * 1024;
 
-/// Measures how slow the receiver of one flow is, and bounds the socket buffers on both sides of the relay.
+/// Measures how long the receiver of one flow blocks the flow, and limits the socket buffers on both sides of the
+/// relay.
 pub struct BacklogLimiter {
     since: Instant,
-    /// Time without room since then.
+    /// Blocked time since `since`.
     blocked: Duration,
-    /// Bytes that the flow had moved by then.
+    /// Bytes that the flow had moved by `since`.
     moved: u64,
-    /// None while nothing is bounded.
+    /// `None` while no limits are set.
     bounds: Option<BufferBounds>,
 }
 
 /// Limits for bytes in the kernel that wait for the receiver.
 #[derive(Clone, Copy)]
 struct BufferBounds {
-    /// The former limit of unsent bytes.
+    /// The limit for unsent bytes (`TCP_NOTSENT_LOWAT`) before it was lowered; 0 means no limit.
     before: u32,
     now: u32,
     /// `None` if the receive buffer has its final size or is not limited.
     excess: Option<ExcessBuffer>,
 }
 
-/// A receive buffer that is too large. The kernel has advertised a window for it: bytes of that window that do not fit
-/// into a smaller buffer are dropped and cost a retransmission timeout. So the buffer keeps room for this window, and
-/// the window is clamped until the buffer has its final size.
+/// A receive buffer that is too large. The kernel has advertised a window that matches the buffer. If the buffer
+/// shrinks below that window, the kernel drops bytes within the window, and each loss causes a retransmission timeout.
+/// So the buffer keeps room for the window, and the window is clamped until the buffer has its final size.
 #[derive(Clone, Copy)]
 struct ExcessBuffer {
-    /// The size to reach, in bytes.
+    /// The final size of the buffer, in bytes.
     least: u32,
-    /// The former clamp of the window, in bytes.
+    /// The clamp of the window before the buffer began to shrink, in bytes.
     clamp: u32,
-    /// The clamp while the buffer shrinks.
+    /// The clamp of the window while the buffer shrinks, in bytes.
     shrinking_clamp: u32,
 }
 
 impl BacklogLimiter {
-    /// A flow without backlog that has moved `moved` bytes.
+    /// Creates the limiter of a flow that has moved `moved` bytes, without limits.
     pub fn new(moved: u64) -> Self {
         Self { since: Instant::now(), blocked: Duration::ZERO, moved, bounds: None }
     }
 
-    /// The receiver has room again after `blocked` without; `moved` is the total of the flow so far.
+    /// Records that the receiver has room again after the time `blocked`, and sets or lifts the limits. `moved` is the
+    /// total number of bytes of the flow so far.
     pub fn on_unblocked(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
         self.blocked += blocked;
         let span = self.since.elapsed();
@@ -77,11 +80,11 @@ impl BacklogLimiter {
         let rate = (moved - self.moved) as f64 / span.as_secs_f64();
         let slow = self.blocked > span / 2;
         (self.since, self.blocked, self.moved) = (Instant::now(), Duration::ZERO, moved);
-        // Where the kernel refuses, there is simply no bound.
+        // If the kernel rejects an option, the flow has no limits.
         let _ = if slow { self.apply_bounds(from, to, rate) } else { self.lift_bounds(from, to) };
     }
 
-    /// Most that is to be read at once.
+    /// Returns the maximum size of the next read, at most `most` bytes.
     pub fn read_limit(&self, most: usize) -> usize {
         self.bounds.map_or(most, |bounds| most.min(bounds.now as usize))
     }
@@ -92,7 +95,7 @@ impl BacklogLimiter {
         if let Some(excess) = bounds.excess {
             let from = from.as_fd();
             bounds.excess = excess.shrink(from, bytes).unwrap_or_else(|_| {
-                // A kernel that refuses is not asked again.
+                // Shrinking is not tried again after the kernel has rejected an option.
                 let _ = excess.end(from);
                 None
             });
@@ -102,7 +105,7 @@ impl BacklogLimiter {
     fn apply_bounds(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
         let (from, to) = (from.as_fd(), to.as_fd());
         if self.bounds.is_none() && is_receive_buffer_locked(from)? {
-            // The profile sets the bounds itself.
+            // The profile has set a fixed size.
             return Ok(());
         }
         self.end_shrinking(from)?;
@@ -116,7 +119,7 @@ impl BacklogLimiter {
         set_notsent_lowat(to, now)?;
         let (least, size) = (ahead.max(MIN_AHEAD), receive_buffer(from)?);
         if lock_receive_buffer(from, size.max(least)).is_err() {
-            // As large as that, or not at all.
+            // A lock at a smaller size than `least` is not kept.
             return unlock_receive_buffer(from);
         }
         if size > least {
@@ -141,12 +144,13 @@ impl BacklogLimiter {
 }
 
 impl ExcessBuffer {
-    /// Begins to shrink the buffer of `from` to `least` bytes.
+    /// Starts to shrink the buffer of `from` to `least` bytes.
     ///
     /// The kernel opens the window again when a sixteenth of the buffer is free (`__tcp_select_window()`,
-    /// net/ipv4/tcp_output.c). With less than that for each opening, the sender adds less than the receiver takes. With
-    /// less than a segment, which is 64 KiB on loopback, the sender would wait for its persist timer (RFC 9293 section
-    /// 3.8.6.2.1), also later: the kernel opens the window no further before data has come.
+    /// net/ipv4/tcp_output.c). With a clamp below that, the sender adds less for each window update than the receiver
+    /// takes. With a clamp below one segment, which is 64 KiB on loopback, the sender would wait for its persist timer
+    /// (RFC 9293 section 3.8.6.2.1), and would wait again later: the kernel does not open the window further before
+    /// data has arrived.
     fn begin(from: BorrowedFd<'_>, least: u32) -> std::io::Result<Self> {
         let clamp = window_clamp(from)?;
         let shrinking_clamp = clamp.min(advertised_mss(from)?.max(least / 16));
@@ -157,7 +161,8 @@ impl ExcessBuffer {
     /// Shrinks the buffer after `read` bytes were read, as far as that drops no data, and returns the remaining excess.
     fn shrink(self, from: BorrowedFd<'_>, read: usize) -> std::io::Result<Option<Self>> {
         let size = receive_buffer(from)?;
-        // The kernel counts a buffer twice, and so has as much room again for the overhead of the window's packets.
+        // The kernel doubles the buffer size that is set, which leaves the same amount of room for the overhead of the
+        // packets in the window.
         let needed = match advertised_window(from)? {
             Some(window) => receive_memory(from)?.div_ceil(2).saturating_add(window),
             None => size_after_read(size, read),
@@ -181,9 +186,9 @@ impl ExcessBuffer {
     }
 }
 
-/// The size that a receive buffer of `size` bytes needs after `read` bytes were read, where the kernel does not report
-/// its window (before Linux 6.2). Such a kernel advertises half of the free buffer (`tcp_adv_win_scale`), so half of
-/// the bytes read are safe to remove.
+/// Returns the size that a receive buffer of `size` bytes needs after `read` bytes were read, for kernels that do not
+/// report their window (before Linux 6.2). Such a kernel advertises half of the free buffer (`tcp_adv_win_scale`), so
+/// half of the bytes read are safe to remove.
 fn size_after_read(size: u32, read: usize) -> u32 {
     size.saturating_sub(u32::try_from(read / 2).unwrap_or(u32::MAX))
 }

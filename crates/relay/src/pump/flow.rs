@@ -1,4 +1,4 @@
-//! One direction of a session: read from one socket, write to the other.
+//! One direction of a session: reads from one socket and writes to the other.
 //!
 //! [`Flow::poll`] writes pending bytes before it reads more. A flow holds bytes only while the receiver has no room, so
 //! an idle session has neither buffer nor pipe.
@@ -35,15 +35,15 @@ use super::stats::{FlowStats, StallGuard};
 /// Bytes that a direction moves by copying before it borrows a pipe.
 const SPLICE_AFTER: u64 = 64 * 1024;
 
-/// Rounds before other sessions of this thread get their turn.
+/// Maximum number of rounds in one poll, before other sessions of this thread run.
 const ROUNDS_PER_TURN: u32 = 16;
 
-/// A direction that cannot go on, and on which side.
+/// The failure of a direction, and the side that failed.
 #[derive(Debug)]
 pub enum FlowError {
-    /// The side the bytes come from.
+    /// The sending side failed.
     Reading(io::Error),
-    /// The side the bytes go to.
+    /// The receiving side failed.
     Writing(io::Error),
 }
 
@@ -60,20 +60,20 @@ enum PendingBytes<'a> {
         pipe: PooledPipe<'a>,
         header: ChunkHeader,
     },
-    /// The alert that ends the stream.
+    /// The TLS alert that ends the stream.
     KernelTlsEnd(&'a KernelTls),
 }
 
-/// How far a flow goes.
+/// The point at which a flow stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FlowLimit {
-    /// To the end of the stream.
+    /// At the end of the stream.
     End,
-    /// For so many bytes more; the sockets stay open.
+    /// After this number of further bytes; the sockets stay open.
     Bytes(u64),
 }
 
-/// A receiver that has had no room.
+/// State of a receiver whose socket was full at least once.
 struct SlowReceiver<'a> {
     /// `None` while there is room.
     stall: Option<StallGuard<'a>>,
@@ -88,17 +88,17 @@ pub struct Flow<'a> {
     limit: FlowLimit,
     pending: PendingBytes<'a>,
     moved: u64,
-    /// Bytes that were sent ahead of those from the socket.
+    /// Number of early bytes, which are sent ahead of the bytes from the socket.
     early: u64,
     /// The position in the chunks of `from`, if it has chunks.
     chunks: Option<Box<ChunkReader>>,
     ended: bool,
-    /// Whether the bytes that end the framed stream have been made.
+    /// Whether the bytes that end the framed stream have been generated.
     is_end_framed: bool,
     done: bool,
-    /// `None` before the receiver has had no room.
+    /// `None` until the socket of the receiver is full for the first time.
     slow_receiver: Option<Box<SlowReceiver<'a>>>,
-    /// How much may be read, and when, under the limits of the session.
+    /// Number of bytes that may be read, and the time of the read, under the limits of the session.
     turn: FlowTurn<'a>,
     /// Gathers small reads; `None` unless the receiving section is tuned.
     shape: Option<Box<ReadShaper<'a>>>,
@@ -107,7 +107,7 @@ pub struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// A flow from `from` to `to` until the end of the stream.
+    /// Creates a flow from `from` to `to` that runs until the end of the stream.
     pub fn new(
         from: Endpoint<'a>,
         to: Endpoint<'a>,
@@ -136,7 +136,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Sends `bytes`, which were read from `from` before, ahead of everything else.
+    /// Sends `bytes`, which were read from `from` earlier, before all other bytes.
     #[must_use]
     pub fn with_early_bytes(mut self, bytes: Vec<u8>) -> Self {
         if bytes.is_empty() {
@@ -147,7 +147,7 @@ impl<'a> Flow<'a> {
         self
     }
 
-    /// Stops after `bytes` more from the socket and leaves both sides open.
+    /// Stops the flow after `bytes` bytes from the socket and leaves both sides open.
     #[must_use]
     pub fn with_limit(mut self, bytes: u64) -> Self {
         self.limit = FlowLimit::Bytes(bytes);
@@ -191,17 +191,17 @@ impl<'a> Flow<'a> {
         Poll::Pending
     }
 
-    /// Where the bytes come from, and where they go.
+    /// Returns the sending side and the receiving side.
     pub fn sides(&self) -> (Endpoint<'a>, Endpoint<'a>) {
         (self.from, self.to)
     }
 
-    /// Which way the bytes go.
+    /// Returns the direction of the flow.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// The end of the framed stream, if the framing has one.
+    /// Returns the bytes or the alert that ends the framed stream; `None` if the framing has no such end.
     fn end_of_stream(&self) -> Option<PendingBytes<'a>> {
         if let Framing::KernelTls(tls) = self.to.framing {
             return Some(PendingBytes::KernelTlsEnd(tls));
@@ -210,17 +210,18 @@ impl<'a> Flow<'a> {
         Some(PendingBytes::Bytes { buffer, written: 0 })
     }
 
-    /// Passes the end of the stream on. On a reusable section the framing has done so, and in kernel TLS the alert: FIN could
-    /// overtake records that the kernel encrypts later (asynchronous ciphers).
+    /// Forwards the end of the stream as FIN. Sends no FIN on a reusable section, where the framing carries the end,
+    /// and none in kernel TLS, where the alert carries it: FIN could overtake records that the kernel encrypts later
+    /// (asynchronous ciphers).
     pub fn forward_end(&self) {
         if self.to.framing.is_reusable() || matches!(self.to.framing, Framing::KernelTls(_)) {
             return;
         }
-        // If the other side has gone meanwhile, its own direction reports it.
+        // If the receiving side has failed meanwhile, the opposite flow reports the error.
         let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
 
-    /// Frames the early bytes when their turn has come.
+    /// Waits for the turn of the early bytes and frames them.
     fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         if !matches!(self.pending, PendingBytes::Early(_)) {
             return Poll::Ready(Ok(()));
@@ -344,7 +345,8 @@ impl<'a> Flow<'a> {
         self.shape.as_mut().map_or(Poll::Ready(()), |shape| shape.poll(cx, answers))
     }
 
-    /// A pipe, if the bytes need no change and the flow has moved enough.
+    /// Takes a pipe from the pool if the bytes are not encrypted by this process and the flow has moved
+    /// [`SPLICE_AFTER`] bytes.
     fn acquire_pipe(&self) -> Option<PooledPipe<'a>> {
         let plain = !self.from.framing.is_encrypted() && !self.to.framing.is_encrypted();
         if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
@@ -375,7 +377,7 @@ impl<'a> Flow<'a> {
         let room = self.read_size();
         with(|scratch| {
             let most = self.limited_size(room);
-            // The header of the next chunk comes along, which saves a read for each chunk.
+            // The same read takes the header of the next chunk, which saves one read for each chunk.
             let chunk = self.chunks.as_ref().filter(|chunks| chunks.left() == most);
             let ahead = chunk.map_or(0, |chunks| chunks.missing_header());
             let buffer = &mut scratch[HEAD..][..most + ahead];
@@ -427,8 +429,9 @@ impl<'a> Flow<'a> {
         })
     }
 
-    /// Size of the next read. Records grow with the stream: every relay waits for a whole record, which costs most
-    /// while windows are small, and many small records cost most when windows are large.
+    /// Returns the size of the next read. Records grow with the stream: every relay waits for a whole record, which
+    /// adds most delay while congestion windows are small, and the overhead of small records is highest when windows
+    /// are large.
     fn read_size(&mut self) -> usize {
         let framing = self.to.framing;
         match (framing.records(), &mut self.shape) {
@@ -471,7 +474,8 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// Counts payload that is copied into a framing. Writes of framed bytes are not counted: they have other lengths.
+    /// Counts payload that is copied into a framing. Writes of framed bytes are not counted, because their lengths
+    /// include the framing.
     fn count_framed(&self, read: usize) {
         if !self.to.framing.is_written_raw() {
             self.stats.record_copied(self.direction, read);
@@ -525,25 +529,25 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Whether bytes have arrived that were not read. FIONREAD counts urgent data too, because `SO_OOBINLINE` is set on all
+/// Returns whether the socket holds unread bytes. FIONREAD counts urgent data too, because `SO_OOBINLINE` is set on all
 /// sockets (`sockopt::apply`). SIOCATMARK is not enough: a segment without data can move the mark between the read and
 /// the ioctl.
 pub fn has_unread(from: &TcpStream) -> bool {
     unread(from.as_fd()).is_ok_and(|bytes| bytes > 0)
 }
 
-/// Reads once, by a `read` of at most `room` bytes. A read that empties the socket clears the readiness, which saves a read
+/// Calls `read` once, for at most `room` bytes. A read that empties the socket clears the readiness, which saves a read
 /// that would only return EAGAIN.
 ///
 /// # Errors
-/// That of `read`; `WouldBlock` when the socket is not ready.
+/// The error of `read`; `WouldBlock` when the socket is not ready.
 pub fn read_once(from: &TcpStream, room: usize, read: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
     let mut emptied = None;
     let result = from.try_io(Interest::READABLE, || {
         let count = read()?;
         if count > 0 && count < room && !has_unread(from) {
             emptied = Some(count);
-            // Not a failure: this is how a readiness is given back.
+            // Not a failure: tokio clears the readiness of the socket on `WouldBlock`.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(count)
@@ -565,7 +569,7 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());
 }
 
-/// Lends the thread's buffer for the length of one call.
+/// Calls `f` with the buffer of the thread.
 pub fn with<T>(f: impl FnOnce(&mut [u8]) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| f(scratch))
 }

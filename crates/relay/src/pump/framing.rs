@@ -18,17 +18,17 @@ use super::tls::TlsCipher;
 /// The framing of a session's bytes on one connection (docs/section-protocol.md).
 #[derive(Debug, Clone, Copy)]
 pub enum Framing<'a> {
-    /// None: the bytes of the session, until FIN.
+    /// No framing: the bytes of the session, until FIN.
     Raw,
-    /// Records. The connection ends with the session.
+    /// Records on a section that is closed after the session.
     Records(&'a RecordCipher),
     /// Records, on a reusable section.
     ReusableRecords(&'a RecordCipher),
-    /// Chunks, on a reusable section. Only the end is a record.
+    /// Plaintext chunks, on a reusable section. Only the end of the stream is a record.
     Chunks(&'a RecordCipher),
     /// TLS, toward a client.
     Tls(&'a TlsCipher),
-    /// TLS, toward a client, whose records the kernel makes: the bytes of the session, until an alert.
+    /// Kernel TLS, toward a client: this process reads and writes the bytes of the session, until an alert.
     KernelTls(&'a KernelTls),
 }
 
@@ -54,12 +54,12 @@ impl FramedSection {
         }
     }
 
-    /// The section itself, unless the session's bytes are raw: the cipher is large.
+    /// Returns the section, or `None` if the session's bytes are raw, so that the cipher, which is large, can be freed.
     pub fn if_framed(self: Rc<Self>) -> Option<Rc<Self>> {
         if self.framing().is_raw() { None } else { Some(self) }
     }
 
-    /// Prepares the cipher for the bytes after OPEN.
+    /// Configures the cipher for the bytes after OPEN.
     pub fn on_opened(&self) {
         if self.reusable {
             self.cipher.allow_next_session();
@@ -70,7 +70,7 @@ impl FramedSection {
     }
 }
 
-/// One end of a flow.
+/// One side of a flow: a connection and its framing.
 #[derive(Debug, Clone, Copy)]
 pub struct Endpoint<'a> {
     /// The connection of this side.
@@ -80,20 +80,20 @@ pub struct Endpoint<'a> {
 }
 
 impl<'a> Endpoint<'a> {
-    /// An end without framing.
+    /// Creates an endpoint without framing.
     #[must_use]
     pub fn plain(stream: &'a TcpStream) -> Self {
         Self { stream, framing: Framing::Raw }
     }
 
-    /// Whether a read takes bytes from the socket rather than from a record that has arrived.
+    /// Returns whether the next read needs bytes from the socket, because no buffered record provides any.
     pub fn is_read_from_socket(self) -> bool {
         !self.framing.records().is_some_and(RecordCipher::has_record)
             && !self.framing.tls().is_some_and(TlsCipher::has_data)
     }
 
-    /// Whether splice(2) into an empty pipe, whose result is `filled`, has stopped where recvmsg(2) goes on: at urgent data, and in
-    /// kernel TLS at a record without bytes of the session.
+    /// Returns whether splice(2) into an empty pipe, whose result is `filled`, has stopped where recvmsg(2) has to
+    /// continue: at urgent data, or in kernel TLS at a record without bytes of the session.
     pub fn is_splice_stopped(self, filled: &io::Result<usize>) -> bool {
         if let Framing::KernelTls(tls) = self.framing {
             return tls.is_splice_stopped(filled);
@@ -104,22 +104,22 @@ impl<'a> Endpoint<'a> {
         is_empty && has_unread(self.stream)
     }
 
-    /// Ready when a read makes progress. Only one task reads from a connection, so no future of tokio is needed that several tasks
-    /// could await: such futures are larger.
+    /// Ready when a read can make progress. Only one task reads from a connection, so the larger futures of tokio,
+    /// which several tasks can await, are not needed.
     ///
     /// # Errors
-    /// The runtime ends.
+    /// The runtime shuts down.
     pub fn poll_readable(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_read_from_socket() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream. `most` is at most
-    /// the size of a plain read.
+    /// Appends up to `most` bytes to `bytes`, for code that does not handle the framing of sections; 0 is the end of
+    /// the stream. `most` is at most the size of a plain read.
     ///
     /// # Errors
     /// As read(2), also `WouldBlock`.
     pub fn try_read(self, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        // Through the buffer of the thread, because most handshakes are far shorter than `most`.
+        // Reads into the buffer of the thread, because most handshakes are far shorter than `most`.
         with(|scratch| {
             let scratch = &mut scratch[..most];
             let read = match self.framing.tls() {
@@ -131,7 +131,8 @@ impl<'a> Endpoint<'a> {
         })
     }
 
-    /// Waits until bytes or the end of the stream are the next to be read, and leaves them in place. Returns whether it is the end.
+    /// Waits until bytes or the end of the stream can be read, and does not consume them. Returns whether the stream
+    /// has ended.
     ///
     /// # Errors
     /// As read(2).
@@ -154,7 +155,7 @@ impl<'a> Endpoint<'a> {
         Poll::Ready(Ok(tls.is_at_end()))
     }
 
-    /// Writes all of `bytes`, for code that knows no framing of relays.
+    /// Writes all of `bytes`, for code that does not handle the framing of sections.
     ///
     /// # Errors
     /// As write(2).
@@ -167,7 +168,7 @@ impl<'a> Endpoint<'a> {
 }
 
 impl<'a> Framing<'a> {
-    /// The cipher, if all bytes are in records.
+    /// Returns the cipher if all bytes are in records.
     pub const fn records(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher),
@@ -175,7 +176,7 @@ impl<'a> Framing<'a> {
         }
     }
 
-    /// The cipher of the end of chunks.
+    /// Returns the cipher for the record that ends the chunks; `None` for other framings.
     pub const fn chunks(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Chunks(cipher) => Some(cipher),
@@ -183,7 +184,7 @@ impl<'a> Framing<'a> {
         }
     }
 
-    /// The cipher, if this process makes the records of TLS.
+    /// Returns the cipher if this process encrypts and decrypts the TLS records.
     pub const fn tls(self) -> Option<&'a TlsCipher> {
         match self {
             Self::Tls(cipher) => Some(cipher),
@@ -191,32 +192,33 @@ impl<'a> Framing<'a> {
         }
     }
 
-    /// Whether all bytes are in TLS.
+    /// Returns whether all bytes are in TLS, in this process or in the kernel.
     pub const fn is_tls(self) -> bool {
         matches!(self, Self::Tls(_) | Self::KernelTls(_))
     }
 
-    /// Whether the bytes of the session go through a buffer of this process.
+    /// Returns whether this process encrypts or decrypts the bytes of the session, which excludes splice(2).
     pub const fn is_encrypted(self) -> bool {
         self.records().is_some() || self.tls().is_some()
     }
 
-    /// Whether the bytes are those of the session, without framing.
+    /// Returns whether the connection carries the bytes of the session without framing.
     pub const fn is_raw(self) -> bool {
         matches!(self, Self::Raw)
     }
 
-    /// Whether the socket takes the bytes of the session as they are.
+    /// Returns whether the bytes of the session are written to the socket without framing by this process.
     pub const fn is_written_raw(self) -> bool {
         matches!(self, Self::Raw | Self::KernelTls(_))
     }
 
-    /// Whether the connection stays open after the session: its end is no FIN.
+    /// Returns whether the connection stays open after the session, so that the framing and not FIN ends the stream.
     pub const fn is_reusable(self) -> bool {
         matches!(self, Self::ReusableRecords(_) | Self::Chunks(_))
     }
 
-    /// The bytes that end a stream of `bytes` payload bytes, before FIN. The end of kernel TLS is [`KernelTls::send_end`].
+    /// Returns the bytes that end a stream of `bytes` payload bytes, before FIN; `None` if the framing has none. For
+    /// kernel TLS, [`KernelTls::send_end`] sends the end.
     pub fn end_of_stream(self, bytes: u64) -> Option<Vec<u8>> {
         match self {
             Self::Raw | Self::KernelTls(_) => None,
@@ -228,7 +230,7 @@ impl<'a> Framing<'a> {
         }
     }
 
-    /// Counts `bytes` bytes that one call has written to the socket.
+    /// Counts the `bytes` bytes that one call has written to the socket.
     ///
     /// # Errors
     /// As [`KernelTls::on_sent`].
@@ -236,7 +238,7 @@ impl<'a> Framing<'a> {
         if let Self::KernelTls(tls) = self { tls.on_sent(bytes) } else { Ok(()) }
     }
 
-    /// Frames `payload`, which is not empty.
+    /// Returns the framed bytes of `payload`, which is not empty.
     ///
     /// # Errors
     /// As [`TlsCipher::seal`].
@@ -250,20 +252,20 @@ impl<'a> Framing<'a> {
     }
 }
 
-/// The header of a chunk that is spliced, as far as it was not sent; empty for a section without chunks.
+/// The unsent part of the header of a chunk that is spliced; empty for a section without chunks.
 pub struct ChunkHeader {
     bytes: [u8; chunk::HEADER_LENGTH],
     sent: u8,
 }
 
 impl ChunkHeader {
-    /// The header to send; `None` for a section without chunks.
+    /// Creates the header to send from `header`, which is `None` for a section without chunks.
     pub fn new(header: Option<[u8; chunk::HEADER_LENGTH]>) -> Self {
         let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH as u8 };
         Self { bytes: header.unwrap_or_default(), sent }
     }
 
-    /// The bytes that were not sent.
+    /// Returns the bytes that have not been sent.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[usize::from(self.sent)..]
     }
@@ -277,7 +279,7 @@ impl ChunkHeader {
 /// Reads the header of the next chunk, or the record that ends the chunks. Returns whether the stream has ended.
 ///
 /// # Errors
-/// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed.
+/// As read(2), also `WouldBlock`; `ConnectionReset` for a truncated stream; `InvalidData` for an altered stream.
 pub fn read_chunk_boundary(reader: &mut ChunkReader, from: &TcpStream, cipher: &RecordCipher) -> io::Result<bool> {
     let missing = reader.missing_header();
     if missing > 0 {
@@ -303,7 +305,8 @@ pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
-    // The reactor does not know yet that a connection is writable which this thread has just registered, for example one of a pool.
+    // tokio does not report a connection as writable directly after its registration on this thread, for example a
+    // connection from a pool, so the first send does not wait.
     let written = match SockRef::from(stream).send(bytes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
         written => written?,
@@ -320,7 +323,7 @@ pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of a stream that was changed.
+/// Converts a protocol error into the I/O error of an altered stream.
 pub fn invalid(error: ekiden_proto::wire::WireError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -1,7 +1,8 @@
-//! TLS whose records the kernel makes and opens, so that splice(2) moves the bytes of a session.
+//! Kernel TLS: the kernel encrypts and decrypts the records, so splice(2) can move the bytes of a session.
 //!
-//! rustls makes the handshake, and the kernel takes over between two records. The ends and the errors are those of [`super::tls`].
-//! The kernel answers no handshake message, so new keys of the peer end the session.
+//! rustls performs the handshake, and the kernel takes over between two records. Ends and errors of a stream are the
+//! same as in [`super::tls`]. The kernel does not process handshake messages, so a key update by the peer ends the
+//! session.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,20 +26,20 @@ use tokio_rustls::rustls::{
 
 use super::tls::TRUNCATED;
 
-/// Most bytes of a record (RFC 8446, 5.1).
+/// Maximum plaintext of a record, in bytes (RFC 8446, 5.1).
 const MAX_RECORD: u64 = 1 << 14;
 
-/// What a record costs beside its bytes: the blocks of its tag and of its end, in bytes.
+/// Overhead of a record in bytes, for the confidentiality limit: the blocks of its tag and of its end.
 const RECORD_COST: u64 = 32;
 
-/// Least send buffer, in bytes. The kernel begins a segment of up to 64 KiB wherever room is left (`tcp_sendmsg_locked`), so a third of
-/// this size takes the rest of a record, and an alert.
+/// Minimum size of the send buffer, in bytes. The kernel starts a segment of up to 64 KiB whenever the buffer has room
+/// (`tcp_sendmsg_locked`), so free room of a third of this size is enough for the rest of a record and an alert.
 const MIN_SEND_BUFFER: usize = 32 * 1024;
 
-/// Most records in a row that carry nothing. rustls has the same limit.
+/// Maximum number of consecutive records without data. rustls has the same limit.
 const MAX_EMPTY_RECORDS: u32 = 32;
 
-/// The alert that ends a direction: its level and its description (RFC 8446, 6.1).
+/// The alert that ends a direction: level and description (RFC 8446, 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
 /// The description of an alert that precedes `close_notify` (RFC 8446, 6.1).
@@ -55,18 +56,18 @@ pub struct KernelTls {
     stream: Rc<TcpStream>,
     /// Completes when a record is invalid.
     record_error: RefCell<Pin<Box<dyn Future<Output = io::Error>>>>,
-    /// How many more bytes these keys may protect.
+    /// Number of further bytes that these keys may protect.
     bytes_left: Cell<u64>,
-    /// Whether this direction has ended.
+    /// Whether the alert that ends the sending direction has been sent.
     has_ended: Cell<bool>,
-    /// Whether splice(2) has refused to go on.
+    /// Whether the last splice(2) has failed with an error of a record.
     is_refused: Cell<bool>,
-    /// The cause of an end that is none of TCP.
+    /// The cause of an end of the stream that TCP does not report.
     fault: Cell<Option<&'static str>>,
 }
 
 impl KernelTls {
-    /// Whether the kernel can take over a connection with this suite.
+    /// Returns whether the kernel can take over a connection with this cipher suite.
     pub fn is_possible(stream: &TcpStream, suite: SupportedCipherSuite) -> bool {
         let (version, cipher) = (version_of(suite), cipher_of(suite.suite()));
         SockRef::from(stream).send_buffer_size().is_ok_and(|size| size >= MIN_SEND_BUFFER)
@@ -74,20 +75,21 @@ impl KernelTls {
             && cipher.is_some_and(|cipher| is_available(version, cipher))
     }
 
-    /// Gives the keys to the kernel.
+    /// Passes the keys to the kernel.
     ///
     /// # Errors
-    /// The kernel's. The connection is of no use any more.
+    /// The error of the kernel. The connection cannot be used any more.
     pub fn start(stream: Rc<TcpStream>, suite: SupportedCipherSuite, secrets: &ExtractedSecrets) -> io::Result<Self> {
         let mut send = traffic_keys(suite, &secrets.tx)?;
         if send.version == Version::Tls12 && send.cipher != Cipher::ChaCha20Poly1305 {
-            // The kernel counts the explicit nonce up from this value, and rustls has combined the same value with the numbers of
-            // its records. In the other half of all values the kernel repeats no nonce of rustls.
+            // The kernel increments the explicit nonce from this value, and rustls has combined the same value with its
+            // record numbers. With the high bit inverted, the kernel repeats no nonce of rustls.
             send.iv[NONCE_LENGTH - 8] ^= 0x80;
         }
         ktls::set_send_keys(stream.as_fd(), &send)?;
         ktls::set_receive_keys(stream.as_fd(), &traffic_keys(suite, &secrets.rx)?)?;
-        // RFC 8446, 5.5 counts full records, because the limit of AES-GCM is one of encrypted blocks: smaller records cost less.
+        // RFC 8446, 5.5 counts full records, because the limit of AES-GCM is a number of encrypted blocks: smaller
+        // records use less of it.
         let records_left = confidentiality_limit(suite).saturating_sub(send.sequence);
         Ok(Self::new(stream, records_left.saturating_mul(MAX_RECORD)))
     }
@@ -103,13 +105,13 @@ impl KernelTls {
         }
     }
 
-    /// The cause of an end that is none of TCP.
+    /// The cause of an end of the stream that TCP does not report.
     pub fn fault(&self) -> Option<&'static str> {
         self.fault.get()
     }
 
-    /// Whether splice(2), whose result is `filled`, has stopped where [`Self::read`] goes on: at a record that is empty or of another
-    /// type, and at an error of a record.
+    /// Returns whether splice(2), whose result is `filled`, has stopped where [`Self::read`] has to continue: at an
+    /// empty record, at a record of another type, or at an error of a record.
     pub fn is_splice_stopped(&self, filled: &io::Result<usize>) -> bool {
         self.is_refused.set(filled.as_ref().is_err_and(ktls::is_record_error));
         self.is_refused.get() || matches!(filled, Ok(0))
@@ -118,8 +120,8 @@ impl KernelTls {
     /// Reads bytes of the stream; 0 is the end of the peer's direction.
     ///
     /// # Errors
-    /// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed;
-    /// `Unsupported` for new keys.
+    /// As read(2), also `WouldBlock`; `ConnectionReset` for a truncated stream; `InvalidData` for an altered stream;
+    /// `Unsupported` for a key update.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         for _ in 0..=MAX_EMPTY_RECORDS {
             match self.receive(buffer)? {
@@ -149,17 +151,17 @@ impl KernelTls {
         let is_refused = self.is_refused.take();
         let received = stream.try_io(Interest::READABLE, || ktls::receive(stream.as_fd(), buffer));
         received.map_err(|error| {
-            // splice(2) refuses a record of another type, which is read now, or has consumed the error of a record, of which epoll
-            // then reports nothing.
+            // splice(2) has either failed at a record of another type, which is read now, or has consumed the error of
+            // a record, which epoll then does not report.
             let is_lost = is_refused && error.kind() == io::ErrorKind::WouldBlock;
             if is_lost || ktls::is_record_error(&error) { io::ErrorKind::InvalidData.into() } else { error }
         })
     }
 
-    /// Counts `bytes` bytes that one call has written, and their records.
+    /// Counts the `bytes` bytes that one call has written, and the overhead of their records.
     ///
     /// # Errors
-    /// The keys are used up.
+    /// The keys have reached their limit.
     pub fn on_sent(&self, bytes: usize) -> io::Result<()> {
         let bytes = bytes as u64;
         let left = self.bytes_left.get().checked_sub(bytes + (bytes / MAX_RECORD + 1) * RECORD_COST);
@@ -177,8 +179,8 @@ impl KernelTls {
             return Ok(());
         }
         stream.try_io(Interest::WRITABLE, || {
-            // The kernel accepts more bytes than the send buffer has room for, and close(2) discards the rest of their record.
-            // With this much room the alert takes the rest along.
+            // The kernel accepts more bytes than the send buffer has room for, and close(2) discards the rest of their
+            // record. When the socket is writable, the room is enough for the rest and the alert.
             if !is_writable(stream.as_fd())? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -200,7 +202,8 @@ impl fmt::Debug for KernelTls {
     }
 }
 
-/// Completes when the kernel has refused the header of a record. epoll then reports an error, and nothing to read.
+/// Completes when the kernel has rejected the header of a record. epoll then reports an error, but not that the socket
+/// is readable.
 async fn wait_record_error(stream: Rc<TcpStream>) -> io::Error {
     let _ = stream.ready(Interest::ERROR).await;
     if is_closed(stream.as_fd()) {
@@ -210,7 +213,7 @@ async fn wait_record_error(stream: Rc<TcpStream>) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// The description in an alert, of which `alert_start` has been read; `None` if that is no alert.
+/// Returns the description in an alert of which `alert_start` has been read; `None` if the record is not a valid alert.
 fn read_description(stream: &TcpStream, alert_start: &[u8]) -> io::Result<Option<u8>> {
     let mut rest = [0; 2];
     Ok(match alert_start {
@@ -224,7 +227,7 @@ fn read_description(stream: &TcpStream, alert_start: &[u8]) -> io::Result<Option
     })
 }
 
-/// Whether the kernel has the cipher, which does not change: asked once.
+/// Returns whether the kernel supports the cipher. The result is cached, because it does not change.
 fn is_available(version: Version, cipher: Cipher) -> bool {
     static ANSWERS: [OnceLock<bool>; 6] = [const { OnceLock::new() }; 6];
     let index = usize::from(version == Version::Tls13) * 3
@@ -240,7 +243,7 @@ fn version_of(suite: SupportedCipherSuite) -> Version {
     if suite.version().version == ProtocolVersion::TLSv1_2 { Version::Tls12 } else { Version::Tls13 }
 }
 
-/// The cipher of a suite; `None` for a suite that ring does not have.
+/// Returns the cipher of a suite; `None` for a suite that ring does not support.
 fn cipher_of(suite: CipherSuite) -> Option<Cipher> {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256
@@ -256,7 +259,7 @@ fn cipher_of(suite: CipherSuite) -> Option<Cipher> {
     }
 }
 
-/// Most records that a key of the suite may protect.
+/// Returns the maximum number of records that a key of the suite may protect.
 fn confidentiality_limit(suite: SupportedCipherSuite) -> u64 {
     match suite {
         SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
@@ -264,7 +267,7 @@ fn confidentiality_limit(suite: SupportedCipherSuite) -> u64 {
     }
 }
 
-/// The keys of one direction, as the kernel takes them.
+/// Returns the keys of one direction in the form that the kernel expects.
 fn traffic_keys(
     suite: SupportedCipherSuite,
     direction: &(u64, ConnectionTrafficSecrets),

@@ -1,14 +1,14 @@
-//! Loopback connections within this process, between code that works on plain TCP streams and connections that are none.
+//! Loopback connections within this process, for code that needs a plain TCP stream where the connection is not one.
 
 use std::io;
 use std::net::Ipv4Addr;
 
 use tokio::net::{TcpListener, TcpStream};
 
-/// Both ends of one loopback connection.
+/// Creates a loopback connection and returns both ends.
 ///
 /// # Errors
-/// No descriptors or ports are left.
+/// No file descriptors or ports are left.
 pub async fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let connected = TcpStream::connect(listener.local_addr()?).await?;

@@ -1,13 +1,13 @@
-//! The pump: carries bytes between two sections until both directions have ended. It imports nothing else of the relay;
-//! [`FlowObserver`] is its only way out.
+//! The pump carries bytes between two sections until both directions have ended. This module imports nothing else of
+//! the relay; it reports to the rest of the relay only through [`FlowObserver`].
 //!
-//! Each direction is a [`Flow`]: it starts with a small read and a write, and changes to splice(2) through a pooled
-//! pipe once it has moved enough to be worth it. The rules that the rest of the relay relies on:
+//! Each direction is a [`Flow`]. A flow starts with reads and writes through a buffer, and changes to splice(2) through
+//! a pooled pipe after a fixed number of bytes. The rest of the relay relies on these rules:
 //!
 //! - a byte is in the kernel, in one pipe, or in one buffer, and order survives the change from copy to splice;
-//! - end of stream closes that direction only, a reset is passed on as a reset;
-//! - a flow reads only when everything it read before has been written, so a slow reader holds back the sender, not
-//!   the relay's memory.
+//! - end of stream closes that direction only, and a reset is forwarded as a reset;
+//! - a flow reads only after all earlier bytes have been written, so a slow receiver slows down the sender and does not
+//!   use memory of the relay.
 
 mod allowance;
 mod backlog;
@@ -52,10 +52,10 @@ pub use stats::FlowStats;
 use watch::{ResetWatch, half_close, has_byte_behind_end};
 pub use watch::{StreamEnd, stream_end};
 
-/// How long a session may be silent.
+/// Maximum times without progress of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct IdleTimeouts {
-    /// While both directions are open.
+    /// Timeout while both directions are open.
     pub idle: Duration,
     /// Timeout after one side has closed its direction.
     pub half_closed: Duration,
@@ -66,9 +66,9 @@ pub type PendingAnswer<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>
 
 /// Two sections, and the resources to carry bytes between them.
 pub struct PumpParams<'a> {
-    /// The end toward the client.
+    /// The connection to the client.
     pub client: Endpoint<'a>,
-    /// The end toward the server.
+    /// The connection to the server or the next relay.
     pub server: Endpoint<'a>,
     /// Bytes that the client sent after its handshake.
     pub early: Vec<u8>,
@@ -80,11 +80,11 @@ pub struct PumpParams<'a> {
     pub patience: IdleTimeouts,
 }
 
-/// Carries bytes both ways. Downward bytes wait for `opening`; upward bytes do not. Both sockets stay open; after a
-/// failure their close sends a reset.
+/// Carries bytes in both directions. Bytes toward the client wait for `opening`; bytes toward the server do not. Both
+/// sockets stay open; after a failure, closing them sends a reset.
 ///
 /// # Errors
-/// The error of `opening`: the client has received no byte and no answer.
+/// The error of `opening`. The client has then received no byte and no answer.
 pub fn run<'a, E>(
     params: PumpParams<'a>,
     opening: Option<PendingAnswer<'a, E>>,
@@ -98,8 +98,8 @@ pub fn run<'a, E>(
         stuck: None,
         watch: None,
     };
-    // A killed process closes its sockets: with zero linger the close is a reset, so that half a stream does not look
-    // complete.
+    // A killed process closes its sockets: with zero linger (`SO_LINGER`) the close is a reset, so that a truncated
+    // stream does not look complete.
     abort(client.stream);
     abort(server.stream);
     let mut idle_timer = IdleTimer {
@@ -130,13 +130,13 @@ pub fn run<'a, E>(
     }
 }
 
-/// Makes the socket's close a reset.
+/// Configures the socket so that closing it sends a reset.
 pub fn abort(stream: &TcpStream) {
     // Fails only on a dead socket, which needs no reset.
     let _ = stream.set_zero_linger();
 }
 
-/// Makes the close of the socket orderly again.
+/// Undoes [`abort`]: closing the socket sends FIN.
 pub fn cancel_abort(stream: &TcpStream) {
     // Fails only when the socket is already dead.
     let _ = SockRef::from(stream).set_linger(None);
@@ -146,9 +146,10 @@ struct Pump<'a, E> {
     up: Flow<'a>,
     down: Flow<'a>,
     opening: Option<PendingAnswer<'a, E>>,
-    /// Why nothing more goes up while the answer to OPEN is awaited, which may say more.
+    /// The failure of the upward flow while the answer to OPEN is outstanding: the answer may state a more precise
+    /// cause.
     stuck: Option<Box<EndReason>>,
-    /// A side that has closed its direction is no longer read, so resets from it need a watch of their own.
+    /// Waits for a reset from the side that has closed its direction: the flow no longer reads from that side.
     watch: Option<ResetWatch<'a>>,
 }
 
@@ -184,7 +185,7 @@ impl<'a, E> Pump<'a, E> {
         if matches!(broken, FlowError::Writing(_)) {
             return Poll::Pending;
         }
-        // The client is gone, so the answer has no receiver.
+        // The client has disconnected, so the answer has no receiver.
         self.opening = None;
         Poll::Ready(Ok(()))
     }
@@ -226,7 +227,7 @@ impl<'a, E> Pump<'a, E> {
         self.watch.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
     }
 
-    /// The end of the direction that has ended first, or which side has sent a reset.
+    /// Returns how the first ended direction has ended, or as an error the side that has sent a reset.
     fn first_end(&self, up_ended: bool, down_ended: bool) -> Result<StreamEnd, EndReason> {
         let mut end = StreamEnd::Orderly;
         for (has_ended, side, reset) in
@@ -243,7 +244,7 @@ impl<'a, E> Pump<'a, E> {
     }
 }
 
-/// The reason for the end of a session whose `direction` failed.
+/// Returns the end reason of a session in which `direction` failed.
 pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
     let (error, client_side) = match (broken, direction) {
         (FlowError::Reading(e), Direction::Up) | (FlowError::Writing(e), Direction::Down) => (e, true),
@@ -263,8 +264,8 @@ pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
     }
 }
 
-/// Detects sessions without progress. The timer is armed once; on expiry it is compared with the last progress and
-/// armed again.
+/// Detects sessions without progress. The timer is not armed again at each progress: when the timer expires before the
+/// deadline that follows from the last progress, it is armed for that deadline.
 struct IdleTimer {
     timeout: Duration,
     /// The timeout after one side has closed its direction; `None` once it applies.
@@ -301,7 +302,7 @@ impl IdleTimer {
     }
 }
 
-/// Completes when nothing has moved for `idle`.
+/// Completes when no byte has moved for at least `idle`.
 pub fn wait_idle(stats: &FlowStats, idle: Duration) -> impl Future<Output = ()> {
     // Not an async function, which would hold its arguments twice.
     let mut before = stats.moved();

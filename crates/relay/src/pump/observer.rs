@@ -1,11 +1,11 @@
-//! The only way out of the pump: a trait that counters, pacing and tuning implement.
+//! The interface between the pump and the rest of the relay: a trait that counters, pacing and tuning implement.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 
-/// How bytes crossed the relay.
+/// How the relay transferred bytes between its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferMethod {
     /// Through a buffer of this process.
@@ -17,13 +17,13 @@ pub enum TransferMethod {
 /// The bytes that a flow may read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// As many bytes as there are.
+    /// Any number of bytes.
     Unlimited,
-    /// At most so many bytes, and not before this moment.
+    /// A limited number of bytes, not before a given time.
     Bytes {
-        /// The number of bytes, never 0.
+        /// Maximum number of bytes, never 0.
         most: usize,
-        /// The turn of the flow among all flows under the same limits.
+        /// When the turn of the flow begins, among all flows under the same limits.
         at: Instant,
     },
     /// No byte: a quota is used up.
@@ -32,23 +32,24 @@ pub enum Allowance {
 
 /// Observes the two flows of a session, and limits their reads. Calls come from the session's thread.
 pub trait FlowObserver: Debug {
-    /// `bytes` were written to the socket of `direction`: once for each write.
+    /// Called after each write: `bytes` bytes were written to the receiving socket of `direction`.
     fn on_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod);
 
-    /// The receiver of `direction` has room again, after `span` without.
+    /// Called when the receiver of `direction` has room again, after it had no room for `span`.
     fn on_stall_end(&self, direction: Direction, span: Duration);
 
-    /// The bytes of `direction` that wait in this host have changed by `change`.
+    /// Called when the number of bytes of `direction` that are queued in this host has changed by `change`.
     fn on_queue_change(&self, direction: Direction, change: i64);
 
-    /// The next records of `direction` hold at most `bytes` of plaintext.
+    /// Called when the maximum plaintext of the next records of `direction` is set to `bytes` bytes.
     fn on_record_size(&self, direction: Direction, bytes: usize);
 
-    /// Takes a turn of `direction` under the limits of the session: before each read, and before a write of bytes that were read
-    /// without a turn. The next [`Self::on_moved`] gives back the rest of the turn.
+    /// Takes a turn of `direction` under the limits of the session: before each read, and before a write of bytes that
+    /// were read without a turn. The next [`Self::on_moved`] returns the unused part of the turn.
     fn reserve(&self, direction: Direction) -> Allowance;
 
-    /// Whether the section that sends the bytes of `direction` is tuned: then small reads gather before they are sent.
+    /// Returns whether the section that sends the bytes of `direction` is tuned. If so, small reads are gathered before
+    /// they are sent.
     fn is_tuned(&self, direction: Direction) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Pauses of 100 us, for which the runtime's clock is too coarse: one timer serves all flows of a thread.
+//! Pauses of 100 µs, for which the timers of the runtime are too coarse. One kernel timer serves all flows of a thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -16,14 +16,14 @@ thread_local! {
 
 #[derive(Default)]
 struct PauseTimer {
-    /// Gone on a thread that has none.
+    /// Upgrades to `None` on a thread that does not run the timer.
     timer: RefCell<Weak<AsyncFd<Timer>>>,
     /// Tasks that wait for the timer.
     waiting: RefCell<Vec<Waker>>,
     expirations: Cell<u64>,
 }
 
-/// Ends pauses on time. Without this task the thread has no pauses.
+/// Runs the timer of this thread, which ends the pauses. Without this task the thread has no pauses.
 pub async fn run() {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a timer never does")]
     let timer = Timer::new().and_then(AsyncFd::new).map(Rc::new);
@@ -59,7 +59,7 @@ impl GatherPause {
         })
     }
 
-    /// Whether the pause has ended.
+    /// Returns whether the pause has ended.
     pub fn is_over(self) -> bool {
         PAUSE_TIMER.with(|pauses| pauses.expirations.get() != self.0)
     }

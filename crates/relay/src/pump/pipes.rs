@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use ekiden_sys::splice::Pipe;
 
-/// Time without pipes after the kernel has refused one; sessions copy meanwhile.
+/// Time without new pipes after the kernel has failed to create one; sessions copy meanwhile.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How a thread's pipes are doing.
+/// Counters of the pipes of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PipeCounts {
-    /// Pipes open now, idle or borrowed.
+    /// Number of open pipes, idle or borrowed.
     pub open: usize,
-    /// Of these, how many wait for use.
+    /// Number of open pipes that are idle.
     pub idle: usize,
-    /// Flows that had to copy because no pipe was available.
+    /// Number of times that a flow had to copy because no pipe was available.
     pub fallbacks: u64,
 }
 
@@ -28,14 +28,14 @@ pub struct PipePool {
     idle: RefCell<Vec<Pipe>>,
     open_count: Cell<usize>,
     most: usize,
-    /// The smallest number of idle pipes since the last trim, that is, the pipes that were not needed.
+    /// Minimum number of idle pipes since the last trim: this number of pipes was not needed.
     unneeded: Cell<usize>,
     refused_at: Cell<Option<Instant>>,
     fallbacks: Cell<u64>,
 }
 
 impl PipePool {
-    /// A pool that never has more than `most` pipes.
+    /// Creates a pool of at most `most` pipes.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl PipePool {
         }
     }
 
-    /// An empty pipe, or `None` when the caller has to copy instead.
+    /// Takes an empty pipe from the pool; `None` if no pipe is available and the caller has to copy.
     pub fn take(&self) -> Option<PooledPipe<'_>> {
         let pipe = self.idle.borrow_mut().pop().or_else(|| self.create());
         self.unneeded.set(self.unneeded.get().min(self.idle.borrow().len()));
@@ -75,7 +75,7 @@ impl PipePool {
         }
     }
 
-    /// Closes the pipes that were idle ever since the last call.
+    /// Closes as many pipes as were idle during the whole time since the last call.
     pub fn trim(&self) {
         let mut idle = self.idle.borrow_mut();
         let surplus = self.unneeded.get().min(idle.len());
@@ -84,14 +84,14 @@ impl PipePool {
         self.unneeded.set(idle.len());
     }
 
-    /// How the pool is doing.
+    /// Returns the counters of the pool.
     #[must_use]
     pub fn counts(&self) -> PipeCounts {
         PipeCounts { open: self.open_count.get(), idle: self.idle.borrow().len(), fallbacks: self.fallbacks.get() }
     }
 }
 
-/// A pipe on loan.
+/// A pipe that a flow has borrowed from the pool; the drop returns it if it is empty, and closes it otherwise.
 pub struct PooledPipe<'a> {
     pool: &'a PipePool,
     pipe: Option<Pipe>,
@@ -108,7 +108,7 @@ impl PooledPipe<'_> {
         self.pipe().capacity()
     }
 
-    /// Whether all that went in has come out.
+    /// Returns whether the pipe holds no bytes.
     pub fn is_empty(&self) -> bool {
         self.pending == 0
     }
@@ -116,7 +116,7 @@ impl PooledPipe<'_> {
     /// Moves up to `most` bytes from `socket` into the empty pipe; 0 means end of stream.
     ///
     /// # Errors
-    /// The socket's.
+    /// As splice(2).
     pub fn fill(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         debug_assert!(self.is_empty(), "would-block is ambiguous while the pipe holds bytes");
         self.pending = self.pipe().fill(socket, most)?;

@@ -10,7 +10,8 @@ use tokio::net::TcpStream;
 
 use super::pause::GatherPause;
 
-/// Receive low-water mark (`SO_RCVLOWAT`, socket(7)) while pieces gather, in bytes; an end of stream wakes at once.
+/// Receive low-water mark (`SO_RCVLOWAT`, socket(7)) while small pieces are gathered, in bytes; an end of stream wakes
+/// the flow at once.
 const WAKE_BYTES: u32 = 32 * 1024;
 
 /// Decides the size and the time of the next read.
@@ -23,8 +24,8 @@ pub struct ReadShaper<'a> {
     current_pause: Option<GatheringPause<'a>>,
 }
 
-/// A pause in reading. The low-water mark suppresses a wakeup for each small piece, which would cost more than the
-/// piece.
+/// A pause in reading. The low-water mark avoids a wakeup for each small piece, which would cost more than the transfer
+/// of the piece.
 #[derive(Debug)]
 struct GatheringPause<'a> {
     pause: GatherPause,
@@ -46,7 +47,7 @@ impl Drop for GatheringPause<'_> {
 }
 
 impl<'a> ReadShaper<'a> {
-    /// Nothing has come yet.
+    /// Creates the shaper of a flow that has read no byte.
     pub fn new(from: &'a TcpStream) -> Self {
         Self {
             from,
@@ -57,12 +58,12 @@ impl<'a> ReadShaper<'a> {
         }
     }
 
-    /// Most plaintext of the next record.
+    /// Returns the maximum plaintext of the next record, at most `most` bytes.
     pub fn read_limit(&mut self, most: usize) -> usize {
         self.record_sizer.next_size(self.started_at.elapsed(), most)
     }
 
-    /// Ready when the bytes in the socket are to be read now; `answers` is the total of the other direction.
+    /// Ready when the flow is to read now; `answers` is the total number of bytes of the other direction.
     pub fn poll(&mut self, cx: &mut Context<'_>, answers: u64) -> Poll<()> {
         if self.current_pause.as_ref().is_some_and(|current| !current.pause.is_over()) {
             return Poll::Pending;
@@ -73,7 +74,7 @@ impl<'a> ReadShaper<'a> {
         if self.current_pause.is_some() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// So many bytes were taken.
+    /// Records a read of `bytes` bytes; `answers` is the total number of bytes of the other direction.
     pub fn on_read(&mut self, bytes: usize, answers: u64) {
         self.record_sizer.record(bytes);
         self.coalescer.record(self.started_at.elapsed(), bytes, answers);

@@ -1,19 +1,20 @@
-//! Times requests and responses of a session: when bytes moved, and which side was silent in between.
+//! Measures the times of requests and responses of a session: when bytes moved, and which side was silent in between.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 
-/// Times requests and responses of a session.
+/// Measures the times of requests and responses of a session.
 #[derive(Debug, Default)]
 pub(super) struct ResponseTimer {
     last: Cell<Option<(Direction, Instant)>>,
     flowing: Cell<Duration>,
-    /// When the first byte for the client moved.
+    /// The time at which the first byte toward the client moved; `None` before that.
     first: Cell<Option<Instant>>,
-    /// The answer that comes, and the largest.
+    /// The current response; `None` between responses.
     answer: Cell<Option<Response>>,
+    /// The response with the most bytes so far.
     largest: Cell<Option<Response>>,
 }
 
@@ -22,38 +23,39 @@ pub(super) struct ResponseTimer {
 pub struct Response {
     /// Size of the response in bytes.
     pub bytes: u64,
-    /// From the last bytes toward the server to the first of these.
+    /// Time from the last bytes toward the server to the first bytes of the response.
     pub wait: Duration,
-    /// From the first to the last.
+    /// Time from the first to the last bytes of the response.
     pub span: Duration,
 }
 
 /// A gap that is longer than this, and longer than the wait for the response, ends the response. A retransmission
-/// timeout takes as long (`TCP_RTO_MIN`, and a round trip).
+/// timeout takes about this long (`TCP_RTO_MIN` and a round trip).
 const MAX_RESPONSE_GAP: Duration = Duration::from_millis(300);
 
 /// A longer gap counts as idle time of the endpoints, not of the path.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
 impl ResponseTimer {
-    /// The path is established: from now on the server is awaited, in case the server speaks first.
+    /// Records that the path is established. The wait for the first response starts here, for servers that send first.
     pub(super) fn on_path_ready(&self) {
         self.last.set(Some((Direction::Up, Instant::now())));
         self.answer.set(None);
         self.largest.set(None);
     }
 
-    /// When the first byte for the client moved.
+    /// The time at which the first byte toward the client moved; `None` before that.
     pub(super) fn first_byte_at(&self) -> Option<Instant> {
         self.first.get()
     }
 
-    /// Time in which bytes moved, or were waited for and not by the client.
+    /// Total time in which bytes moved or the path or the server was awaited. The time between a response and the next
+    /// request is excluded.
     pub(super) fn active_time(&self) -> Duration {
         self.flowing.get()
     }
 
-    /// The largest response so far.
+    /// The response with the most bytes so far; `None` before the first response.
     pub(super) fn largest_response(&self) -> Option<Response> {
         self.largest.get()
     }
@@ -63,8 +65,9 @@ impl ResponseTimer {
         self.last.set(Some((direction, at)));
     }
 
-    /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
-    /// the server's, and that is returned.
+    /// Records that `bytes` bytes have moved. Returns the time since the previous bytes, at most [`MAX_PAUSE`], that is
+    /// attributed to the path or the server: zero between a response and the next request, when the relay waits for the
+    /// client.
     pub(super) fn on_bytes(&self, direction: Direction, bytes: u64) -> Duration {
         self.on_bytes_at(Instant::now(), direction, bytes)
     }

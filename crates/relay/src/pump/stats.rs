@@ -28,7 +28,7 @@ struct DirectionStats {
     squares: Cell<f64>,
     /// Bytes queued in this host at the last sample.
     queued: Cell<i64>,
-    /// Made when bytes are held for the first time; in most sessions they never are.
+    /// Allocated when bytes are held for the first time, which never happens in most sessions.
     held: OnceCell<Box<HeldTimes>>,
 }
 
@@ -36,7 +36,7 @@ struct DirectionStats {
 #[derive(Debug, Default)]
 struct HeldTimes {
     blocked: Cell<Duration>,
-    /// Since when there is no room, as long as there is none.
+    /// When the receiver's socket became full; `None` while it has room.
     blocked_since: Cell<Option<Instant>>,
     /// Total blocked time at the last move.
     blocked_before: Cell<Duration>,
@@ -44,7 +44,7 @@ struct HeldTimes {
 }
 
 impl FlowStats {
-    /// Counters at zero that report to `observer`.
+    /// Creates counters at zero that report to `observer`.
     #[must_use]
     pub fn new(observer: Rc<dyn FlowObserver>) -> Self {
         Self {
@@ -62,13 +62,13 @@ impl FlowStats {
         }
     }
 
-    /// Whether small reads of a direction gather before they are sent.
+    /// Returns whether small reads of a direction are gathered before they are sent.
     #[must_use]
     pub fn is_tuned(&self, direction: Direction) -> bool {
         self.observer.is_tuned(direction)
     }
 
-    /// The bytes that a direction may read next.
+    /// Returns the number of bytes that a direction may read next, and when.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {
         self.observer.reserve(direction)
@@ -98,13 +98,13 @@ impl FlowStats {
         self.observer.on_moved(direction, bytes, transfer);
     }
 
-    /// Records that bytes wait for room, until the guard is dropped.
+    /// Records that bytes wait for room in the receiver's socket, until the guard is dropped.
     pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
         self.direction(direction).held().blocked_since.set(Some(Instant::now()));
         StallGuard { stats: self, direction }
     }
 
-    /// Notes how many bytes of a direction wait in this host now.
+    /// Sets the number of bytes of a direction that are queued in this host.
     pub fn set_queued(&self, direction: Direction, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let before = self.direction(direction).queued.replace(bytes);
@@ -125,25 +125,26 @@ impl FlowStats {
         self.direction(direction).bytes.get()
     }
 
-    /// Time in which one direction had bytes but no room to send them.
+    /// Total time in which one direction had bytes but no room to send them.
     #[must_use]
     pub fn blocked_for(&self, direction: Direction) -> Duration {
         self.direction(direction).blocked_for()
     }
 
-    /// Records that bytes have waited for their turn under a rate.
+    /// Records the time that bytes have waited for their turn under a rate limit.
     pub fn record_throttled(&self, direction: Direction, span: Duration) {
         let throttled = &self.direction(direction).held().throttled;
         throttled.set(throttled.get() + span);
     }
 
-    /// Time in which one direction had bytes and did not read or send them, for another reason than its sender.
+    /// Total time in which one direction had bytes and did not read or send them: the receiver had no room, or a rate
+    /// limit applied.
     #[must_use]
     pub fn held_for(&self, direction: Direction) -> Duration {
         self.blocked_for(direction) + self.direction(direction).throttled_for()
     }
 
-    /// Whether one direction has bytes but no room to send them.
+    /// Returns whether one direction has bytes but no room to send them now.
     #[must_use]
     pub fn is_blocked(&self, direction: Direction) -> bool {
         self.direction(direction).held.get().is_some_and(|held| held.blocked_since.get().is_some())
@@ -163,36 +164,37 @@ impl FlowStats {
         }
     }
 
-    /// The path is established: from now on the server is awaited, in case the server speaks first.
+    /// Records that the path is established. The wait for the first response starts here, for servers that send first.
     pub fn on_path_ready(&self) {
         self.response_timer.on_path_ready();
     }
 
-    /// When the first byte for the client moved.
+    /// The time at which the first byte toward the client moved; `None` before that.
     #[must_use]
     pub fn first_byte_at(&self) -> Option<Instant> {
         self.response_timer.first_byte_at()
     }
 
-    /// Time in which bytes moved, or were waited for and not by the client.
+    /// Total time in which bytes moved or the path or the server was awaited. The time between a response and the next
+    /// request, in which the relay waits for the client, is excluded.
     #[must_use]
     pub fn active_time(&self) -> Duration {
         self.response_timer.active_time()
     }
 
-    /// The largest response so far.
+    /// The response with the most bytes so far; `None` before the first response.
     #[must_use]
     pub fn largest_response(&self) -> Option<Response> {
         self.response_timer.largest_response()
     }
 
-    /// Bytes in both directions.
+    /// Number of bytes moved in both directions.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.down.bytes.get() + self.up.bytes.get()
     }
 
-    /// Of these, how many were spliced.
+    /// Number of bytes that were moved by splice(2) in both directions.
     #[must_use]
     pub fn spliced_bytes(&self) -> u64 {
         self.down.spliced.get() + self.up.spliced.get()
@@ -225,7 +227,8 @@ impl DirectionStats {
         self.held.get().map_or(Duration::ZERO, |held| held.throttled.get())
     }
 
-    /// Records a wait for bytes. Time without room is not a wait; some bytes may move before there is enough room.
+    /// Records the time without a byte, `pause`, as a wait for bytes. The blocked time is subtracted; some bytes may
+    /// move before the receiver has enough room.
     fn on_wait(&self, pause: Duration) {
         let blocked = self.held.get().map_or(Duration::ZERO, |held| held.take_blocked());
         let wait = pause.saturating_sub(blocked);
@@ -239,19 +242,19 @@ impl HeldTimes {
         self.blocked.get() + self.current_stall()
     }
 
-    /// How long there has been no room; zero while there is room.
+    /// The time since the receiver's socket became full; zero while it has room.
     fn current_stall(&self) -> Duration {
         self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// The blocked time since the last call.
+    /// Returns the blocked time since the last call.
     fn take_blocked(&self) -> Duration {
         let blocked = self.blocked_for();
         blocked.saturating_sub(self.blocked_before.replace(blocked))
     }
 }
 
-/// A direction that has bytes and no room to send them.
+/// Marks a direction as blocked (bytes to send, and no room in the socket) until the guard is dropped.
 #[must_use]
 pub struct StallGuard<'a> {
     stats: &'a FlowStats,
@@ -259,7 +262,7 @@ pub struct StallGuard<'a> {
 }
 
 impl StallGuard<'_> {
-    /// There is room again; how long there was none.
+    /// Ends the stall and returns its duration.
     pub fn end(self) -> Duration {
         self.stats.direction(self.direction).held().current_stall()
     }

@@ -1,7 +1,7 @@
-//! A section in TLS (RFC 8446, RFC 5246), of which this relay is the server.
+//! TLS connections (RFC 8446, RFC 5246) on which this relay is the server.
 //!
-//! The peer ends its direction with a `close_notify` alert. FIN without that alert counts as a reset, because every host on the path
-//! can send FIN.
+//! The peer ends its direction with a `close_notify` alert. FIN without that alert counts as a reset, because every
+//! host on the network path can forge FIN.
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::fmt;
@@ -23,19 +23,20 @@ const MAX_READ: usize = 64 * 1024;
 /// The detail of the log line for a client that sends FIN without `close_notify`.
 pub const TRUNCATED: &str = "the client closed TLS without close_notify";
 
-/// The cipher of one connection, and the bytes that have been read from its socket and not yet passed on.
+/// The cipher of one connection, and the bytes that have been read from its socket and not yet been forwarded.
 pub struct TlsCipher {
-    /// `None` since the kernel has the keys.
+    /// `None` after the keys have been passed to the kernel.
     connection: RefCell<Option<ServerConnection>>,
-    /// The suite; `None` before the end of the handshake.
+    /// The cipher suite; `None` before the end of the handshake.
     suite: Cell<Option<SupportedCipherSuite>>,
-    /// The records since the kernel has the keys.
+    /// Kernel TLS; empty until the keys are passed to the kernel.
     kernel: OnceCell<KernelTls>,
-    /// Where the bytes from the socket so far have ended.
+    /// The position in the stream of records after all bytes that were read from the socket.
     position: Cell<RecordPosition>,
-    /// Bytes from the socket that rustls has not taken: it takes 4 KiB at once, which are few for a read(2).
+    /// Bytes from the socket that rustls has not processed yet. rustls takes 4 KiB at once, which is too small for an
+    /// efficient read(2).
     undecrypted: RefCell<Cursor<Vec<u8>>>,
-    /// Bytes of decrypted data that wait to be read.
+    /// Number of decrypted bytes that have not been read.
     buffered: Cell<usize>,
     /// Whether the peer has sent `close_notify`.
     peer_closed: Cell<bool>,
@@ -43,12 +44,12 @@ pub struct TlsCipher {
     truncated: Cell<bool>,
 }
 
-/// Why a handshake failed.
+/// The cause of a failed handshake.
 #[derive(Debug)]
 pub enum TlsError {
     /// The stream ended (`UnexpectedEof`) or failed.
     Gone(io::ErrorKind),
-    /// The peer sent a message that is no TLS, or that this relay does not accept.
+    /// The peer sent a message that is not valid TLS, or that this relay does not accept.
     Protocol(rustls::Error),
 }
 
@@ -92,11 +93,11 @@ impl TlsCipher {
         Ok(cipher)
     }
 
-    /// Gives the keys to the kernel, if the kernel takes them and has to open the next byte of both directions. All that was sealed
-    /// must have been sent.
+    /// Passes the keys to the kernel, if the kernel supports the connection and both directions are between two
+    /// records. All encrypted records must have been sent.
     ///
     /// # Errors
-    /// The connection cannot go on.
+    /// The keys could not be passed to the kernel, and the connection cannot be used any more.
     pub fn try_enter_kernel(&self, stream: &Rc<TcpStream>) -> io::Result<()> {
         let Some(suite) = self.suite.get().filter(|_| self.is_between_records()) else { return Ok(()) };
         if !KernelTls::is_possible(stream, suite) {
@@ -108,15 +109,16 @@ impl TlsCipher {
         Ok(())
     }
 
-    /// Whether all bytes from the socket have been read, the last of them ended a record, and nothing waits to be sent.
+    /// Returns whether all bytes from the socket have been read, the last byte ended a record, and no output is
+    /// pending.
     fn is_between_records(&self) -> bool {
         let connection = &mut *self.connection();
-        // An answer to new keys of the peer is queued until the next write.
+        // rustls queues its response to a key update of the peer until the next write.
         let is_flushed = matches!(connection.writer().write(&[]), Ok(0)) && !connection.wants_write();
         is_flushed && !self.has_data() && self.position.get().is_between_records()
     }
 
-    /// Whether the kernel makes and opens the records.
+    /// Returns whether the kernel encrypts and decrypts the records.
     pub fn is_in_kernel(&self) -> bool {
         self.kernel.get().is_some()
     }
@@ -132,22 +134,22 @@ impl TlsCipher {
         })
     }
 
-    /// Whether a read takes bytes that have been read from the socket before.
+    /// Returns whether the next read uses bytes that have already been read from the socket.
     pub fn has_data(&self) -> bool {
         self.is_decided() || !self.undecrypted.borrow().get_ref().is_empty()
     }
 
-    /// Whether it is known that data, or the end of the peer's direction, is the next to be read.
+    /// Returns whether the next read returns data or the end of the peer's direction without further records.
     pub fn is_decided(&self) -> bool {
         self.buffered.get() > 0 || self.peer_closed.get()
     }
 
-    /// Whether the peer has ended its direction, and all data before that has been read.
+    /// Returns whether the peer has ended its direction and all data before the end has been read.
     pub fn is_at_end(&self) -> bool {
         self.peer_closed.get() && self.buffered.get() == 0
     }
 
-    /// The cause of an end that is none of TCP.
+    /// The cause of an end of the stream that TCP does not report.
     pub fn fault(&self) -> Option<&'static str> {
         self.kernel.get().map_or_else(|| self.truncated.get().then_some(TRUNCATED), KernelTls::fault)
     }
@@ -155,7 +157,7 @@ impl TlsCipher {
     /// Reads decrypted data; 0 is the end of the peer's direction.
     ///
     /// # Errors
-    /// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed.
+    /// As read(2), also `WouldBlock`; `ConnectionReset` for a truncated stream; `InvalidData` for an altered stream.
     pub fn read(&self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
         while !self.is_decided() {
             self.read_records(stream)?;
@@ -168,7 +170,8 @@ impl TlsCipher {
         Ok(read)
     }
 
-    /// Decrypts records, and before reads from the socket if no bytes are left from the last time. There must be no decrypted data.
+    /// Decrypts records. Reads from the socket first if no undecrypted bytes are left. The caller must have read all
+    /// decrypted data.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -199,7 +202,7 @@ impl TlsCipher {
     /// Encrypts `plaintext` in as many records as it needs.
     ///
     /// # Errors
-    /// The keys are used up, and TLS 1.2 has no new ones.
+    /// The keys have reached their limit, and TLS 1.2 has no key update.
     pub fn seal(&self, plaintext: &[u8]) -> io::Result<Vec<u8>> {
         self.connection().writer().write_all(plaintext)?;
         let sealed = self.take_output();
@@ -207,7 +210,7 @@ impl TlsCipher {
         if sealed.len() < plaintext.len() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(sealed) }
     }
 
-    /// The alert that ends this direction.
+    /// Returns the encrypted alert that ends this direction.
     pub fn end(&self) -> Vec<u8> {
         self.connection().send_close_notify();
         self.take_output()
@@ -227,12 +230,12 @@ impl TlsCipher {
         connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| certificate.to_vec())
     }
 
-    /// Whether the handshake has selected this protocol (RFC 7301).
+    /// Returns whether the handshake has selected this application protocol (ALPN, RFC 7301).
     pub fn has_selected(&self, protocol: &[u8]) -> bool {
         self.connection().alpn_protocol() == Some(protocol)
     }
 
-    /// The version of the protocol.
+    /// The TLS version of the connection, as text.
     pub fn version(&self) -> &'static str {
         match self.suite.get() {
             Some(SupportedCipherSuite::Tls12(_)) => "1.2",
@@ -245,7 +248,7 @@ impl TlsCipher {
         self.suite.get().and_then(|suite| suite.suite().as_str()).unwrap_or("unknown")
     }
 
-    /// The handshake as a PROXY header reports it to targets.
+    /// Returns the TLS parameters that a PROXY header reports to targets.
     pub fn client_tls(&self) -> ClientTls {
         let certificate = self.client_certificate();
         ClientTls {
@@ -256,7 +259,7 @@ impl TlsCipher {
         }
     }
 
-    /// The cipher suite in the words of OpenSSL (openssl-ciphers(1)), which the PROXY protocol uses.
+    /// The OpenSSL name of the cipher suite (openssl-ciphers(1)), which the PROXY protocol uses.
     fn openssl_cipher_suite(&self) -> &'static str {
         use rustls::CipherSuite as Suite;
         match self.suite.get().map(|suite| suite.suite()) {
@@ -269,7 +272,7 @@ impl TlsCipher {
             Some(Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) => "ECDHE-RSA-AES128-GCM-SHA256",
             Some(Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384) => "ECDHE-RSA-AES256-GCM-SHA384",
             Some(Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256) => "ECDHE-RSA-CHACHA20-POLY1305",
-            // ring has no other suite.
+            // ring supports no other suite.
             _ => "unknown",
         }
     }
@@ -293,16 +296,16 @@ impl fmt::Debug for TlsCipher {
 /// A position in a stream of records.
 #[derive(Debug, Default, Clone, Copy)]
 struct RecordPosition {
-    /// The bytes of the header of the record (RFC 8446, 5.1) that have come, if it is not complete.
+    /// Number of bytes of an incomplete record header (RFC 8446, 5.1) that have arrived; 0 if no header is incomplete.
     header: usize,
-    /// The high byte of the length, from the header that is not complete.
+    /// The high byte of the length in the incomplete header.
     high: u8,
-    /// The bytes of the record behind its header that have not come.
+    /// Number of bytes after the record header that have not arrived.
     left: usize,
 }
 
 impl RecordPosition {
-    /// The position after `bytes` more.
+    /// Returns the position after the further bytes `bytes`.
     fn after(mut self, mut bytes: &[u8]) -> Self {
         while let Some((&first, rest)) = bytes.split_first() {
             if self.left > 0 {
@@ -327,7 +330,7 @@ impl RecordPosition {
     }
 }
 
-/// An error of [`TlsCipher::read_records`] in the handshake.
+/// Converts an error of [`TlsCipher::read_records`] during the handshake.
 fn into_tls_error(error: io::Error) -> TlsError {
     match error.kind() {
         io::ErrorKind::InvalidData => {

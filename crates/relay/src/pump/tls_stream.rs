@@ -1,4 +1,4 @@
-//! A connection in TLS as a byte stream, for code that reads and writes through `AsyncRead` and `AsyncWrite`.
+//! A TLS connection as a byte stream, for code that reads and writes through `AsyncRead` and `AsyncWrite`.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,36 +11,36 @@ use tokio::net::TcpStream;
 
 use super::tls::TlsCipher;
 
-/// Most bytes that one write encrypts.
+/// Maximum number of bytes that one write encrypts.
 const MAX_WRITE: usize = 64 * 1024;
 
-/// A connection and its cipher, which others may look at while a [`TlsStream`] reads and writes.
+/// A connection and its cipher. Other code may inspect both while a [`TlsStream`] reads and writes.
 #[derive(Debug)]
 pub struct TlsConnection {
     /// The socket of the connection.
     pub stream: Rc<TcpStream>,
-    /// Its cipher, after the handshake.
+    /// The cipher of the connection, after the handshake.
     pub cipher: TlsCipher,
 }
 
-/// The reader and writer of a [`TlsConnection`]. Each connection has one.
+/// The reader and writer of a [`TlsConnection`]. Each connection has exactly one.
 #[derive(Debug)]
 pub struct TlsStream {
     connection: Rc<TlsConnection>,
-    /// Records that the socket has not taken yet, and how many of their bytes it has taken.
+    /// Records to send; the first `sent` bytes have been written to the socket.
     sealed: Vec<u8>,
     sent: usize,
     has_ended: bool,
 }
 
 impl TlsStream {
-    /// The stream of `connection`.
+    /// Creates the stream of `connection`.
     #[must_use]
     pub fn new(connection: Rc<TlsConnection>) -> Self {
         Self { connection, sealed: Vec::new(), sent: 0, has_ended: false }
     }
 
-    /// Sends the records that wait.
+    /// Writes the pending records to the socket.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = &self.connection.stream;
         while self.sent < self.sealed.len() {
@@ -89,7 +89,7 @@ impl AsyncWrite for TlsStream {
             plaintext.extend_from_slice(&slice[..slice.len().min(room)]);
         }
         self.sealed = self.connection.cipher.seal(&plaintext)?;
-        // Records that the socket does not take now go before the next write.
+        // Records that the socket does not accept now are sent before the next write.
         if let Poll::Ready(Err(error)) = self.poll_send(context) {
             return Poll::Ready(Err(error));
         }

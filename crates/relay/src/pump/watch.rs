@@ -23,18 +23,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Completes when the side that ended first is reset.
 pub type ResetWatch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
 
-/// How the peer has ended a stream whose end was just read.
+/// How the peer has ended a stream, as found when the end of the stream is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
     /// FIN; a reset may follow.
     Orderly,
-    /// FIN, and then a reset, whose error is consumed.
+    /// FIN, and then a reset whose error has been consumed.
     ResetBehindEnd,
-    /// A reset, and no FIN.
+    /// A reset without FIN.
     Reset,
 }
 
-/// Tells the ends of stream of `stream`, which the relay has not closed, apart.
+/// Returns how the peer has ended `stream`, which the relay has not closed.
 ///
 /// The kernel reports a reset once. A write may already have received the report, and splice(2) suppresses it after it
 /// has moved some bytes; the next read then returns a plain end of stream, which must not be forwarded as an orderly
@@ -50,19 +50,19 @@ pub fn stream_end(stream: &TcpStream) -> StreamEnd {
     }
 }
 
-/// Forwards the first end of a session, `end`, and then watches the side from which it came.
+/// Forwards the end of the flow that has ended first, and then watches its sending side for a reset.
 pub fn half_close<'a>(ended_flow: &Flow<'a>, end: StreamEnd, by_client: bool) -> ResetWatch<'a> {
     ended_flow.forward_end();
     let ((from, to), direction) = (ended_flow.sides(), ended_flow.direction());
     let reset = if by_client { EndReason::ResetByClient } else { EndReason::ResetByServer };
     Box::pin(async move {
         let mut is_over = end != StreamEnd::Orderly;
-        // Bytes behind the alert that ends a TLS stream are ignored (RFC 8446, 6.1).
+        // Bytes after the alert that ends a TLS stream are ignored (RFC 8446, 6.1).
         if !from.framing.is_raw() && !from.framing.is_tls() {
             if wait_byte_behind_end(from).await {
                 return EndReason::Altered(direction);
             }
-            // That wait has consumed the error of a reset that came right behind the end.
+            // That wait has consumed the error of a reset that arrived directly after the end.
             is_over = is_closed(from.stream.as_fd());
         }
         wait_late_reset(from.stream, to.stream, is_over).await;
@@ -70,27 +70,27 @@ pub fn half_close<'a>(ended_flow: &Flow<'a>, end: StreamEnd, by_client: bool) ->
     })
 }
 
-/// Whether a byte follows the record that ends the stream of `side`, where only FIN may follow. On a reusable section the next
-/// session may follow as soon as both directions have ended.
+/// Returns whether a byte follows the record that ends the stream of `side`, where only FIN may follow. Always false on
+/// a reusable section, where the next session may follow as soon as both directions have ended.
 pub fn has_byte_behind_end(side: Endpoint<'_>) -> bool {
     matches!(side.framing, Framing::Records(_))
         && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 
-/// Waits for the event after the end of a framed stream while the other direction is open: true for a byte; false for FIN or a
-/// reset. The peer sends the next session only after both ends.
+/// Waits for the event after the end of a framed stream while the other direction is open. Returns true for a byte, and
+/// false for FIN or a reset. The peer starts the next session only after both directions have ended.
 async fn wait_byte_behind_end(from: Endpoint<'_>) -> bool {
     let has_buffered = from.framing.records().is_some_and(RecordCipher::has_buffered);
     has_buffered || matches!(from.stream.peek(&mut [0]).await, Ok(1..))
 }
 
-/// Completes when `from`, which has closed its direction, is reset. Its bytes are still on their way to `to`, and a
-/// forwarded reset would destroy them, so the reset waits until the last byte is acknowledged.
+/// Completes when `from`, which has closed its direction, is reset. Bytes of `from` may still be in flight to `to`, and
+/// a forwarded reset would discard them, so the future completes only after `to` has acknowledged the last byte.
 ///
-/// `is_over` says that the reset has come and its error is consumed: epoll does not report a consumed error.
+/// `is_over` means that the reset has arrived and its error has been consumed: epoll does not report a consumed error.
 async fn wait_late_reset(from: &TcpStream, to: &TcpStream, is_over: bool) {
     if !is_over {
-        // An error means that the runtime ends, and with it the session.
+        // An error means that the runtime shuts down, which also ends the session.
         let _ = from.ready(Interest::ERROR).await;
     }
     while unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {

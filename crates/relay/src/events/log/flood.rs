@@ -1,8 +1,8 @@
-//! Bounds the lines that a peer can cause before authentication, by reason and source address, and counts the lines that are
-//! left out.
+//! Limits the log lines that a peer can cause before authentication, by reason and source address, and counts the
+//! suppressed lines.
 //!
-//! Each source may cause a burst of lines for each reason and then one line in a second, and all sources together a
-//! larger burst and then ten lines in a second.
+//! For each reason, each source may cause a burst of lines and then one line per second. All sources together may cause
+//! a larger burst and then ten lines per second.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use ekiden_proto::addr::source_prefix;
 use ekiden_proto::event::{EndReason, Event};
 
-/// Lines of one source and reason: at once, and in a second after that.
+/// Limit for the lines of one source and reason: burst, and lines per second.
 const SOURCE_LIMIT: LineLimit = LineLimit { burst: 50.0, per_second: 1.0 };
 
-/// Lines of one reason: at once, and in a second after that.
+/// Limit for the lines of one reason from all sources: burst, and lines per second.
 const TOTAL_LIMIT: LineLimit = LineLimit { burst: 200.0, per_second: 10.0 };
 
-/// Most sources of a reason that are counted by themselves.
+/// Maximum number of sources with their own token bucket, for each reason.
 const MAX_SOURCES: usize = 1024;
 
 /// Time between two summaries of one reason.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The lines of one reason: budgets, and the count of the lines that were left out.
+/// The rate limiter of the log, with one limiter for each reason.
 #[derive(Debug, Default)]
 pub struct LogRateLimiter(BTreeMap<&'static str, ReasonLimiter>);
 
@@ -32,7 +32,7 @@ struct ReasonLimiter {
     total: TokenBucket,
     sources: HashMap<IpAddr, TokenBucket>,
     suppressed: u64,
-    /// The first line that was left out since the last summary.
+    /// When the first line since the last summary was suppressed; `None` if no line was suppressed.
     suppressed_since: Option<Instant>,
 }
 
@@ -50,7 +50,8 @@ struct TokenBucket {
     filled_at: Instant,
 }
 
-/// The reason and the source of a line that an unknown peer can cause as often as it likes.
+/// Returns the reason and the source of a line that an unauthenticated peer can cause at any rate; `None` for other
+/// lines.
 pub fn limited_reason(event: &Event) -> Option<(&'static str, Option<IpAddr>)> {
     match event {
         Event::Closed(closed) => match closed.end {
@@ -73,7 +74,7 @@ pub fn limited_reason(event: &Event) -> Option<(&'static str, Option<IpAddr>)> {
 }
 
 impl LogRateLimiter {
-    /// Whether a line is to be written; if not, it is counted.
+    /// Returns whether a line is to be written. If not, the line is counted as suppressed.
     pub fn admit(&mut self, reason: &'static str, source: Option<IpAddr>, now: Instant) -> bool {
         let reason = self.0.entry(reason).or_insert_with(|| ReasonLimiter::new(now));
         let admitted = reason.admit(source, now);
@@ -84,12 +85,12 @@ impl LogRateLimiter {
         admitted
     }
 
-    /// When the next summary is due; none while nothing was left out.
+    /// Returns when the next summary is due; `None` if no line was suppressed.
     pub fn next_summary_at(&self) -> Option<Instant> {
         self.0.values().filter_map(|reason| reason.suppressed_since).min().map(|since| since + SUMMARY_INTERVAL)
     }
 
-    /// The summaries that are due by `now`, or all of them at the end.
+    /// Returns the summaries that are due at `now`, or all summaries if `is_end` is set.
     pub fn summaries(&mut self, now: Instant, is_end: bool) -> Vec<Event> {
         let mut events = Vec::new();
         for (name, reason) in &mut self.0 {

@@ -1,8 +1,9 @@
-//! Events as lines on standard output: `key=value` for people, or one JSON object a line.
+//! Events as lines on standard output: `key=value` text, or one JSON object in each line.
 //!
-//! Lines are gathered in memory and written by a thread of their own, so that a slow terminal or a full pipe never
-//! holds up a session. When it cannot keep up, lines are dropped and counted rather than kept without bound.
-//! `select` says which events have a line and which fields are redacted. `flood` bounds the lines that unknown peers can cause.
+//! Lines are collected in memory and written by a separate thread, so that a slow terminal or a full pipe never delays
+//! a session. When the thread cannot keep up, lines are dropped and counted, so that the memory is bounded. `select`
+//! determines which events have a line and which fields are redacted. `flood` limits the lines that unauthenticated
+//! peers can cause.
 
 mod flood;
 mod select;
@@ -19,10 +20,10 @@ use flood::LogRateLimiter;
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Most bytes that wait to be written.
+/// Maximum number of bytes that wait to be written.
 const MAX_BACKLOG: usize = 4 << 20;
 
-/// How long lines are gathered before the next write, when there are many.
+/// Time for which lines are collected before the next write, when there are many.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The log of a running relay.
@@ -46,7 +47,7 @@ struct PendingLines {
     closed: bool,
 }
 
-/// Ends the log: lines written before the drop reach standard output.
+/// Ends the log when dropped: lines that were added before the drop are written to standard output first.
 #[derive(Debug)]
 pub struct LogWriter {
     queue: Arc<LogQueue>,
@@ -57,7 +58,7 @@ impl Log {
     /// Starts the writing thread.
     ///
     /// # Errors
-    /// The kernel's, when no thread can be started.
+    /// The thread cannot be started.
     pub fn start(config: LogConfig) -> std::io::Result<(Self, LogWriter)> {
         let lines = Arc::new(LogQueue::default());
         let writing = Arc::clone(&lines);
@@ -66,7 +67,7 @@ impl Log {
         Ok((Self { config, queue: Arc::clone(&lines) }, LogWriter { queue: lines, thread: Some(thread) }))
     }
 
-    /// Adds the line of `event`, if it has one.
+    /// Adds the line of `event`, if the event has a line at the configured level.
     pub fn write(&self, event: &Event) {
         if !select::is_logged(event, self.config.level) || self.is_suppressed(event) {
             return;
@@ -85,7 +86,8 @@ impl Log {
         }
     }
 
-    /// Whether `event` exceeds the bound for lines that unknown peers can cause. If so, the event is counted.
+    /// Returns whether `event` exceeds the limit for lines that unauthenticated peers can cause. If so, the event is
+    /// counted for a summary.
     fn is_suppressed(&self, event: &Event) -> bool {
         let Some((reason, source)) = flood::limited_reason(event) else { return false };
         let mut waiting = self.queue.lock();
@@ -93,7 +95,7 @@ impl Log {
         let is_admitted = waiting.rate_limiter.admit(reason, source, Instant::now());
         drop(waiting);
         if is_first && !is_admitted {
-            // The writing thread has to wake up for the summary.
+            // Wakes up the writing thread, which writes the summary later.
             self.queue.not_empty.notify_one();
         }
         !is_admitted
@@ -105,7 +107,7 @@ impl LogQueue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a line or a summary to write, or for the end of the log.
+    /// Waits until a line or a summary is to be written, or the log ends.
     fn wait(&self) -> MutexGuard<'_, PendingLines> {
         let mut waiting = self.lock();
         while waiting.text.is_empty() && !waiting.closed {
@@ -131,7 +133,7 @@ fn write_lines(lines: &LogQueue, format: LogFormat) {
         if dropped > 0 {
             text.extend_from_slice(format!("log: {dropped} lines dropped, standard output is too slow\n").as_bytes());
         }
-        // A closed standard output is no reason to stop relaying.
+        // Errors are ignored: the relay continues when standard output is closed.
         let mut stdout = std::io::stdout().lock();
         let _ = atomic_chunks(&text).try_for_each(|piece| stdout.write_all(piece).and_then(|()| stdout.flush()));
         drop(stdout);
@@ -142,7 +144,8 @@ fn write_lines(lines: &LogQueue, format: LogFormat) {
     }
 }
 
-/// Whole lines, as many as a pipe takes at once (`PIPE_BUF`, pipe(7)): after an upgrade two processes write to it.
+/// Splits the text into chunks of whole lines that a pipe accepts atomically (`PIPE_BUF`, pipe(7)): after an upgrade,
+/// two processes write to the same pipe.
 fn atomic_chunks(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
     const PIPE_BUF: usize = 4096;
     std::iter::from_fn(move || {
@@ -175,7 +178,7 @@ fn timestamp() -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since_epoch.subsec_millis())
 }
 
-/// The line of `event`, with its end.
+/// Returns the line of `event`, including the line feed.
 fn format_line(event: &Event, format: LogFormat) -> String {
     let mut line = String::with_capacity(400);
     match format {
@@ -198,7 +201,7 @@ fn json_line(line: &mut String, event: &Event) {
         serde_json::to_string(&stamped).unwrap_or_else(|error| format!(r#"{{"event":"log_error","error":"{error}"}}"#));
 }
 
-/// The line of `event` for people: the time, and words.
+/// Appends the text line of `event`: the time, a space, and the text.
 pub fn text_line(line: &mut String, event: &Event) {
     line.push_str(&timestamp());
     let written = match event {
@@ -309,7 +312,7 @@ fn write_section(line: &mut String, side: &str, info: Option<SectionInfo>) -> st
     write_start(line, side, info.start)
 }
 
-/// The start of a section, unless it is cold without a jump: most sections of most relays are.
+/// Writes how the section started. The default (cold, without a jump), which applies to most sections, is omitted.
 fn write_start(line: &mut String, side: &str, start: SectionStart) -> std::fmt::Result {
     if start == SectionStart::default() {
         return Ok(());
@@ -332,7 +335,7 @@ fn milliseconds(span: Duration) -> String {
     format!("{:.2}ms", span.as_secs_f64() * 1000.0)
 }
 
-/// Text chosen by a client may contain line breaks and escape sequences.
+/// Returns `text` in quotes with escapes: text from a client may contain line breaks and escape sequences.
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }

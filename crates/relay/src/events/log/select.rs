@@ -1,4 +1,4 @@
-//! Which events have a line, and which fields of the line are redacted.
+//! Determines which events have a log line, and which fields of the line are redacted.
 
 use std::borrow::Cow;
 
@@ -6,18 +6,18 @@ use ekiden_proto::event::{EndReason, Event, RequestCompleted, SessionClosed};
 
 use crate::config::{LogLevel, Redaction};
 
-/// Whether `event` has a line at `level`.
+/// Returns whether `event` has a line at `level`.
 pub fn is_logged(event: &Event, level: LogLevel) -> bool {
     match (level, event) {
         (LogLevel::Off, _) => false,
         (LogLevel::Problems, Event::Closed(closed)) => is_problem(closed.end),
-        // A status of 500 and above says that the relay or the server failed.
+        // A status of 500 or above means that the relay or the server failed.
         (LogLevel::Problems, Event::Request(request)) => request.status >= 500,
         (LogLevel::Problems | LogLevel::Sessions, _) => true,
     }
 }
 
-/// Whether `end` is a failure: the session did not begin, or was broken on the way.
+/// Returns whether `end` is a failure: the session did not start, or was aborted.
 const fn is_problem(end: EndReason) -> bool {
     match end {
         EndReason::Finished
@@ -41,7 +41,7 @@ const fn is_problem(end: EndReason) -> bool {
     }
 }
 
-/// `event` without the redacted fields.
+/// Returns `event` without the redacted fields.
 pub fn redacted(event: &Event, redact: Redaction) -> Cow<'_, Event> {
     let Redaction { client, target } = redact;
     match event {
@@ -52,7 +52,7 @@ pub fn redacted(event: &Event, redact: Redaction) -> Cow<'_, Event> {
             }
             if target {
                 (closed.target, closed.server_name, closed.server) = (None, None, None);
-                // The detail may quote another relay or a server, and thus name the target.
+                // The detail may contain text from another relay or a server, which may include the target.
                 closed.detail = closed.detail.filter(|_| !matches!(closed.end, EndReason::ConnectFailed(_)));
             }
             Cow::Owned(Event::Closed(Box::new(closed)))

@@ -1,4 +1,4 @@
-//! Usage of users, and quotas. The accounts bound the number of users that have a name here.
+//! Metrics of the usage by users, and of quotas. The accounts bound the number of users with their own label.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,7 +15,7 @@ label_sets! {
     ByAccount { scope: &'static str, name: String }
 }
 
-/// The numbers of users and of quotas.
+/// The metrics of users and of quotas.
 #[derive(Debug, Default)]
 pub(super) struct AccountMetrics {
     bytes: Family<ByDirection, Counter>,
@@ -34,9 +34,9 @@ impl AccountMetrics {
         r.declare("quota_used_bytes", "Bytes of a user or a listener in the current day or month", self.used.clone());
     }
 
-    /// Updates the metrics to these accounts.
+    /// Updates the metrics to the values of `accounts`.
     pub(super) fn update(&self, accounts: Vec<AccountView>) {
-        // A quota may have gone with a reload.
+        // A reload may have removed a quota.
         self.quota.clear();
         self.used.clear();
         for account in accounts {

@@ -1,4 +1,4 @@
-//! How numbers are declared, and the buckets that several of them share.
+//! The declaration of metrics, and histogram buckets that several metrics share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,18 +6,18 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// The units that names end with.
+/// The units with which names of metrics end.
 const UNITS: [&str; 5] = ["seconds", "bytes", "ratio", "bits_per_second", "bytes_per_second"];
 
 /// Registers metrics with their names and descriptions.
 pub trait Declare {
-    /// Makes `metric` known under `name`. A counter is seen as `NAME_total`.
+    /// Registers `metric` under `name`. A counter is exposed as `NAME_total`.
     fn declare(&mut self, name: &str, help: &str, metric: impl Metric);
 }
 
 impl Declare for Registry {
     fn declare(&mut self, name: &str, help: &str, metric: impl Metric) {
-        // The registry puts the unit behind the name again.
+        // The registry appends the unit to the name again.
         let split = |unit: &&'static str| Some((name.strip_suffix(*unit)?.strip_suffix('_')?, *unit));
         match UNITS.iter().find_map(split) {
             Some((stem, unit)) => self.register_with_unit(stem, help, Unit::Other(unit.to_owned()), metric),
@@ -26,20 +26,20 @@ impl Declare for Registry {
     }
 }
 
-/// A counter of time.
+/// A counter of time in seconds.
 pub type SecondsCounter = Counter<f64, AtomicU64>;
 
-/// Takes over a number that the kernel counts.
+/// Sets the counter to a value that the kernel counts.
 pub fn set_seconds(counter: &SecondsCounter, value: f64) {
     counter.inner().store(value.to_bits(), Ordering::Relaxed);
 }
 
-/// Sets the counter to a count that another part of the relay keeps.
+/// Sets the counter to a value that another part of the relay counts.
 pub fn set_count(counter: &Counter, count: u64) {
     counter.inner().store(count, Ordering::Relaxed);
 }
 
-/// From a tenth of a millisecond to a bit over three seconds, in powers of two.
+/// Creates a histogram of durations, with buckets from 0.1 ms to about 3.3 s in powers of two.
 pub fn duration_histogram() -> Histogram {
     Histogram::new((0..16).map(|power| 0.0001 * f64::from(1 << power)))
 }

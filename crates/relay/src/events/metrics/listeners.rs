@@ -1,4 +1,4 @@
-//! Connections that were not admitted, and totals of listeners.
+//! Metrics of the admission of connections, and totals of listeners.
 
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ label_sets! {
     ByResult { listener: String, result: &'static str }
 }
 
-/// The numbers of entrances.
+/// The metrics of the admission of connections.
 #[derive(Debug, Default)]
 pub(super) struct AdmissionMetrics {
     pauses: Family<ByReason, Counter>,
@@ -57,7 +57,7 @@ impl AdmissionMetrics {
 }
 
 impl Metrics {
-    /// Counts a connection of a relay that waits for a session, until the guard is dropped.
+    /// Counts a connection of another relay that waits for a session, until the guard is dropped.
     pub fn track_waiting_section(&self, listener: &str) -> OpenGuard {
         OpenGuard::new(&self.admission.waiting, listener)
     }
@@ -77,17 +77,17 @@ impl Metrics {
         self.admission.tls_handshakes.get_or_create(&ByResult { listener: listener.to_owned(), result }).inc();
     }
 
-    /// Counts an attempt to take over changed files of a certificate.
+    /// Counts an attempt to load the changed files of a certificate.
     pub fn record_certificate_reload(&self, listener: &str, result: &'static str) {
         self.admission.certificate_reloads.get_or_create(&ByResult { listener: listener.to_owned(), result }).inc();
     }
 
-    /// Forgets the ends of all certificates: listeners may have gone.
+    /// Removes the expiry times of all certificates, because listeners may have been removed.
     pub fn clear_certificate_expiry(&self) {
         self.admission.certificate_expiry.clear();
     }
 
-    /// Sets when the certificate of a listener ends.
+    /// Sets the expiry time of the certificate of a listener.
     pub fn set_certificate_expiry(&self, listener: &str, end: SystemTime) {
         let unix = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let gauge =
@@ -95,18 +95,19 @@ impl Metrics {
         gauge.set(i64::try_from(unix).unwrap_or(i64::MAX));
     }
 
-    /// Counts a connection that found no place, or lost it to a newer one, before a session used it.
+    /// Counts a connection of another relay that was closed before a session used it, because of the limit for waiting
+    /// connections.
     pub fn record_section_evicted(&self, listener: &str) {
         self.admission.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
     }
 
-    /// Counts a caught connection that goes on without us.
+    /// Counts an intercepted connection that was passed through without the relay.
     pub fn record_passed(&self, listener: &str, reason: &'static str) {
         self.admission.passed.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
     }
 }
 
-/// Counts one connection of a listener in a gauge.
+/// Counts one connection of a listener in a gauge until the drop.
 #[must_use]
 #[derive(Debug)]
 pub struct OpenGuard(Gauge);
@@ -128,32 +129,32 @@ impl Drop for OpenGuard {
 /// Byte counters of one listener.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerTotals {
-    /// Toward the client, copied.
+    /// Bytes toward the client, copied through a buffer.
     pub down_copied: Counter,
-    /// Toward the client, spliced.
+    /// Bytes toward the client, moved by splice(2).
     pub down_spliced: Counter,
-    /// Toward the server, copied.
+    /// Bytes toward the server, copied through a buffer.
     pub up_copied: Counter,
-    /// Toward the server, spliced.
+    /// Bytes toward the server, moved by splice(2).
     pub up_spliced: Counter,
-    /// Time in which bytes toward the client had no room.
+    /// Time in which the client's socket had no room for bytes.
     pub down_stalled: SecondsCounter,
-    /// Time in which bytes toward the server had no room.
+    /// Time in which the server's socket had no room for bytes.
     pub up_stalled: SecondsCounter,
-    /// Bytes toward the client that wait in this host.
+    /// Bytes toward the client that are queued in this host.
     pub down_queued: Gauge,
-    /// Bytes toward the server that wait in this host.
+    /// Bytes toward the server that are queued in this host.
     pub up_queued: Gauge,
 }
 
 impl ListenerTotals {
-    /// Bytes toward clients, and toward servers.
+    /// Returns the bytes toward clients, and the bytes toward servers.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         (self.down_copied.get() + self.down_spliced.get(), self.up_copied.get() + self.up_spliced.get())
     }
 
-    /// That of stalls in a direction.
+    /// Returns the counter of stalled time in a direction.
     #[must_use]
     pub fn stalled_seconds(&self, direction: Direction) -> &SecondsCounter {
         match direction {
@@ -162,7 +163,7 @@ impl ListenerTotals {
         }
     }
 
-    /// The gauge of queued bytes in a direction.
+    /// Returns the gauge of queued bytes in a direction.
     #[must_use]
     pub fn queued_bytes(&self, direction: Direction) -> &Gauge {
         match direction {

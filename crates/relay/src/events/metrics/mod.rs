@@ -1,8 +1,8 @@
-//! Events as Prometheus metrics, one subject in a file. Labels never hold a client's address or a target, so their
-//! number is bounded.
+//! Events as Prometheus metrics, with one file for each subject. Labels never contain the address of a client or a
+//! target, so the number of time series is bounded.
 //!
-//! One line declares a metric: its name, which ends with its unit, and its help. `docs/metrics.md` has these lines as
-//! well, and a test compares them with a scrape.
+//! One line declares a metric: its name, which ends with the unit, and its help text. `docs/metrics.md` contains the
+//! same lines, and a test compares the document with a scrape.
 
 macro_rules! label_sets {
     ($($name:ident { $($field:ident: $type:ty),+ })+) => {$(
@@ -38,7 +38,7 @@ pub use process::WorkerCounts;
 pub use rules::RuleMetrics;
 pub use sections::{SampleMoment, SectionMetrics};
 
-/// All numbers of the relay.
+/// All metrics of the relay.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -52,9 +52,9 @@ pub struct Metrics {
     /// Counters of the kernel rules.
     pub rules: RuleMetrics,
     relay: process::RelayMetrics,
-    /// Ready connections to relays; the pools count by themselves.
+    /// Ready connections to relays, updated by the pools.
     pub pools: pools::PoolMetrics,
-    /// Trace exports, counted by the exporter.
+    /// Trace exports, updated by the exporter.
     pub traces: traces::TraceMetrics,
     fleet: pools::FleetMetrics,
     shares: sections::ShareMetrics,
@@ -64,18 +64,18 @@ pub struct Metrics {
 /// Values that are read only for a scrape.
 #[derive(Debug, Default)]
 pub struct ScrapeData {
-    /// Each worker by itself.
+    /// The counters of each worker.
     pub workers: Vec<WorkerCounts>,
     /// The interfaces with a shared rate.
     pub interfaces: Vec<InterfaceView>,
-    /// Users, and listeners with limits.
+    /// The accounts of users, and of listeners with limits.
     pub accounts: Vec<AccountView>,
-    /// The fleet, if there is one.
+    /// The fleet; `None` if this relay is not in a fleet.
     pub fleet: Option<FleetView>,
 }
 
 impl Metrics {
-    /// All metrics at zero.
+    /// Creates all metrics with the value zero.
     #[must_use]
     pub fn new() -> Self {
         let metrics = Self {
@@ -152,7 +152,7 @@ impl Metrics {
         self.paths.record_closed(closed);
     }
 
-    /// All numbers in the text format of OpenMetrics.
+    /// Returns all metrics in the text format of OpenMetrics.
     #[must_use]
     pub fn encode(&self, now: ScrapeData) -> String {
         let ScrapeData { workers, interfaces, accounts, fleet } = now;

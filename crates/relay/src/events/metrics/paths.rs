@@ -1,4 +1,4 @@
-//! Chosen paths, and their outcome compared with the prediction.
+//! Metrics of chosen paths, and of their outcomes compared with the predictions.
 
 use ekiden_proto::event::{ChoiceRecord, SessionClosed};
 use prometheus_client::metrics::counter::Counter;
@@ -14,10 +14,10 @@ label_sets! {
     ByReason { reason: &'static str }
 }
 
-/// From a quarter of the prediction to four times as much, with bounds at 10 % and 25 %.
+/// Bucket bounds as ratios to the prediction: from a quarter to four times, with bounds at deviations of 10 % and 25 %.
 const PREDICTION_BUCKETS: [f64; 11] = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0];
 
-/// The numbers of choices.
+/// The metrics of path choices.
 #[derive(Debug)]
 pub(super) struct PathMetrics {
     chosen: Family<ByVia, Counter>,
@@ -68,7 +68,7 @@ impl PathMetrics {
         }
     }
 
-    /// By the first relay only: there are too many paths for labels.
+    /// Records a choice, labelled with the first relay only: whole paths would be too many label values.
     fn record_choice(&self, path: &str, chosen: &ChoiceRecord) {
         let via = path.split(',').next().unwrap_or(path).to_owned();
         let relays = if via == Path::DIRECT { 0 } else { u32::try_from(path.split(',').count()).unwrap_or(u32::MAX) };

@@ -40,34 +40,34 @@ pub struct PoolMetrics {
 /// Metrics of one pool.
 #[derive(Debug)]
 pub struct RelayPoolMetrics {
-    /// Requests that found a connection that sessions have used.
+    /// Lookups that found a connection that earlier sessions have used.
     pub reused: Counter,
-    /// Requests that found an unused connection.
+    /// Lookups that found an unused connection.
     pub hits: Counter,
-    /// Times that none was.
+    /// Lookups that found no connection.
     pub misses: Counter,
-    /// Connections that were ready and had died.
+    /// Pooled connections that were found dead or expired.
     pub stale: Counter,
-    /// Connections that were made.
+    /// Connections that were established for the pool.
     pub made: Counter,
-    /// Attempts that came to nothing.
+    /// Attempts to establish a connection that failed.
     pub failed: Counter,
-    /// How many unused connections are ready now.
+    /// Number of unused connections that are ready now.
     pub ready: Gauge,
-    /// How many used connections wait for a session now.
+    /// Number of used connections that wait for a session now.
     pub used: Gauge,
-    /// Setup time of connections.
+    /// Setup times of connections, in seconds.
     pub seconds: Histogram,
-    /// Open sessions by the relay.
+    /// Number of open sessions through the relay.
     pub sessions: Gauge,
     /// The latency of the relay in seconds.
     pub latency: Gauge<f64, AtomicU64>,
-    /// Whether the relay is slower than the other members of its group.
+    /// 1 if the relay is slower than the other members of its group, else 0.
     pub slow: Gauge,
 }
 
 impl PoolMetrics {
-    /// All at zero; `spans` makes a histogram of times.
+    /// Creates metrics with the value zero; `spans` creates a histogram of durations.
     #[must_use]
     pub fn new(spans: fn() -> Histogram) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl PoolMetrics {
         r.declare("relay_slow", "Whether a relay of a group is slow, and gets no new sessions", self.slow.clone());
     }
 
-    /// The metrics of the pool of `relay`.
+    /// Returns the metrics of the pool of `relay`.
     #[must_use]
     pub fn for_relay(&self, relay: &str) -> RelayPoolMetrics {
         let relay = relay.to_owned();
@@ -157,7 +157,7 @@ impl FleetMetrics {
         }
     }
 
-    /// Shows this fleet; zeros where there is none.
+    /// Updates the metrics to `view`; the values are zero without a fleet.
     pub fn update(&self, view: Option<FleetView>) {
         let Some(view) = view else { return };
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);

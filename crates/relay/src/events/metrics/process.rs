@@ -21,11 +21,11 @@ use crate::pump::PipeCounts;
 pub struct WorkerCounts {
     /// The name of the thread.
     pub name: String,
-    /// Counts of its pipes.
+    /// The counters of the thread's pipes.
     pub pipes: PipeCounts,
-    /// The processor time of the thread.
+    /// The CPU time of the thread.
     pub busy: Duration,
-    /// Connections that it has accepted and handed to a worker with less to do.
+    /// Number of connections that the thread has accepted and handed over to a less loaded worker.
     pub handed_over: u64,
 }
 
@@ -35,10 +35,10 @@ label_sets! {
     ByFile { file: String, result: &'static str }
 }
 
-/// Results of a reload.
+/// The results of a reload, as values of the label.
 const RESULTS: [&str; 2] = ["taken", "rejected"];
 
-/// The numbers of the relay itself.
+/// The metrics of the relay itself.
 #[derive(Debug)]
 pub(super) struct RelayMetrics {
     reloads: Family<ByResult, Counter>,
@@ -69,9 +69,9 @@ impl Default for RelayMetrics {
             pipe_fallbacks: Counter::default(),
             process: ProcessMetrics::default(),
         };
-        // The first configuration is in force.
+        // The relay has started, so the first configuration has been applied.
         itself.reload_taken.set(1);
-        // An alarm on a counter that is not there yet would never go off.
+        // The counters exist from the start, because an alert on a counter that does not exist yet would never fire.
         RESULTS.into_iter().for_each(|result| drop(itself.reloads.get_or_create(&ByResult { result })));
         itself
     }
@@ -106,7 +106,7 @@ impl RelayMetrics {
         self.reload_taken.set(i64::from(is_applied));
     }
 
-    /// Updates values that are read only for a scrape.
+    /// Updates the values that are read only for a scrape.
     pub(super) fn update(&self, workers: &[WorkerCounts]) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let pipes = || workers.iter().map(|worker| worker.pipes);
@@ -123,23 +123,23 @@ impl RelayMetrics {
 }
 
 impl Metrics {
-    /// Records the duration of a reload, also of a rejected one.
+    /// Records the duration of a reload, including rejected reloads.
     pub fn record_reload_duration(&self, span: Duration) {
         self.relay.reload_duration.observe(span.as_secs_f64());
     }
 
-    /// Counts an attempt to read a changed list of targets.
+    /// Counts an attempt to read a changed file with a list of targets.
     pub fn record_list_reload(&self, file: String, result: &'static str) {
         self.relay.list_reloads.get_or_create(&ByFile { file, result }).inc();
     }
 
-    /// Records how long a ready task waited for its worker.
+    /// Records the time for which a ready task waited for its worker thread.
     pub fn record_event_loop_lag(&self, span: Duration) {
         self.relay.event_loop_lag.observe(span.as_secs_f64());
     }
 }
 
-/// The numbers of the process.
+/// The metrics of the process.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
     start: Gauge<f64, AtomicU64>,
@@ -179,7 +179,7 @@ impl ProcessMetrics {
         r.declare("process_threads", "Threads", self.threads.clone());
     }
 
-    /// Reads kernel values. A failed read keeps the old value.
+    /// Reads the values from the kernel. After a failed read, the old value is kept.
     pub(super) fn update(&self) {
         set_seconds(&self.cpu_time, clock::process_cpu_time().as_secs_f64());
         let tell = |gauge: &Gauge, number: Option<u64>| {
@@ -198,13 +198,14 @@ impl ProcessMetrics {
     }
 }
 
-/// The number behind `key`.
+/// Returns the number after `key` at the start of a line.
 fn field(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// How many there are. Linux says so since 6.2 by the size of the folder; before, they have to be counted.
+/// Returns the number of open file descriptors. Since Linux 6.2, the size of the directory is that number; on older
+/// kernels, the entries are counted.
 fn open_descriptors() -> Option<u64> {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).ok()?.len();

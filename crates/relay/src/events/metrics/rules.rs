@@ -1,4 +1,5 @@
-//! Counters of the kernel rules (nft(8)), read for a scrape, but not too often: each read runs a program.
+//! Counters of the kernel rules (nft(8)). The counters are read for a scrape, at most once in `MAX_AGE`, because each
+//! read runs a program.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,10 +15,10 @@ label_sets! {
     ByRule { listener: String, what: String }
 }
 
-/// How long an answer of the kernel's is good enough.
+/// Maximum age of the counters at a scrape.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// The numbers of rules.
+/// The metrics of kernel rules.
 #[derive(Debug, Default)]
 pub struct RuleMetrics {
     packets: Family<ByRule, Number>,
@@ -26,7 +27,7 @@ pub struct RuleMetrics {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct RuleSource {
-    /// None where there are no rules.
+    /// The instance of the daemon; `None` without kernel rules.
     instance: Option<u8>,
     queried_at: Option<Instant>,
 }
@@ -37,12 +38,12 @@ impl RuleMetrics {
         r.declare("rules_packets", packets, self.packets.clone());
     }
 
-    /// Reads the counters of this daemon from now on; of none, where there are no rules.
+    /// Sets the instance of the daemon whose counters are read; `None` without kernel rules.
     pub fn set_instance(&self, instance: Option<u8>) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = RuleSource { instance, queried_at: None };
     }
 
-    /// Which instance is to be asked now.
+    /// Returns the instance whose counters are to be read now; `None` if the counters are recent.
     fn take_due(&self) -> Option<u8> {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let instance = source.instance?;
@@ -53,7 +54,7 @@ impl RuleMetrics {
         Some(instance)
     }
 
-    /// Reads the counters again if they are old. Counters that cannot be read are left out.
+    /// Reads the counters again if they are old. Counters that cannot be read are omitted.
     pub async fn refresh(&self) {
         let Some(instance) = self.take_due() else { return };
         let result = tokio::task::spawn_blocking(move || counters(instance)).await;

@@ -25,12 +25,12 @@ label_sets! {
 
 type HistogramFamily = Family<ByMoment, Histogram, fn() -> Histogram>;
 
-/// When a section was looked at.
+/// When a section was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleMoment {
-    /// While bytes move; shares cover the last seconds.
+    /// While bytes move; shares of time cover the last seconds.
     Running,
-    /// At the end of the session; shares cover its whole life.
+    /// At the end of the session; shares of time cover the whole session.
     End,
 }
 
@@ -43,7 +43,7 @@ impl SampleMoment {
     }
 }
 
-/// The numbers of sections.
+/// The metrics of sections.
 #[derive(Debug)]
 pub struct SectionMetrics {
     rtt: HistogramFamily,
@@ -59,22 +59,23 @@ pub struct SectionMetrics {
     jumps: Family<ByJump, Counter>,
 }
 
-/// Shares of retransmitted segments: CUBIC fills a 50 ms path at 10 Mbit/s up to one in two hundred.
+/// Creates a histogram of shares of retransmitted segments, 0 to 1. CUBIC fills a 50 ms path at 10 Mbit/s up to a loss
+/// of one segment in two hundred.
 fn loss_histogram() -> Histogram {
     Histogram::new([0.0, 0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
 }
 
-/// A histogram of shares of time, from 0 to 1.
+/// Creates a histogram of shares of time, from 0 to 1.
 fn ratio_histogram() -> Histogram {
     Histogram::new([0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99])
 }
 
-/// From 2 segments to 32,768.
+/// Creates a histogram of congestion windows, from 2 to 32,768 segments.
 fn window_histogram() -> Histogram {
     Histogram::new((1..16).map(|power| f64::from(1 << power)))
 }
 
-/// From 16 KiB/s to 4 GiB/s, each four times the one before.
+/// Creates a histogram of rates in bytes per second, from 16 KiB/s to 4 GiB/s in powers of four.
 fn rate_histogram() -> Histogram {
     Histogram::new((0..10).map(|power| 16_384.0 * 4_f64.powi(power)))
 }
@@ -132,7 +133,7 @@ impl SectionMetrics {
         }
     }
 
-    /// Records a sample of a section, with the changes since `previous`, which was `span` ago.
+    /// Records a sample of a section, with the changes since the sample `previous`, which was taken `span` earlier.
     pub fn record_sample(
         &self,
         section: &'static str,
@@ -143,7 +144,7 @@ impl SectionMetrics {
     ) {
         let label = ByMoment { section, at: moment.as_str() };
         let note = |spread: &HistogramFamily, value: f64| spread.get_or_create(&label).observe(value);
-        // Zero is a connection that has not measured any.
+        // Zero means that the connection has not measured a round-trip time.
         if current.rtt > Duration::ZERO {
             note(&self.rtt, current.rtt.as_secs_f64());
         }
@@ -178,7 +179,7 @@ struct InterfaceLabels {
 
 type InterfaceGauges = Family<InterfaceLabels, Gauge<f64, AtomicU64>>;
 
-/// One value per interface.
+/// The metrics of interfaces with a shared rate, one value for each interface.
 #[derive(Debug, Default)]
 pub struct ShareMetrics {
     rate: InterfaceGauges,

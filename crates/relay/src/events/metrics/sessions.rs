@@ -1,4 +1,4 @@
-//! Sessions: number, bytes, start and end.
+//! Metrics of sessions: number, bytes, setup times and ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ label_sets! {
 
 type DurationFamily = Family<ByListener, Histogram, fn() -> Histogram>;
 
-/// The numbers of sessions.
+/// The metrics of sessions.
 #[derive(Debug)]
 pub(super) struct SessionMetrics {
     totals: Mutex<HashMap<String, Arc<ListenerTotals>>>,
@@ -117,7 +117,7 @@ impl SessionMetrics {
 }
 
 impl Metrics {
-    /// The counters of a listener, for sessions to count into as they go.
+    /// Returns the counters of a listener, which running sessions update.
     #[must_use]
     pub fn totals(&self, listener: &str) -> Arc<ListenerTotals> {
         let mut totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,21 +126,21 @@ impl Metrics {
         Arc::clone(listener_totals)
     }
 
-    /// Bytes toward clients and toward servers since the start, through all listeners.
+    /// Returns the bytes toward clients and toward servers since the start, through all listeners.
     #[must_use]
     pub fn bytes_moved(&self) -> (u64, u64) {
         let totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.values().map(|total| total.bytes()).fold((0, 0), |(down, up), total| (down + total.0, up + total.1))
     }
 
-    /// Counts a session in.
+    /// Counts an accepted session.
     pub fn record_accepted(&self, listener: &str) {
         let label = ByListener { listener: listener.to_owned() };
         self.sessions.accepted.get_or_create(&label).inc();
         self.sessions.open_sessions.get_or_create(&label).inc();
     }
 
-    /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.
+    /// Counts a lookup of an idle connection to an upstream server. `result` is `hit`, `miss` or `stale`.
     pub fn record_upstream_reuse(&self, result: &'static str) {
         self.sessions.upstream_reuse.get_or_create(&ByResult { result }).inc();
     }

@@ -12,12 +12,12 @@ struct ExportLabels {
     result: &'static str,
 }
 
-/// Sessions of which a collector was to be told.
+/// Number of sessions to export to a collector, by result.
 #[derive(Debug, Clone, Default)]
 pub struct TraceMetrics(Family<ExportLabels, Counter>);
 
 impl TraceMetrics {
-    /// Registers the metrics.
+    /// Registers the metric as `traced_sessions`.
     pub fn register(&self, r: &mut Registry) {
         r.declare("traced_sessions", "Sessions exported to the trace collector by result", self.0.clone());
     }
@@ -36,7 +36,7 @@ impl TraceMetrics {
         self.count("queue_full", 1);
     }
 
-    /// Counts sessions whose collector did not answer.
+    /// Counts sessions that were not exported because the collector could not be reached.
     pub fn record_unreachable(&self, sessions: u64) {
         self.count("unreachable", sessions);
     }

@@ -1,4 +1,4 @@
-//! Packets through tunnels that are not TCP, and datagrams of UDP associations.
+//! Metrics of tunnelled packets that are not TCP, and of datagrams of UDP associations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +16,14 @@ label_sets! {
     ByReason { listener: String, reason: &'static str }
 }
 
-/// The numbers of tunnels, or of UDP associations.
+/// The metrics of tunnels, or of UDP associations.
 #[derive(Debug)]
 pub(super) struct PacketMetrics {
     counters: Mutex<HashMap<String, Arc<PacketCounters>>>,
     packets: Family<ByDirection, Counter>,
     bytes: Family<ByDirection, Counter>,
     dropped: Family<ByReason, Counter>,
-    /// The reasons for which packets can be dropped here.
+    /// The reasons for which these packets can be dropped.
     reasons: &'static [DropReason],
 }
 
@@ -69,55 +69,57 @@ impl PacketMetrics {
 }
 
 impl Metrics {
-    /// The packet counters of a listener, shared by its lanes.
+    /// Returns the packet counters of a listener, shared by its lanes.
     #[must_use]
     pub fn packet_counters(&self, listener: &str) -> Arc<PacketCounters> {
         self.tunnels.counters(listener)
     }
 
-    /// The datagram counters of a listener, shared by its UDP associations.
+    /// Returns the datagram counters of a listener, shared by its UDP associations.
     #[must_use]
     pub fn datagram_counters(&self, listener: &str) -> Arc<PacketCounters> {
         self.associations.counters(listener)
     }
 
-    /// Counts a packet of a tunnel that goes nowhere.
+    /// Counts a dropped packet of a tunnel.
     pub fn record_packet_dropped(&self, listener: &str, reason: &'static str) {
         self.tunnels.dropped.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
     }
 }
 
-/// Why a packet goes nowhere.
+/// The reason for which a packet or datagram is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropReason {
-    /// Too many wait for the lane already.
+    /// The queue of the lane is full.
     Full,
-    /// The packet has waited too long.
+    /// The packet has waited in the queue for too long.
     Late,
-    /// There is no lane to the destination.
+    /// No lane leads to the destination.
     NoLane,
     /// The rules forbid the destination, routers may not forward the packet, or it is TCP.
     Denied,
     /// The packet is malformed, or longer than a record.
     Malformed,
-    /// No tunnel leads to the source.
+    /// No tunnel leads to the source address.
     Spoofed,
     /// The relay that sent the packet may not send from its source address.
     WrongPeer,
-    /// This host is out of memory, or the interface is down; for a datagram: a socket has not taken it at once.
+    /// The host is out of memory, or the interface is down; for a datagram: the socket could not send the datagram
+    /// without blocking.
     NotTaken,
     /// A fragment of a SOCKS5 datagram.
     Fragment,
-    /// The name of the destination has no address, or is still looked up.
+    /// The name of the destination has no address, or its lookup is still in progress.
     Unresolved,
-    /// The datagram is neither from the client nor from an address that the client has sent to.
+    /// The datagram is neither from the client nor from an address to which the client has sent.
     Stranger,
-    /// The datagram is above the rate or the quota of the listener or of the user, or for too many destinations.
+    /// The datagram exceeds the rate or the quota of the listener or of the user, or the maximum number of
+    /// destinations.
     OverLimit,
 }
 
 impl DropReason {
-    /// All reasons, in the order of their numbers.
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [Self; 12] = [
         Self::Full,
         Self::Late,
@@ -192,21 +194,21 @@ pub struct PacketCounters {
 /// Counters of one direction.
 #[derive(Debug, Default, Clone)]
 pub struct DirectionCounters {
-    /// The number of packets.
+    /// Number of carried packets or datagrams.
     pub packets: Counter,
-    /// Their bytes, from the IP header on.
+    /// Number of bytes of the carried packets, including the IP header.
     pub bytes: Counter,
 }
 
 impl PacketCounters {
-    /// Counters of their own for carried packets, and these for dropped ones: a datagram that passes several queues of an
-    /// association counts once.
+    /// Returns counters that share the counts of dropped packets with `self`, but not the counts of carried packets: a
+    /// datagram that passes several queues of an association is counted only once as carried.
     #[must_use]
     pub fn for_drops(&self) -> Self {
         Self { dropped: self.dropped.clone(), ..Self::default() }
     }
 
-    /// Counts a packet that crosses.
+    /// Counts a packet that was carried.
     pub fn record_carried(&self, direction: Direction, bytes: usize) {
         let counts = match direction {
             Direction::Down => &self.down,
@@ -216,7 +218,7 @@ impl PacketCounters {
         counts.bytes.inc_by(bytes as u64);
     }
 
-    /// Counts packets that go nowhere.
+    /// Counts `packets` packets that were dropped for the reason `why`.
     pub fn record_dropped(&self, why: DropReason, packets: usize) {
         self.dropped[why as usize].inc_by(packets as u64);
     }

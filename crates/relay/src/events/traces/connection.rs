@@ -1,4 +1,4 @@
-//! A connection to a collector, kept between one batch and the next.
+//! A connection to a collector, kept open between batches.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use super::ExportSettings;
 use super::otlp::rejected_spans;
 use crate::config::Collector;
 
-/// Timeout of one batch, which is OpenTelemetry's default.
+/// Timeout of one batch, which is the default of OpenTelemetry.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most of an answer that is read, in bytes.
+/// Maximum size of a response body that is read, in bytes.
 const MAX_RESPONSE: usize = 64 * 1024;
 
-/// Why a batch was not taken.
+/// The error of a batch that was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The collector did not answer, or not intelligibly.
+    /// The collector did not answer, or the answer is invalid.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
     /// The collector rejected the batch.
@@ -50,15 +50,15 @@ impl From<hyper::Error> for ExportError {
     }
 }
 
-/// The way to the collector.
+/// The HTTP connection to the collector.
 pub struct CollectorConnection {
     settings: Arc<ExportSettings>,
-    /// The connection of the last batch.
+    /// The connection of the previous batch, for reuse.
     idle: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl CollectorConnection {
-    /// A connection that is opened on demand.
+    /// Creates a connection that is opened on demand.
     pub fn new(settings: Arc<ExportSettings>) -> Self {
         Self { settings, idle: None }
     }
@@ -66,7 +66,7 @@ impl CollectorConnection {
     /// Sends a batch and returns the number of rejected spans.
     ///
     /// # Errors
-    /// No span was accepted, as far as known.
+    /// The collector could not be reached, or it rejected the batch.
     pub async fn post(&mut self, body: Vec<u8>) -> Result<u64, ExportError> {
         match timeout(EXPORT_TIMEOUT, self.exchange(body.into())).await {
             Ok(result) => result,
@@ -82,7 +82,7 @@ impl CollectorConnection {
         let status = response.status();
         let response_body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
         if response_body.is_err() {
-            // The rest would be read as the next response.
+            // Otherwise the rest of the body would be read as the next response.
             self.idle = None;
         }
         if !status.is_success() {
@@ -99,7 +99,7 @@ impl CollectorConnection {
             self.idle = Some(idle);
             return Ok(response);
         }
-        // The collector may close an idle connection at any time.
+        // Connects again, because the collector may close an idle connection at any time.
         let (mut sender, connection) = handshake(TokioIo::new(self.connect().await?)).await?;
         tokio::spawn(connection);
         let response = sender.send_request(self.request(body)?).await?;

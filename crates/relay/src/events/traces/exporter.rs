@@ -1,5 +1,5 @@
-//! Exports sessions to a collector in batches. Rejected sessions are dropped: late exports are worthless, and the queue
-//! must have a bound.
+//! Exports sessions to a collector in batches. A batch that cannot be exported is dropped and not sent again: late
+//! exports are of no use, and the queue must be bounded.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::otlp::{Span, export_request};
 use super::{EndedSession, ExportSettings, TraceMetrics, spans};
 use crate::events::Events;
 
-/// Most sessions that are told at once.
+/// Maximum number of sessions in one batch.
 const MAX_BATCH: usize = 256;
 
-/// How long they are gathered.
+/// Time for which sessions are collected for one batch.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// The first pause after a failure, and the longest.
+/// The delay after the first failure, and the longest delay.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Exports closed sessions to the collector.
@@ -30,7 +30,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// An exporter that has exported nothing.
+    /// Creates an exporter, which connects to the collector in [`Self::run`].
     pub fn new(settings: Arc<ExportSettings>, metrics: TraceMetrics, events: Weak<Events>) -> Self {
         Self { settings, metrics, events }
     }
@@ -65,7 +65,8 @@ impl Exporter {
         let result = connection.post(body).await;
         match &result {
             Ok(rejected) => {
-                // The collector counts spans; a session with any rejected span counts as refused.
+                // The collector counts rejected spans; each rejected span counts as one refused session, up to the size
+                // of the batch.
                 let refused = (*rejected).min(sessions);
                 self.metrics.record_sent(sessions - refused);
                 self.metrics.record_refused(refused);
@@ -88,7 +89,7 @@ impl Exporter {
     }
 }
 
-/// Waits for a session, and then a while for more; false when the queue is closed.
+/// Waits for a session, and then for further sessions of the same batch. Returns false when the queue is closed.
 async fn fill_batch(queue: &mut mpsc::Receiver<EndedSession>, batch: &mut Vec<EndedSession>) -> bool {
     if queue.recv_many(batch, MAX_BATCH).await == 0 {
         return false;
@@ -103,7 +104,7 @@ async fn fill_batch(queue: &mut mpsc::Receiver<EndedSession>, batch: &mut Vec<En
     true
 }
 
-/// The pause after so many failures in a row.
+/// Returns the delay after `failures` consecutive failures.
 fn retry_delay(failures: u32) -> Duration {
     let (first, longest) = RETRY_DELAYS;
     first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(longest)

@@ -1,7 +1,8 @@
-//! Names of spans, and which traces are told.
+//! Span ids, and the sampling of traces.
 //!
-//! No relay tells another how it has named its span, and each knows all the same: the name follows from the trace and from
-//! the key of the relay, and a relay knows the key of the one that has called it. None sees the same trace twice.
+//! Relays do not send their span ids to each other. A span id is derived from the trace id and the public key of the
+//! relay, and each relay has the key of the previous relay from the handshake. A session crosses each relay at most
+//! once, so the span ids of a trace are unique.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::SampleRatio;
 
-/// The name of a span.
+/// The id of a span (8 bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanId([u8; 8]);
 
@@ -20,16 +21,16 @@ pub struct SpanId([u8; 8]);
 pub struct SessionSpanIds {
     /// The span of the whole session.
     pub session: SpanId,
-    /// Up to the client's request.
+    /// The span up to the client's request.
     pub ingress: SpanId,
-    /// Until the path stands.
+    /// The span until the path is established.
     pub dial: SpanId,
-    /// From the first byte to the end.
+    /// The span from the first byte to the end of the session.
     pub transfer: SpanId,
 }
 
 impl SessionSpanIds {
-    /// The ids in the relay that calls others with `key`.
+    /// Derives the span ids of the session with `trace` in the relay with the public key `key`.
     #[must_use]
     pub fn derive(trace: TraceId, key: &PublicKey) -> Self {
         let digest = Sha256::new().chain_update(trace.0).chain_update(key.0).finalize();
@@ -45,8 +46,8 @@ impl fmt::Display for SpanId {
 }
 
 impl SampleRatio {
-    /// Whether a trace is sampled. The last seven bytes of a trace id are random (W3C Trace Context, Level 2, "Random
-    /// Trace ID Flag"), so all relays that use them sample the same traces.
+    /// Returns whether a trace is sampled. The last seven bytes of a trace id are random (W3C Trace Context, Level 2,
+    /// "Random Trace ID Flag"), so all relays that use them sample the same traces.
     #[must_use]
     pub fn is_sampled(self, trace: TraceId) -> bool {
         const BITS: u32 = 56;

@@ -1,7 +1,9 @@
-//! Sessions as OpenTelemetry spans, where `[traces]` asks for it: in each relay on its path a session is a span with
-//! spans for its parts, all under one trace id that crosses relays with it. A thread exports ended sessions.
+//! Sessions as OpenTelemetry spans, if `[traces]` is configured. Each relay on the path of a session exports a span for
+//! the session, with child spans for its phases. All spans have the same trace id, which the relays forward. A thread
+//! exports ended sessions.
 //!
-//! No session ever waits for it: a session that finds the queue full, or no collector, is dropped and counted.
+//! No session waits for the export: when the queue is full or the collector cannot be reached, the spans of the session
+//! are dropped and counted.
 
 mod connection;
 mod exporter;
@@ -27,13 +29,13 @@ use crate::events::Events;
 
 pub use super::metrics::traces::TraceMetrics;
 
-/// Most sessions that wait to be told of.
+/// Maximum number of ended sessions in the export queue.
 const MAX_QUEUED: usize = 4096;
 
-/// How long is tried to tell of the last ones when the relay ends.
+/// Time for the export of the remaining queue when the relay ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A handle to the exporter, which may not run.
+/// A handle to the exporter, which runs only if traces are configured.
 pub struct TraceHandle {
     metrics: TraceMetrics,
     exporter: RwLock<Option<ExportThread>>,
@@ -43,7 +45,7 @@ pub struct TraceHandle {
 #[derive(Debug, Clone, PartialEq)]
 struct ExportSettings {
     traces: config::TracesConfig,
-    /// The mark of the relay's own packets, so that its rules do not catch the export.
+    /// The firewall mark of the relay's own packets, so that the rules of the relay do not intercept the export.
     mark: Option<u32>,
 }
 
@@ -51,7 +53,7 @@ struct ExportSettings {
 #[derive(Debug)]
 struct EndedSession {
     trace: TraceId,
-    /// The relay that opened the session.
+    /// The relay that opened the session; `None` if the client is not a relay.
     sender: Option<PublicKey>,
     closed: Box<SessionClosed>,
     ended_at: SystemTime,
@@ -60,22 +62,22 @@ struct EndedSession {
 struct ExportThread {
     settings: Arc<ExportSettings>,
     queue: mpsc::Sender<EndedSession>,
-    /// Dropped to end the thread.
+    /// Dropped to signal the end to the thread.
     shutdown: watch::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl TraceHandle {
-    /// A handle without an exporter.
+    /// Creates a handle without an exporter.
     #[must_use]
     pub fn new(metrics: TraceMetrics) -> Self {
         Self { metrics, exporter: RwLock::default() }
     }
 
-    /// Exports traces as `config` says from now on.
+    /// Applies the trace settings of `config`.
     ///
     /// # Errors
-    /// The kernel's, when there are no more threads.
+    /// The thread cannot be created.
     pub fn apply_config(&self, config: &config::Config, events: &Arc<Events>) -> io::Result<()> {
         let mark = config.needed_marks().map(|marks| marks.own());
         let settings = config.traces.clone().map(|traces| ExportSettings { traces, mark });
@@ -83,7 +85,7 @@ impl TraceHandle {
         if exporter.as_ref().map(|exporter| &*exporter.settings) == settings.as_ref() {
             return Ok(());
         }
-        // The exporter before exports its queue and ends by itself.
+        // The previous exporter exports its remaining queue and then ends.
         *exporter = match settings {
             Some(settings) => Some(ExportThread::start(settings, self.metrics.clone(), Arc::downgrade(events))?),
             None => None,
@@ -105,12 +107,12 @@ impl TraceHandle {
         }
     }
 
-    /// Exports the queue within a short time, and ends the exporter.
+    /// Exports the remaining queue for at most `FLUSH_TIMEOUT`, and ends the exporter.
     pub fn close(&self) {
         let exporter = self.exporter.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ExportThread { queue, shutdown, thread, .. }) = exporter {
             drop((queue, shutdown));
-            // A thread that has panicked has ended, too.
+            // An error means that the thread has panicked, so it has ended.
             let _ = thread.join();
         }
     }
@@ -134,7 +136,7 @@ impl ExportThread {
     }
 }
 
-/// Completes some time after the end was asked for.
+/// Completes `FLUSH_TIMEOUT` after the shutdown signal.
 async fn flush_deadline(mut shutdown: watch::Receiver<()>) {
     // The sender sends nothing: its drop is the signal.
     let _ = shutdown.changed().await;

@@ -1,5 +1,5 @@
-//! The export format: OTLP over HTTP, in JSON (OpenTelemetry Protocol 1.x, "JSON Protobuf Encoding"): names in camel
-//! case, identifiers in hexadecimal, 64-bit numbers as texts.
+//! The export format: OTLP over HTTP in JSON (OpenTelemetry Protocol 1.x, "JSON Protobuf Encoding"). Field names are in
+//! camel case, ids in hexadecimal, and 64-bit integers are strings.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 pub enum SpanKind {
     /// Work inside this relay.
     Internal,
-    /// Work on request of a client.
+    /// The processing of a client's request.
     Server,
     /// A request to another process.
     Client,
@@ -20,13 +20,13 @@ pub enum SpanKind {
 /// A value of an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum AttributeValue {
-    /// A text value.
+    /// A string value of an attribute.
     #[serde(rename = "stringValue")]
     Text(String),
-    /// A whole number, as a decimal text (OTLP/JSON).
+    /// An integer, as a decimal string (OTLP/JSON).
     #[serde(rename = "intValue")]
     Integer(String),
-    /// A number with a fraction.
+    /// A floating-point value of an attribute.
     #[serde(rename = "doubleValue")]
     Double(f64),
 }
@@ -39,17 +39,17 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// An attribute with a text value.
+    /// Creates an attribute with a text value.
     pub fn text(key: &'static str, value: impl ToString) -> Self {
         Self { key, value: AttributeValue::Text(value.to_string()) }
     }
 
-    /// An attribute with a whole number.
+    /// Creates an attribute with an integer.
     pub fn number(key: &'static str, value: impl Into<u64>) -> Self {
         Self { key, value: AttributeValue::Integer(value.into().to_string()) }
     }
 
-    /// A duration in seconds.
+    /// Creates an attribute with a duration in seconds.
     pub fn seconds(key: &'static str, value: std::time::Duration) -> Self {
         Self { key, value: AttributeValue::Double(value.as_secs_f64()) }
     }
@@ -89,7 +89,7 @@ struct SpanStatus {
 }
 
 impl Span {
-    /// A span of a trace, with a parent if there is one. `times` are nanoseconds since the Unix epoch.
+    /// Creates a span of a trace, with an optional parent span. `times` are in nanoseconds since the Unix epoch.
     pub fn new(
         name: &'static str,
         kind: SpanKind,
@@ -139,10 +139,10 @@ impl Span {
     }
 }
 
-/// The body of a request (`ExportTraceServiceRequest`): these spans, of the relay of this name.
+/// Returns the body of an export request (`ExportTraceServiceRequest`) with `spans` of the relay `name`.
 ///
 /// # Errors
-/// Never, as far as is known.
+/// The spans cannot be serialised, which is not expected to occur.
 pub fn export_request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -181,7 +181,8 @@ pub fn export_request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>>
     })
 }
 
-/// Number of spans that the collector rejected, by its answer (`ExportTracePartialSuccess`).
+/// Returns the number of spans that the collector has rejected, according to its response
+/// (`ExportTracePartialSuccess`).
 #[must_use]
 pub fn rejected_spans(answer: &[u8]) -> u64 {
     let answer: Json = serde_json::from_slice(answer).unwrap_or_default();

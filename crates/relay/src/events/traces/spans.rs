@@ -1,5 +1,5 @@
-//! The spans of a session that has ended. Attributes have the names of OpenTelemetry's semantic conventions where there
-//! are such, and begin with `ekiden.` where there are none.
+//! The spans of a session that has ended. Attributes have the names of OpenTelemetry's semantic conventions where such
+//! names exist; all other attributes begin with `ekiden.`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ struct SpanTimes {
     started: u64,
     /// `None` if the client sent no complete request.
     requested: Option<u64>,
-    /// None where no path stood.
+    /// `None` if no path was established.
     connected: Option<u64>,
     first_byte: Option<u64>,
     ended: u64,
@@ -30,7 +30,7 @@ impl SpanTimes {
         let after = |span: Option<Duration>| {
             requested.zip(span).map(|(requested, span)| nanoseconds((requested + span).min(end)))
         };
-        // OPEN may have been sent and not been granted.
+        // The connect time may be set although the answer to OPEN was an error.
         let is_connected = !matches!(closed.end, EndReason::ConnectFailed(_));
         Self {
             started: nanoseconds(begin),
@@ -42,12 +42,12 @@ impl SpanTimes {
     }
 }
 
-/// Good for some hundred years.
+/// Converts a time to nanoseconds; a `u64` is sufficient until the year 2554.
 fn nanoseconds(since_epoch: Duration) -> u64 {
     u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// All spans of a session: the session itself, and its ingress, dial and transfer.
+/// Returns all spans of a session: the session span, and the spans of ingress, dial and transfer.
 pub fn session_spans(ended: &EndedSession, traces: &TracesConfig) -> Vec<Span> {
     let EndedSession { trace, sender, closed, ended_at: at } = ended;
     let (ids, times) = (SessionSpanIds::derive(*trace, &traces.key), SpanTimes::from_closed(closed, *at));
@@ -94,7 +94,7 @@ fn session_span(span: Span, closed: &SessionClosed, client_address: bool) -> Spa
     if is_failure(closed.end) { failed_span(span, closed) } else { span }
 }
 
-/// Ends worth an investigation; other ends were intended or expected.
+/// Returns whether an end is an error that may need an investigation; other ends were intended or expected.
 fn is_failure(end: EndReason) -> bool {
     !matches!(
         end,
@@ -108,7 +108,7 @@ fn failed_span(span: Span, closed: &SessionClosed) -> Span {
     span.with_attributes([Attribute::text("error.type", word)]).with_error(message)
 }
 
-/// Each relay reports its time from OPEN to its answer.
+/// Creates the span of the dial, with the time from OPEN to the answer as reported by each relay.
 fn dial_span(span: Span, closed: &SessionClosed, requested: u64) -> Span {
     let mut attributes = vec![Attribute::text("ekiden.path", &closed.path)];
     if let Some(server) = closed.server {

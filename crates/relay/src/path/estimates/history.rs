@@ -1,7 +1,7 @@
-//! The database of hourly measurements, and the usual values of an hour of the week.
+//! The history: a database of hourly measurements, and the usual values of each hour of the week.
 //!
-//! A thread of its own writes every minute and at the end. No session waits for it or depends on it: a full disk or a
-//! broken file is reported once, and the relay continues without history.
+//! A separate thread writes to the database every minute and at the end. No session waits for or depends on this
+//! thread: a full disk or a corrupt file is reported once, and the relay continues without history.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,13 +23,13 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
+/// Maximum size of the file, in pages of 4 KiB: 64 MiB, enough for a million hours of sections.
 const MAX_PAGES: u32 = 16 * 1024;
 
-/// Most rows; the oldest are deleted first.
+/// Maximum number of rows; the oldest are deleted first.
 const MAX_ROWS: u32 = 500_000;
 
-/// Most sections with usual values.
+/// Maximum number of sections with usual values.
 const MAX_BASELINES: u32 = 1 << 15;
 
 const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
@@ -37,7 +37,7 @@ const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
     rtt REAL, loss REAL, rate REAL, PRIMARY KEY (place, way, hour)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_hour ON sections (hour);";
 
-/// Each figure is the mean of all samples of the hour.
+/// Each value is the mean of all samples of the hour.
 const UPSERT_SAMPLE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
     ON CONFLICT (place, way, hour) DO UPDATE SET
     rtt = coalesce((rtt * samples + excluded.rtt) / (samples + 1), excluded.rtt, rtt),
@@ -51,16 +51,16 @@ const SELECT_BASELINE: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate)
 const DELETE_OLD: &str = "DELETE FROM sections WHERE hour < max(?1,
     coalesce((SELECT hour FROM sections ORDER BY hour DESC LIMIT 1 OFFSET ?2), 0))";
 
-/// The usual values of two hours: this one, and the one before.
+/// The usual values of the current and the previous hour.
 #[derive(Debug, Default)]
 pub(super) struct Baselines {
     pub now: HourBaseline,
     pub previous: HourBaseline,
-    /// When this hour began, by the clock of the estimate store; `None` without a history.
+    /// When the current hour began, on the clock of the estimate store; `None` without a history.
     pub current_since: Option<Duration>,
 }
 
-/// The usual values of one hour.
+/// The usual values of one hour, by section and direction.
 pub(super) type HourBaseline = HashMap<(PeerId, EstimateDirection), HourlyBaseline>;
 
 /// The thread that writes the history, if there is one.
@@ -77,7 +77,7 @@ impl EstimateHistory {
     /// Applies `[history]` of a configuration from now on.
     ///
     /// # Errors
-    /// The kernel's, when it cannot create a thread.
+    /// The thread cannot be created.
     pub fn apply_config(
         &self,
         settings: Option<&Kept>,
@@ -127,15 +127,15 @@ struct HistoryWriter {
     config: Kept,
     estimates: Arc<EstimateStore>,
     events: Arc<Events>,
-    /// The database, and the hour whose usual figures were read last.
+    /// The open database, and the hour whose usual values were read last.
     database: Option<(Connection, u32)>,
-    /// Time of the last write, by the clock of the estimate store.
+    /// Time of the last write, on the clock of the estimate store.
     written_at: Duration,
     has_warned: bool,
 }
 
 impl HistoryWriter {
-    /// Writes new measurements; when an hour begins, also reads its usual values.
+    /// Writes new measurements. When a new hour has begun, also reads the usual values of that hour.
     fn write_new(&mut self) {
         if let Err(error) = self.try_write_new() {
             self.database = None;
@@ -190,19 +190,19 @@ fn write_samples(database: &mut Connection, updates: &[(PeerId, DuplexEstimate)]
     transaction.commit()
 }
 
-/// Deletes rows older than `retention`, and the oldest beyond the bound.
+/// Deletes rows older than `retention`, and the oldest rows above the maximum number.
 fn delete_old(database: &Connection, hour: u32, retention: Duration) -> rusqlite::Result<()> {
     let hours = u32::try_from(retention.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
     database.execute(DELETE_OLD, params![hour.saturating_sub(hours), MAX_ROWS]).map(drop)
 }
 
-/// The usual values of this hour, which began at `since`, and of the one before.
+/// Reads the usual values of the hour `hour`, which began at `since`, and of the previous hour.
 fn read_baselines(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Baselines> {
     let (now, before) = (read_hour_baseline(database, hour)?, read_hour_baseline(database, hour.saturating_sub(1))?);
     Ok(Baselines { now, previous: before, current_since: Some(since) })
 }
 
-/// The usual values of the hour; rows in an unknown format are skipped.
+/// Reads the usual values of the hour; rows in an unknown format are skipped.
 fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<HourBaseline> {
     let mut query = database.prepare_cached(SELECT_BASELINE)?;
     let rows = query.query_map(params![HOURS_PER_WEEK, hour, MAX_BASELINES], |row| {
@@ -217,7 +217,7 @@ fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<Hour
     rows.filter_map(|row| row.map(|(key, baseline)| key.map(|key| (key, baseline))).transpose()).collect()
 }
 
-/// The hour since 1970, and how much of it is over.
+/// Returns the number of the current hour since 1970, and the elapsed part of the hour.
 fn hour_since_epoch(time: SystemTime) -> (u32, Duration) {
     let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let hour = u32::try_from(since_epoch.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);

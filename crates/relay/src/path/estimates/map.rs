@@ -1,8 +1,8 @@
-//! The map for the path selector: for each section the best known estimate, and a view of the sections between
+//! The map for the path selector, with the best known estimate of each section, and a view of the sections between
 //! configured relays.
 //!
-//! The sender of a section measures loss and rate best, and the relay with the most samples is the most accurate; but
-//! the measurements of this relay take precedence over reports.
+//! The sender on a section measures loss and rate best, and the relay with the most samples is the most accurate; but
+//! confident measurements of this relay take precedence over reports.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use super::store::{DuplexEstimate, EstimateDirection, EstimateTables, EstimateVi
 use super::{EstimateStore, PeerId};
 use crate::config::{Config, Hop};
 
-/// From this confidence on our own estimate precedes all reported ones.
+/// Minimum confidence at which an estimate of this relay takes precedence over all reported estimates.
 const MIN_OWN_CONFIDENCE: f64 = 0.5;
 
-/// Upper bound of the confidence in a reported value: a reporting relay may be wrong, or lie.
+/// Factor for the confidence in a reported value: a report may be wrong or forged.
 const REPORTED_CONFIDENCE_FACTOR: f64 = 0.9;
 
 /// The name of this relay on the map.
 const OWN_NAME: &str = "here";
 
 impl EstimateStore {
-    /// The current map of the sections between this relay, the relays of `config`, and the targets. Relays keep their
-    /// numbers of `previous`. `None` when no relay is configured.
+    /// Returns the current map of the sections between this relay, the relays of `config`, and the targets. Relays keep
+    /// their numbers from `previous`. `None` if no relay is configured.
     #[must_use]
     pub fn map(&self, config: &Config, previous: Option<&NetworkMap>) -> Option<NetworkMap> {
         let relays: Vec<(PublicKey, &Hop)> =
@@ -78,7 +78,7 @@ impl EstimateStore {
 struct MapNode {
     number: u32,
     key: PublicKey,
-    /// How the sections to it answer to loss, as far as our own settings tell.
+    /// The response to loss on sections to the relay, according to the settings of this relay.
     congestion: CongestionControl,
 }
 
@@ -89,7 +89,7 @@ struct MapBuilder<'a> {
 }
 
 impl MapBuilder<'_> {
-    /// Sets both directions of the section from a dialling node.
+    /// Sets both directions of the section that `dialler` dials to `to`.
     fn set_section(&self, from: u32, dialler: &PublicKey, to: &MapNode, map: &mut NetworkMap) {
         for direction in [Direction::Down, Direction::Up] {
             if let Some(entry) = self.section(dialler, &to.key, direction, to.congestion) {
@@ -98,7 +98,7 @@ impl MapBuilder<'_> {
         }
     }
 
-    /// The best known values of the section that `dialler` dials to `relay`.
+    /// Returns the best known values for one direction of the section that `dialler` dials to `relay`.
     fn section(
         &self,
         dialler: &PublicKey,
@@ -166,7 +166,8 @@ impl MapBuilder<'_> {
         }
     }
 
-    /// The expected values of a section from its estimate; `own` identifies the estimate of this relay.
+    /// Returns the expected values of a section from its estimate; `own` identifies an estimate of this relay, and is
+    /// `None` for a reported estimate.
     fn known_section(
         &self,
         estimate: &Estimate,
@@ -183,7 +184,7 @@ impl MapBuilder<'_> {
         Some(MapEntry { section, confidence, is_own: own.is_some() })
     }
 
-    /// The measured values, adjusted by the usual values of this hour.
+    /// Returns the measured values and their confidence, adjusted by the usual values of the current hour.
     fn with_baseline(&self, estimate: &Estimate, own: (PeerId, EstimateDirection)) -> (EstimateSnapshot, f64) {
         let baselines = &self.tables.baselines;
         let (figures, confidence) = (estimate.snapshot(), estimate.confidence(self.now));
@@ -196,7 +197,8 @@ impl MapBuilder<'_> {
     }
 }
 
-/// The entry with the highest confidence, where a good estimate of this relay precedes all reported ones.
+/// Returns the entry with the highest confidence. An estimate of this relay with at least [`MIN_OWN_CONFIDENCE`] takes
+/// precedence over all reported estimates.
 fn most_trusted(entries: impl Iterator<Item = MapEntry>) -> Option<MapEntry> {
     let rank = |entry: &MapEntry| {
         if entry.is_own && entry.confidence >= MIN_OWN_CONFIDENCE { 1.0 + entry.confidence } else { entry.confidence }
@@ -208,24 +210,24 @@ fn congestion_of(hop: &Hop) -> CongestionControl {
     hop.profile.congestion().map_or(CongestionControl::default(), |name| CongestionControl::from_name(&name.0))
 }
 
-/// Most relays whose sections are listed: each relay may have a section to each.
+/// Maximum number of relays whose sections are listed: each pair of relays may have a section.
 const MAX_RELAYS: usize = 32;
 
 /// A section between relays.
 #[derive(Debug, Clone, Serialize)]
 pub struct RelaySectionView {
-    /// The relay that dials; none for this one.
+    /// The relay that dials; `None` for this relay.
     pub from: Option<String>,
-    /// The relay that it dials.
+    /// The relay that is dialled.
     pub to: String,
-    /// Of data toward the other end.
+    /// The direction from the dialling relay to the dialled relay.
     pub up: EstimateView,
-    /// Of data from the other end.
+    /// The direction from the dialled relay to the dialling relay.
     pub down: EstimateView,
 }
 
 impl EstimateStore {
-    /// The sections from this relay to those of `config`, and between those, as far as they were measured.
+    /// Returns the measured sections from this relay to the relays of `config`, and between these relays.
     #[must_use]
     pub fn relay_sections(&self, config: &Config) -> Vec<RelaySectionView> {
         let keyed = config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &*hop.name)));

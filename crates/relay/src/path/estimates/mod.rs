@@ -1,7 +1,8 @@
-//! Estimates of sections: sampled on the connections of sessions, reported by other relays, and probed where no bytes flow.
+//! Estimates of sections: sampled on the connections of sessions, reported by other relays, and measured by probes on
+//! sections without traffic.
 //!
-//! [`EstimateStore`] holds the estimates for all threads; a [`SectionSampler`] samples one connection. Relays exchange reports
-//! on connections of their own: [`report_server`] answers, [`ReportClients`] ask.
+//! [`EstimateStore`] holds the estimates for all threads; a [`SectionSampler`] samples one connection. Relays exchange
+//! reports on separate connections: [`report_server`] is the server side, [`ReportClients`] is the client side.
 
 mod history;
 mod map;

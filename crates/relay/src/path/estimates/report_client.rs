@@ -1,5 +1,5 @@
-//! The side of a report connection that asks: calls one relay, asks it every few seconds, and looks at the section to it
-//! when nothing else does.
+//! The client side of a report connection: connects to one relay, queries the relay every few seconds, and probes the
+//! section to the relay while no session measures it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,25 +28,26 @@ use crate::pump::{RecordCipher, abort};
 /// Interval of queries for the reports of a relay.
 const QUERY_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Interval of probes of a section without traffic: 16 KiB each way are 22 kbit/s, and twice as much where both sides probe.
+/// Interval of probes of a section without traffic. 16 KiB in each direction amount to 22 kbit/s, or twice as much if
+/// both sides probe.
 const PROBE_INTERVAL: Duration = Duration::from_secs(12);
 
-/// How long an answer may take.
+/// Timeout of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pauses between two calls: after a connection that broke, and after a relay has not understood.
+/// Delays before the next connection: after a failed connection, and after a relay that does not support reports.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
-/// How a call ended.
+/// The end of a report connection.
 enum ReportCallEnd {
-    /// The relay cannot be reached, or has gone.
+    /// The relay cannot be reached, or the connection has failed.
     Broken,
     /// The peer does not support reports.
     Unsupported,
 }
 
-/// Queries `hop` over one connection after another, until this future is dropped.
+/// Queries `hop`, and connects again after each failure, until this future is dropped.
 pub async fn run(hop: Arc<Hop>, context: Rc<ReportContext>, estimates: Arc<EstimateStore>, events: Arc<Events>) {
     let Some(peering) = hop.peering() else { return };
     let mut has_warned = false;
@@ -150,7 +151,7 @@ impl ReportClient<'_> {
     }
 }
 
-/// Has a relay connect to a target. Returns the connect time that the relay reports.
+/// Requests a connection to a target from a relay. Returns the connect time that the relay reports.
 async fn probe_target(
     target: SocketAddr,
     hop: &Arc<Hop>,
@@ -169,7 +170,7 @@ async fn probe_target(
     answer.relay_times.first().copied().filter(|_| has_answer)
 }
 
-/// Dials the first member of a relay that can be reached, and sends OPEN for `purpose`.
+/// Dials the first reachable member of a relay, and sends OPEN for `purpose`.
 async fn dial_and_open(
     hop: &Arc<Hop>,
     peering: &Peering,

@@ -1,5 +1,6 @@
-//! The thread that keeps a report connection to every relay that may be on a path. A relay that selects paths has one,
-//! and so has every other relay from its first question: a relay that asks needs the sections behind as well.
+//! The thread that keeps a report connection to every relay that may be on a path. The thread runs on a relay that
+//! selects paths, and on any other relay after the first query from another relay: the querying relay also needs
+//! estimates of the sections after this relay.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,21 +19,21 @@ use crate::config::{Config, Hop};
 use crate::dial::Resolver;
 use crate::events::Events;
 
-/// The configuration in force; none before there is one.
+/// The current configuration; `None` before the first one is applied.
 type ReportClientsConfig = Option<Arc<Config>>;
 
 /// The report connections of this relay.
 #[derive(Debug)]
 pub struct ReportClients {
     config: watch::Sender<ReportClientsConfig>,
-    /// Whether another relay has asked since this one began.
+    /// Whether another relay has sent a query since this relay started.
     is_queried: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The context of dialling.
+/// The context for dialling.
 pub struct ReportContext {
-    /// The configuration in force.
+    /// The configuration at the start of the report connection.
     pub config: Arc<Config>,
     /// The resolver of the thread.
     pub names: Resolver,
@@ -45,10 +46,10 @@ impl Default for ReportClients {
 }
 
 impl ReportClients {
-    /// Asks the relays of `config` from now on, and no others.
+    /// Applies a configuration: from now on, only the relays of `config` are queried.
     ///
     /// # Errors
-    /// The kernel's, when there are no more threads.
+    /// The thread cannot be created.
     pub fn apply_config(
         &self,
         config: &Arc<Config>,
@@ -60,10 +61,10 @@ impl ReportClients {
         if is_needed { self.start(config, estimates, events) } else { Ok(()) }
     }
 
-    /// Notes that another relay asks.
+    /// Records a query from another relay, and starts the thread at the first one.
     ///
     /// # Errors
-    /// The kernel's, when there are no more threads.
+    /// The thread cannot be created.
     pub fn on_query(&self, config: &Config, estimates: &Arc<EstimateStore>, events: &Arc<Events>) -> io::Result<()> {
         if self.is_queried.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, estimates, events) }
     }
@@ -76,11 +77,11 @@ impl ReportClients {
         Ok(())
     }
 
-    /// Ends all of them.
+    /// Closes all report connections, and ends the thread.
     pub fn close(&self) {
         self.config.send_replace(None);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // One that panicked has ended as well.
+            // An error means that the thread has panicked, so it has ended.
             let _ = thread.join();
         }
     }
@@ -118,7 +119,7 @@ struct ReportTask {
 }
 
 impl ReportTasks {
-    /// Calls the relays of `config`; connections whose relay and path are unchanged stay.
+    /// Connects to the relays of `config`; connections to unchanged relays stay open.
     fn apply_config(&mut self, config: Arc<Config>, estimates: &Arc<EstimateStore>, events: &Arc<Events>) {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();

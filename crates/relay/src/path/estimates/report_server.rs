@@ -1,4 +1,4 @@
-//! The answering side of a report connection: a relay has called, and asks for estimates of this relay's sections.
+//! The server side of a report connection: another relay has connected and requests estimates of this relay's sections.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,13 +17,13 @@ use super::reports::SentEntries;
 use super::{EstimateStore, PeerId};
 use crate::pump::RecordCipher;
 
-/// Shortest interval between two packet trains, for any number of requests.
+/// Minimum interval between two packet trains, independent of the number of requests.
 const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Silence after which a caller counts as gone: callers query every few seconds.
+/// Idle timeout of a connection: clients query every few seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers until the peer closes, or sends an invalid report.
+/// Answers requests until the peer closes the connection or sends an invalid message.
 pub async fn serve(
     estimates: &EstimateStore,
     mut stream: TcpStream,
@@ -37,16 +37,16 @@ pub async fn serve(
         let mut connection = ReportConnection::new(stream, cipher, caller, false);
         connection.answer_requests(estimates).await
     };
-    // An error needs no report: the caller reconnects.
+    // An error is not reported: the client connects again.
     let _: io::Result<()> = exchange.await;
 }
 
-/// One report connection, of either side.
+/// One report connection, on either side.
 pub(super) struct ReportConnection<'a> {
     pub stream: TcpStream,
     pub cipher: &'a RecordCipher,
     remote_key: PublicKey,
-    /// Whether we have made the connection.
+    /// Whether this relay has dialled the connection.
     dialled: bool,
     last_reading: TcpCounters,
     last_read_at: Instant,

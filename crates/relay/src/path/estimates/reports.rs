@@ -1,7 +1,8 @@
-//! Reports between relays: the estimates that a peer may see, and the use of received ones.
+//! Reports between relays: the estimates that a peer may read, and the use of received estimates.
 //!
-//! Every relay that calls this one may see its neighbours. Estimates of a network of targets are sent only to relays
-//! whose own sessions have gone there through this relay: no relay learns the targets of others.
+//! Every relay that connects to this relay may read the estimates of the sections to its neighbours. Estimates of a
+//! network of targets are sent only to relays whose own sessions have used this network through this relay, so no relay
+//! learns the targets of other relays.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,24 +17,26 @@ use ekiden_proto::wire::section::report::{self, ReportQuery, SectionReport, Subj
 use super::store::{DuplexEstimate, EstimateTables, MAX_REPORTED};
 use super::{EstimateStore, PeerId};
 
-/// How long relays are queried for a network after its last session.
+/// Time after the last session to a network for which relays are queried about the network.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Shortest interval between two probes of one network by one relay: each is a connection to a target.
+/// Minimum interval between two probes of one network by one relay: each probe is a connection to a target.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Most probes that wait for one relay.
+/// Maximum number of pending probes for one relay.
 const MAX_PENDING_PROBES: usize = 16;
 
-/// Most relays whose reports are stored.
+/// Maximum number of relays whose reports are stored.
 const MAX_REPORTERS: usize = 1024;
 
-/// The entries that a peer has received on one connection, so that only changes are sent.
+/// The entries that were sent to a peer on one connection, with the times of their newest samples, so that only changes
+/// are sent.
 #[derive(Debug, Default)]
 pub struct SentEntries(HashMap<Subject, Duration>);
 
 impl EstimateStore {
-    /// Answers a query: the changes that are not in `sent`, those that concern the requesting relay first.
+    /// Returns the answer to a query: the entries that have changed since `sent`, entries about the requesting relay
+    /// first.
     #[must_use]
     pub fn report_for(&self, query: &ReportQuery, requester: PublicKey, sent: &mut SentEntries) -> Vec<SectionReport> {
         let now = self.now();
@@ -54,7 +57,7 @@ impl EstimateStore {
         entries.into_iter().map(|(subject, duplex)| sent.record_sent(subject, &duplex, now)).collect()
     }
 
-    /// The estimates of the sections to other relays, which every peer may see.
+    /// Returns the estimates of the sections to other relays, which every peer may read.
     #[must_use]
     pub fn neighbours(&self) -> Vec<SectionReport> {
         let (now, tables) = (self.now(), self.lock());
@@ -65,7 +68,7 @@ impl EstimateStore {
         tables.own.iter().filter_map(entry).collect()
     }
 
-    /// Stores the report of another relay. Networks that this relay did not ask for are ignored.
+    /// Stores the report of another relay. Networks that this relay did not request are ignored.
     pub fn record_report(&self, reporter: PublicKey, entries: &[SectionReport]) {
         let now = self.now();
         let mut tables = self.lock();
@@ -86,7 +89,7 @@ impl EstimateStore {
         }
     }
 
-    /// Whether a report of this relay holds measurements that are newer than `since`.
+    /// Returns whether the reports of `reporter` contain measurements that are newer than `since`.
     #[must_use]
     pub fn has_report_since(&self, reporter: &PublicKey, since: Duration) -> bool {
         let tables = self.lock();
@@ -96,13 +99,14 @@ impl EstimateStore {
             .is_some_and(|reports| reports.iter().any(|(_, duplex)| duplex.updated_at() > since))
     }
 
-    /// Notes that a session goes to this network, so that other relays are asked for it.
+    /// Records a session to this network, so that other relays are queried about the network.
     pub fn request_prefix(&self, prefix: Prefix) {
         let now = self.now();
         self.lock().requested.insert(prefix, now);
     }
 
-    /// Some of the networks to ask for, from the place on where the last question ended, and where this one does.
+    /// Returns the networks for the next query: the first networks after `from`, which is where the last query ended.
+    /// Also returns where this query ends; `None` if the query contains the last network.
     #[must_use]
     pub fn requested_prefixes(&self, from: Option<Prefix>) -> (Vec<Prefix>, Option<Prefix>) {
         let now = self.now();
@@ -115,8 +119,8 @@ impl EstimateStore {
         (prefixes, end)
     }
 
-    /// Has `relay` probe a target soon: the relay connects to the target, and ends the connection. False if the relay has
-    /// just probed the network of the target, or has too many pending probes.
+    /// Queues a probe of a target by `relay`: the relay connects to the target, and closes the connection. Returns
+    /// false if the last probe of this network by the relay is too recent, or the relay has too many pending probes.
     pub fn queue_target_probe(&self, relay: PublicKey, target: SocketAddr) -> bool {
         let now = self.now();
         let mut tables = self.lock();
@@ -139,7 +143,7 @@ impl EstimateStore {
         self.lock().pending_probes.remove(relay).unwrap_or_default()
     }
 
-    /// Notes how long `relay` took to connect to a target, as it says.
+    /// Records the connect time to a target that `relay` has reported.
     pub fn record_target_probe(&self, relay: PublicKey, target: SocketAddr, took: Duration) {
         let now = self.now();
         let sample = SectionSample { rtt: Some(took), segments: 2, ..SectionSample::default() };

@@ -1,4 +1,5 @@
-//! Samples one connection of a session, at intervals and at its end, and assigns it to its section.
+//! Samples one connection of a session, at intervals and at the end of the session, and records the samples for the
+//! section.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use super::EstimateStore;
 use crate::config::Path;
 use crate::pump::FlowStats;
 
-/// Shortest interval between two samples: a shorter one says little about a rate.
+/// Minimum interval between two samples: shorter intervals measure a rate too inaccurately.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Samples one connection for the estimate of its section.
@@ -39,7 +40,8 @@ pub struct SectionSampler {
 }
 
 impl SectionSampler {
-    /// Starts with the current counters: an earlier session may have used the connection.
+    /// Creates a sampler that starts from the current counters, because an earlier session may have used the
+    /// connection.
     #[must_use]
     pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, stats: &FlowStats) -> Self {
         Self {
@@ -60,7 +62,7 @@ impl SectionSampler {
         Self { origin_relay: relay, ..self }
     }
 
-    /// Samples, unless the last sample is recent or no bytes have moved since.
+    /// Takes a sample, unless the last sample is recent or no bytes have moved since.
     pub fn sample_if_due(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
         if self.sampled_at.elapsed() >= MIN_INTERVAL && stats.moved() != self.last_stats.moved {
             self.sample(stats, estimates);
@@ -87,7 +89,7 @@ impl SectionSampler {
         (self.sampled_at, self.is_first_sample) = (Instant::now(), false);
     }
 
-    /// The figures of the pump since the last sample.
+    /// Returns the times of the pump since the last sample.
     fn pump_times(&self, stats: &StatsReading) -> PumpTimes {
         PumpTimes {
             span: self.sampled_at.elapsed(),
@@ -103,9 +105,9 @@ impl SectionSampler {
 struct StatsReading {
     /// Bytes in both directions.
     moved: u64,
-    /// Time in which bytes waited for room toward this side.
+    /// Time in which bytes toward this side waited for room.
     stalled: Duration,
-    /// Time in which bytes from this side waited for room or for their turn under a rate.
+    /// Time in which bytes from this side waited for room or for their turn under a rate limit.
     held: Duration,
 }
 
@@ -120,25 +122,25 @@ impl StatsReading {
 pub enum PeerId {
     /// A relay, by its public key.
     Relay(PublicKey),
-    /// A proxy that is no relay.
+    /// A SOCKS5 or HTTP proxy.
     Proxy(SocketAddr),
-    /// Targets that lie together.
+    /// The targets in one network.
     Targets(Prefix),
 }
 
 /// The first hop of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstHop {
-    /// No hop: the target itself.
+    /// No hop: the relay dials the target.
     Direct,
     /// A relay, by its public key.
     Relay(PublicKey),
-    /// A proxy that is no relay.
+    /// A SOCKS5 or HTTP proxy.
     Proxy,
 }
 
 impl FirstHop {
-    /// The first hop of `path`.
+    /// Returns the first hop of `path`.
     #[must_use]
     pub fn from_path(path: &Path) -> Self {
         match path.hops.first() {
@@ -147,7 +149,7 @@ impl FirstHop {
         }
     }
 
-    /// The key of a relay.
+    /// Returns the key of the relay; `None` if the first hop is not a relay.
     #[must_use]
     pub const fn relay(self) -> Option<PublicKey> {
         match self {
@@ -156,7 +158,7 @@ impl FirstHop {
         }
     }
 
-    /// The peer when `server` was dialled.
+    /// Returns the peer of the connection to `server`.
     #[must_use]
     pub fn peer_id(self, ServerAddr(server): ServerAddr) -> PeerId {
         match self {

@@ -1,4 +1,4 @@
-//! The store of estimates: those of this relay by remote node, and those that other relays report.
+//! The store of estimates: the estimates of this relay by remote node, and the estimates that other relays report.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,23 +15,23 @@ use serde::Serialize;
 use super::PeerId;
 use super::history::Baselines;
 
-/// Most sections of this relay; the least recently used one is dropped first.
+/// Maximum number of sections of this relay; the least recently used section is dropped first.
 const MAX_PEERS: usize = 1 << 16;
 
-/// Most sections that one other relay may report.
+/// Maximum number of sections that one other relay may report.
 pub(super) const MAX_REPORTED: usize = 1 << 14;
 
-/// Most networks that other relays are asked for.
+/// Maximum number of networks for which other relays are queried.
 const MAX_REQUESTED: usize = 1 << 12;
 
-/// Most relays that are remembered to have used a section.
+/// Maximum number of origin relays that are stored for a section.
 const MAX_ORIGIN_RELAYS: usize = 32;
 
-/// Bytes of sessions on a section make it busy for so long, if they are so many.
+/// Time for which a section counts as busy after at least `BUSY_BYTES` bytes of a session were recorded.
 const BUSY_PERIOD: Duration = Duration::from_secs(10);
 const BUSY_BYTES: u64 = 16 * 1024;
 
-/// All that is known of sections; shared by all threads behind a short lock.
+/// The estimates of all sections, shared by all threads behind a short lock.
 #[derive(Debug)]
 pub struct EstimateStore {
     started_at: Instant,
@@ -43,12 +43,12 @@ pub(super) struct EstimateTables {
     pub own: BoundedMap<PeerId, SectionEstimate>,
     /// Estimates that other relays reported, by the reporting relay.
     pub reported: HashMap<PublicKey, BoundedMap<PeerId, DuplexEstimate>>,
-    /// When a session of ours went there last.
+    /// The time of the last session of this relay to a network.
     pub requested: BoundedMap<Prefix, Duration>,
-    /// The targets that a relay is to probe, and the time of its last probe of a network.
+    /// The targets that each relay is to probe; `last_probes` is the time of the last probe of a network by a relay.
     pub pending_probes: HashMap<PublicKey, Vec<SocketAddr>>,
     pub last_probes: BoundedMap<(PublicKey, Prefix), Duration>,
-    /// The usual values of this hour.
+    /// The usual values of the current and the previous hour.
     pub baselines: Baselines,
 }
 
@@ -63,9 +63,9 @@ pub(super) enum EstimateDirection {
 #[derive(Debug, Clone, Default)]
 pub(super) struct SectionEstimate {
     pub estimate: DuplexEstimate,
-    /// Whose sessions went there, where relays have sent them.
+    /// The relays that opened sessions on this section; empty if this relay opened all sessions.
     pub origin_relays: Vec<PublicKey>,
-    /// When sessions moved many bytes there last.
+    /// When at least [`BUSY_BYTES`] bytes of a session were last recorded on the section.
     last_busy: Option<Duration>,
     /// The time of the last probe of the section, from either end.
     last_probed: Option<Duration>,
@@ -74,11 +74,11 @@ pub(super) struct SectionEstimate {
 /// Both directions of a section, as seen from one end of it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct DuplexEstimate {
-    /// Data from here to there.
+    /// Data from this end to the other end.
     pub sending: Estimate,
-    /// Data from there to here.
+    /// Data from the other end to this end.
     pub receiving: Estimate,
-    /// Whether connections are made from here to there; otherwise only from there to here.
+    /// Whether this end dials connections; otherwise only the other end dials.
     pub dialled: bool,
 }
 
@@ -89,37 +89,37 @@ pub struct SectionEstimateView {
     pub to: String,
     /// The reporting relay; `None` for measurements of this relay.
     pub told_by: Option<PublicKey>,
-    /// Data that we send.
+    /// Data from the reporting relay to the remote node.
     pub sending: EstimateView,
-    /// Data that we receive.
+    /// Data from the remote node to the reporting relay.
     pub receiving: EstimateView,
-    /// Whether sessions move bytes there at the moment.
+    /// Whether sessions have moved bytes on the section recently.
     pub busy: bool,
 }
 
-/// One direction of it.
+/// The estimate of one direction in a [`SectionEstimateView`].
 #[derive(Debug, Clone, Serialize)]
 pub struct EstimateView {
     /// The estimated round-trip time, in seconds.
     pub rtt_seconds: Option<f64>,
-    /// Share of segments lost.
+    /// Share of segments lost, 0 to 1.
     pub loss: Option<f64>,
-    /// Bytes per second that it carries.
+    /// The estimated rate, in bytes per second.
     pub rate: Option<f64>,
-    /// Bytes per second that it carries at least.
+    /// Lower bound of the rate, in bytes per second.
     pub at_least: Option<f64>,
-    /// Bytes that may be under way.
+    /// Number of bytes that may be in flight.
     pub window: Option<u64>,
-    /// Segments behind all this.
+    /// Number of segments on which the estimate is based.
     pub segments: f64,
-    /// How sure it is, 0 to 1.
+    /// The confidence in the estimate, 0 to 1.
     pub confidence: f64,
-    /// Time since the newest sample.
+    /// Time since the newest sample, in seconds.
     pub age_seconds: f64,
 }
 
 impl EstimateStore {
-    /// A store without estimates.
+    /// Creates a store without estimates, whose clock starts at `started_at`.
     #[must_use]
     pub fn new(started_at: Instant) -> Self {
         let tables = EstimateTables {
@@ -133,7 +133,7 @@ impl EstimateStore {
         Self { started_at, tables: Mutex::new(tables) }
     }
 
-    /// The time by which estimates count.
+    /// Returns the time on the clock of the store.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.started_at.elapsed()
@@ -143,8 +143,8 @@ impl EstimateStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the samples of a connection that this relay dialled to `peer_id` while it carried `bytes` of a session.
-    /// `origin_relay` is the relay whose session it was.
+    /// Records the samples of a connection that this relay dialled to `peer_id`, while the connection carried `bytes`
+    /// bytes of a session. `origin_relay` is the relay that opened the session.
     pub fn record_session(
         &self,
         peer_id: PeerId,
@@ -165,7 +165,7 @@ impl EstimateStore {
         }
     }
 
-    /// Like `record_session`, for a connection that a relay dialled to this one.
+    /// Like `record_session`, for a connection that another relay dialled to this relay.
     pub(super) fn record_incoming_session(
         &self,
         peer_id: PeerId,
@@ -192,7 +192,7 @@ impl EstimateStore {
         entry.last_probed = Some(now);
     }
 
-    /// Whether the section was not probed for that long, and no session measures it.
+    /// Returns whether the last probe of the section is older than `after`, and no session measures the section.
     #[must_use]
     pub(super) fn needs_probe(&self, peer_id: PeerId, after: Duration) -> bool {
         let now = self.now();
@@ -201,14 +201,14 @@ impl EstimateStore {
         tables.own.peek(&peer_id).is_none_or(|entry| !entry.is_busy(now) && !entry.last_probed.is_some_and(is_recent))
     }
 
-    /// Whether sessions move bytes there, so that no probe is needed.
+    /// Returns whether sessions have recently moved bytes on the section, so that no probe is needed.
     #[must_use]
     pub fn is_busy(&self, peer_id: PeerId) -> bool {
         let now = self.now();
         self.lock().own.peek(&peer_id).is_some_and(|entry| entry.is_busy(now))
     }
 
-    /// Our own estimates that have a sample of after `since`.
+    /// Returns the estimates of this relay that have a sample newer than `since`.
     pub(super) fn updated_since(&self, since: Duration) -> Vec<(PeerId, DuplexEstimate)> {
         let tables = self.lock();
         let updated = tables.own.iter().filter(|(_, entry)| entry.estimate.updated_at() > since);
@@ -220,7 +220,7 @@ impl EstimateStore {
         self.lock().baselines = baselines;
     }
 
-    /// All of it, for `/api/paths`.
+    /// Returns all estimates for `/api/paths`.
     #[must_use]
     pub fn views(&self) -> Vec<SectionEstimateView> {
         let now = self.now();
@@ -274,12 +274,12 @@ impl SectionEstimate {
 }
 
 impl DuplexEstimate {
-    /// The time of the newest sample; none is zero.
+    /// Returns the time of the newest sample; zero without samples.
     pub fn updated_at(&self) -> Duration {
         self.sending.updated_at().max(self.receiving.updated_at())
     }
 
-    /// The round trip is the same both ways.
+    /// Returns the round-trip time, which is the same for both directions.
     pub fn rtt(&self) -> Option<Duration> {
         self.sending.rtt().or(self.receiving.rtt())
     }

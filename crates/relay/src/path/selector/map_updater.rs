@@ -1,5 +1,5 @@
-//! The thread behind the chooser: draws the map anew while sessions ask, and looks up where names lie, so that no session
-//! has to.
+//! The thread of the path selector. While sessions request paths, the thread rebuilds the map and resolves the names of
+//! targets, so that no session has to wait for a lookup.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,19 +20,19 @@ use super::SelectorShared;
 use crate::config::Config;
 use crate::dial::Resolver;
 
-/// Interval between maps while measurements change.
+/// Interval at which the map is rebuilt, if a session has used the selector since the last map.
 const MAP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Most relays that probe a target.
+/// Maximum number of relays that probe a target.
 const MAX_PROBING_RELAYS: usize = 16;
 
 /// Timeout of a lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts it; it ends with the relay.
+/// Starts the thread, which ends when the selector is closed.
 ///
 /// # Errors
-/// The kernel's.
+/// The thread or its runtime cannot be created.
 pub fn start(inner: Arc<SelectorShared>) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("chooser".to_owned());
@@ -75,7 +75,8 @@ fn refresh_map(inner: &SelectorShared) {
     });
 }
 
-/// Asks the nearest relays for estimates of networks with sessions, and to probe those without an estimate.
+/// Registers the target networks of sessions, about which other relays are queried, and queues probes of one target in
+/// each network by the nearest relays.
 fn request_estimates(inner: &SelectorShared, map: &NetworkMap, requested: &HashMap<Prefix, SocketAddr>) {
     let mut relays: Vec<(Duration, u32)> = (0..u32::try_from(map.node_count()).unwrap_or(0))
         .filter_map(|node| Some((map.section(THIS_RELAY, node, Direction::Down)?.section.rtt, node)))
@@ -109,7 +110,7 @@ fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Confi
     }
 }
 
-/// An address of a name: an IPv4 one where there is one, because those prefixes are smaller.
+/// Returns an address of a name. An IPv4 address is preferred, because IPv4 prefixes cover smaller networks.
 async fn first_address(names: &Resolver, name: &str) -> Option<IpAddr> {
     let lookup = names.lookup(name, LOOKUP_TIMEOUT);
     let (v4, v6) = tokio::join!(lookup.v4, lookup.v6);

@@ -1,7 +1,8 @@
-//! The path selector: the paths that a session tries where a route says `path = "auto"`, and their outcomes.
+//! The path selector: chooses the paths of sessions on routes with `path = "auto"`, and records their outcomes.
 //!
-//! `proto::path::select` decides, from the map of `estimates`; sessions ask here and report their outcomes. All threads
-//! share it behind one short lock; slow work is done by the thread of `map_updater`.
+//! `proto::path::select` makes the decisions from the map of `estimates`; sessions query this module and report their
+//! outcomes to it. All threads share the selector behind one short lock; the thread of `map_updater` does the slow
+//! work.
 
 mod map_updater;
 mod prediction;
@@ -31,14 +32,14 @@ pub use view::ChoiceView;
 
 use state::SelectorState;
 
-/// Chooses a path for each session, and learns from its outcome.
+/// Chooses a path for each session, and updates its state from the outcome.
 #[derive(Debug)]
 pub struct PathSelector {
     shared: Arc<SelectorShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The state that its thread shares with the others.
+/// The state that the thread of the selector shares with other threads.
 #[derive(Debug)]
 struct SelectorShared {
     estimates: Arc<EstimateStore>,
@@ -49,7 +50,7 @@ struct SelectorShared {
 }
 
 impl PathSelector {
-    /// A selector over `estimates`.
+    /// Creates a selector that uses `estimates`.
     #[must_use]
     pub fn new(estimates: Arc<EstimateStore>) -> Self {
         let inner =
@@ -57,10 +58,10 @@ impl PathSelector {
         Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 
-    /// Chooses among the relays of `config` from now on.
+    /// Applies a configuration: from now on, the selector chooses among the relays of `config`.
     ///
     /// # Errors
-    /// The kernel's, when the thread cannot be started.
+    /// The thread cannot be started.
     pub fn apply_config(&self, config: &Arc<Config>) -> io::Result<()> {
         let mut state = self.shared.lock();
         match &mut *state {
@@ -81,7 +82,8 @@ impl PathSelector {
         Ok(())
     }
 
-    /// The paths to `target` by a route that leaves the choice to the selector; `None` while no relay is known.
+    /// Returns the paths to `target` for a route that leaves the choice to the selector; `None` while no relay is
+    /// configured.
     pub fn select(&self, route: &Route, target: &Target) -> Option<PathSelection> {
         let now = self.shared.estimates.now();
         let (answer, waits) = self.shared.with_state(|state| {
@@ -101,7 +103,7 @@ impl PathSelector {
         }
     }
 
-    /// Records a path that has failed for another reason than its target.
+    /// Records a path that has failed for a reason other than its target.
     pub fn on_failure(&self, prediction: &Prediction) {
         self.update(|state, now| state.on_failure(prediction, now));
     }
@@ -111,7 +113,7 @@ impl PathSelector {
         self.update(|state, now| state.record_outcome(prediction, outcome, now));
     }
 
-    /// The predicted time for a session with the bytes of `outcome`; `None` without a prediction.
+    /// Returns the predicted duration of a session with the number of bytes of `outcome`; `None` without a prediction.
     pub fn predict(&self, prediction: &Prediction, outcome: &TransferOutcome) -> Option<Duration> {
         prediction.completion_time?;
         self.update(|state, now| state.predict(prediction, outcome, now)).flatten()
@@ -131,7 +133,7 @@ impl PathSelector {
     pub fn close(&self) {
         self.shared.stop();
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // One that panicked has ended as well.
+            // An error means that the thread has panicked, so it has ended.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The choice for a session, and its outcome.
+//! The path choice for a session, and the outcome of the session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use ekiden_proto::path::prefix::Prefix;
 
 use crate::pump::Response;
 
-/// From this size on a session measures the rate of its path.
+/// Minimum size of a transfer that measures the rate of its path, in bytes.
 const BULK_BYTES: u64 = 256 << 10;
 
-/// The answer of the selector for one session.
+/// The choice of the selector for one session.
 #[derive(Debug)]
 pub struct SelectionContext {
     /// The target of the session.
@@ -25,7 +25,7 @@ pub struct SelectionContext {
     pub prefix: Prefix,
     /// The likely size of the transfer.
     pub likely: TransferSize,
-    /// Number of paths to dial in parallel for want of measurements; 0 if the first path is the best.
+    /// Number of paths to dial in parallel because of too few measurements; 0 if the first path is the best.
     pub racing_count: usize,
     /// The reason for the choice.
     pub reason: ChoiceReason,
@@ -34,11 +34,11 @@ pub struct SelectionContext {
 /// One path of a [`SelectionContext`], and its prediction.
 #[derive(Debug)]
 pub struct Prediction {
-    /// The answer that the path belongs to.
+    /// The choice to which the path belongs.
     pub context: Arc<SelectionContext>,
-    /// The path; `None` if a hop is no relay.
+    /// The path; `None` if a hop is not a relay.
     pub candidate: Option<Candidate>,
-    /// From the client's request to the last byte; `None` with too few measurements.
+    /// The predicted time from the client's request to the last byte; `None` with too few measurements.
     pub completion_time: Option<Duration>,
 }
 
@@ -49,26 +49,28 @@ pub struct TransferStats {
     pub down: u64,
     /// Bytes toward the server.
     pub up: u64,
-    /// From the client's request until the path was established; zero for a later part.
+    /// Time from the client's request until the path was established; zero for a later part.
     pub connect_time: Duration,
-    /// The largest response; `None` before the first.
+    /// The largest response; `None` before the first response.
     pub largest_response: Option<Response>,
-    /// Time in which bytes moved, or were waited for and not by the client.
+    /// Time in which bytes moved or the path or the server was awaited; the time between a response and the next
+    /// request is excluded.
     pub active_time: Duration,
-    /// Part of it in which there were bytes for the client, and no room to send them or no turn under the rate of the client.
+    /// Time in which bytes for the client waited for room, or for their turn under the rate limit of the client.
     pub blocked_down: Duration,
-    /// Time that bytes waited for the server.
+    /// Time in which bytes for the server waited for room.
     pub blocked_up: Duration,
 }
 
 impl TransferStats {
-    /// The direction with more bytes, and their number.
+    /// Returns the direction with more bytes, and the number of these bytes.
     #[must_use]
     pub const fn dominant_direction(&self) -> TransferSize {
         if self.up > self.down { TransferSize::up(self.up) } else { TransferSize::down(self.down) }
     }
 
-    /// Whether the client limited the session: it did not take the available bytes, or sent too few.
+    /// Returns whether the client limited the session: the client did not receive the available bytes, or sent too few
+    /// bytes.
     #[must_use]
     pub fn is_client_limited(&self) -> bool {
         match self.dominant_direction().direction {
@@ -77,16 +79,16 @@ impl TransferStats {
         }
     }
 
-    /// Whether the transfer is large enough to measure a rate.
+    /// Returns whether the transfer is large enough to measure a rate.
     #[must_use]
     pub const fn is_bulk(&self) -> bool {
         self.dominant_direction().bytes >= BULK_BYTES
     }
 
-    /// The sample for the path selector; `None` when nothing came back.
+    /// Returns the sample for the path selector; `None` for a small session without a response.
     ///
-    /// A large session counts to its last byte. A small one, which may be a long conversation, counts as its largest
-    /// response alone: the number of requests is no property of the path.
+    /// For a large session, the sample covers all bytes. For a small session, which may consist of many requests, the
+    /// sample covers only the largest response: the number of requests is not a property of the path.
     #[must_use]
     pub fn outcome(&self) -> Option<TransferOutcome> {
         let limited_by_path = !self.is_client_limited();
@@ -111,7 +113,7 @@ impl TransferStats {
         })
     }
 
-    /// The difference to `before`.
+    /// Returns the transfer since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -125,7 +127,7 @@ impl TransferStats {
         }
     }
 
-    /// Like `since`, for a part of a large session that is to carry `total_bytes` bytes in all.
+    /// Returns the sample of a part of a large session that is expected to carry `total_bytes` bytes in total.
     #[must_use]
     pub fn partial_outcome(&self, total_bytes: u64) -> Option<TransferOutcome> {
         let TransferSize { bytes, direction } = self.dominant_direction();
@@ -144,7 +146,8 @@ impl TransferStats {
 }
 
 impl Prediction {
-    /// The text for status and the closing event; `failed_paths` names the paths that were tried before.
+    /// Returns the record for the status and the closing event; `failed_paths` contains the paths that were tried
+    /// before.
     #[must_use]
     pub fn to_choice_record(
         &self,

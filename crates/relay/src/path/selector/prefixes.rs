@@ -1,5 +1,5 @@
-//! The prefix of a name's targets. A session does not wait for it: an unknown name is looked up for the next session,
-//! and a name without an address is a destination of its own.
+//! Maps target names to network prefixes. A session does not wait for a lookup: an unknown name is resolved for the
+//! next session. A name without a known address has its own placeholder prefix.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,16 +9,17 @@ use ekiden_proto::addr::Host;
 use ekiden_proto::path::bounded::BoundedMap;
 use ekiden_proto::path::prefix::Prefix;
 
-/// Names remembered at most.
+/// Maximum number of cached names.
 const MAX_NAMES: usize = 1 << 16;
 
-/// Names that wait to be looked up, at most; the next session asks again.
+/// Maximum number of names with a pending lookup. Further names are ignored until another session requests them.
 const MAX_PENDING: usize = 64;
 
-/// An address is looked up again after this long.
+/// Age after which an address is resolved again.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// Known names, as hashes: the memory of a relay does not reveal the names that users visit.
+/// The addresses of known names. Names are stored as hashes, so that the memory of a relay does not reveal the names
+/// that users visit.
 #[derive(Debug)]
 pub struct PrefixCache {
     addresses: BoundedMap<u64, CachedAddress>,
@@ -32,13 +33,13 @@ struct CachedAddress {
 }
 
 impl PrefixCache {
-    /// A table without prefixes.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self { addresses: BoundedMap::new(MAX_NAMES), pending: Vec::new() }
     }
 
-    /// The prefix of a host.
+    /// Returns the prefix of a host, and queues a lookup for a name without a current address.
     pub fn prefix(&mut self, host: &Host, now: Duration) -> Prefix {
         let name = match host {
             Host::Ip(ip) => return (*ip).into(),
@@ -52,7 +53,7 @@ impl PrefixCache {
         cached.map_or_else(|| placeholder_prefix(hash), |cached| cached.address.into())
     }
 
-    /// The address of a host, if it is known.
+    /// Returns the address of a host; `None` for an unknown name.
     #[must_use]
     pub fn address(&self, host: &Host) -> Option<IpAddr> {
         match host {
@@ -67,12 +68,12 @@ impl PrefixCache {
         self.addresses.insert(hash(name), CachedAddress { address, found_at: now });
     }
 
-    /// The names to look up.
+    /// Takes the names with a pending lookup.
     pub fn take_pending(&mut self) -> Vec<Box<str>> {
         std::mem::take(&mut self.pending)
     }
 
-    /// Whether names wait to be looked up.
+    /// Returns whether names have a pending lookup.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
@@ -85,7 +86,8 @@ impl PrefixCache {
     }
 }
 
-/// Stands for the place of a name without an address: a network of 100::/8, where no host is (RFC 4291, 2.4).
+/// Returns the placeholder prefix of a name without an address: a network in 100::/8, which contains no hosts (RFC
+/// 4291, 2.4).
 fn placeholder_prefix(hash: u64) -> Prefix {
     let network = 1 << 120 | u128::from(hash & 0xff_ffff_ffff) << 80;
     IpAddr::from(Ipv6Addr::from_bits(network)).into()

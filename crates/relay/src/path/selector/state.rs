@@ -21,21 +21,21 @@ use super::{Prediction, SelectionContext, TransferStats};
 use crate::config::{Config, Path, Route};
 use crate::path::PathChoice;
 
-/// Most prefixes with a last connected candidate.
+/// Maximum number of prefixes with a last connected candidate.
 const MAX_LAST_CONNECTED: usize = 1 << 14;
 
-/// Most relays that are tried without measurements, when neither direct nor the default path connects.
+/// Maximum number of relays that are tried without measurements when neither the direct nor the default path connects.
 const MAX_FALLBACKS: usize = 4;
 
-/// Most networks of targets that are recorded between two maps.
+/// Maximum number of target networks that are recorded between two maps.
 const MAX_REQUESTED: usize = 1024;
 
-/// The answer for one session.
+/// The paths for one session.
 #[derive(Debug)]
 pub struct PathSelection {
-    /// The paths, the best first.
+    /// The paths, best first.
     pub choices: Vec<PathChoice>,
-    /// The event for the operator, when the choice has changed.
+    /// The event to emit; `None` if the choice has not changed.
     pub change_event: Option<Event>,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct SelectorState {
     pub config: Arc<Config>,
     pub chooser: PathChooser,
     pub names: PrefixCache,
-    /// Whether a session has asked or reported since the last map.
+    /// Whether a session has requested a path or reported an outcome since the last map.
     pub is_dirty: bool,
-    /// The networks of sessions since then, each with one target.
+    /// The target networks of sessions since the last map, each with one target.
     requested: HashMap<Prefix, SocketAddr>,
     sizes: TransferHistory,
-    /// The paths of candidates, under this configuration.
+    /// The paths of candidates under the current configuration.
     paths: HashMap<Candidate, Arc<Path>>,
-    /// The candidate that connected last, for prefixes with too few measurements.
+    /// The candidate that has connected last, for prefixes with too few measurements.
     last_connected: BoundedMap<Prefix, Candidate>,
 }
 
@@ -70,19 +70,19 @@ impl SelectorState {
         }
     }
 
-    /// Applies another configuration. Path history stays: relays keep their numbers.
+    /// Applies another configuration. The path history is kept, because relays keep their numbers.
     pub fn apply_config(&mut self, config: &Arc<Config>) {
         self.config = Arc::clone(config);
         self.paths.clear();
         self.is_dirty = true;
     }
 
-    /// The networks of sessions since the last call, for which other relays are queried.
+    /// Returns the target networks of sessions since the last call, for which other relays are queried.
     pub fn take_requested(&mut self) -> HashMap<Prefix, SocketAddr> {
         std::mem::take(&mut self.requested)
     }
 
-    /// The paths to `target` by a route that leaves the choice to the selector.
+    /// Returns the paths to `target` for a route that leaves the choice to the selector.
     pub fn select(&mut self, route: &Route, target: &Target, now: Duration) -> PathSelection {
         self.is_dirty = true;
         let prefix = self.names.prefix(&target.host, now);
@@ -127,7 +127,8 @@ impl SelectorState {
         PathSelection { choices: path_choices, change_event: changed }
     }
 
-    /// The paths that race while too few measurements exist: the default, direct, and the last connected candidate.
+    /// Returns the paths that are dialled in parallel while there are too few measurements: the paths of the route, and
+    /// the candidate that has connected last.
     fn racing_paths(&mut self, route: &Route, prefix: Prefix) -> Vec<(Arc<Path>, Option<Candidate>)> {
         let mut racing: Vec<_> = route.paths.iter().map(|path| (Arc::clone(path), self.candidate(path))).collect();
         let last_connected = self.last_connected.get(&prefix).cloned();
@@ -140,7 +141,7 @@ impl SelectorState {
         racing
     }
 
-    /// Adds paths by the other relays, in case none of those connects.
+    /// Adds paths through other relays, in case none of the racing paths connects.
     fn add_fallbacks(&mut self, route: &Route, plan: &Arc<SelectionContext>, path_choices: &mut Vec<PathChoice>) {
         let config = Arc::clone(&self.config);
         for hop in config.relays.iter().filter(|hop| hop.is_section()).take(MAX_FALLBACKS) {
@@ -156,7 +157,7 @@ impl SelectorState {
         }
     }
 
-    /// The path of a candidate; `None` if a relay has left the configuration.
+    /// Returns the path of a candidate; `None` if a relay was removed from the configuration.
     fn path(&mut self, candidate: &Candidate) -> Option<Arc<Path>> {
         if let Some(path) = self.paths.get(candidate) {
             return Some(Arc::clone(path));
@@ -172,7 +173,7 @@ impl SelectorState {
         Some(path)
     }
 
-    /// The candidate of a path; `None` for a path that the selector cannot choose.
+    /// Returns the candidate of a path; `None` for a path that the selector cannot choose.
     fn candidate(&self, path: &Path) -> Option<Candidate> {
         let node = |hop: &Arc<crate::config::Hop>| self.chooser.map().find(&hop.peering()?.key);
         let relays = path.hops.iter().map(node).collect::<Option<Vec<_>>>()?;
@@ -220,14 +221,14 @@ impl SelectorState {
     /// Records the outcome of a session, or of a part of a session.
     pub fn record_outcome(&mut self, prediction: &Prediction, outcome: &TransferOutcome, now: Duration) {
         self.is_dirty = true;
-        // The address of the name may be known by now.
+        // The address of the name may have been resolved since the prediction.
         let prefix = self.names.prefix(&prediction.context.target.host, now);
         if let Some(candidate) = &prediction.candidate {
             self.chooser.record_outcome(prefix, candidate, outcome, now);
         }
     }
 
-    /// The prediction for a session with as many bytes.
+    /// Returns the predicted duration of a session with the number of bytes of `outcome`.
     pub fn predict(&self, prediction: &Prediction, outcome: &TransferOutcome, now: Duration) -> Option<Duration> {
         let Prediction { context: plan, candidate, .. } = prediction;
         Some(self.chooser.predict(plan.prefix, candidate.as_ref()?, outcome.transferred, now)?.predicted)

@@ -1,4 +1,4 @@
-//! The status of the path selector: for each network of targets the selected path, and its alternatives.
+//! The status of the path selector: the selected path and its alternatives for each network of targets.
 
 use std::cmp::Reverse;
 
@@ -9,41 +9,41 @@ use serde::Serialize;
 use super::PathSelector;
 use super::state::SelectorState;
 
-/// Networks shown at most.
+/// Maximum number of networks in the status.
 const MAX_PREFIXES: usize = 500;
 
-/// A network of targets, and the path that sessions of a size take there.
+/// A network of targets, and the path that sessions of a given size take to it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceView {
     /// The network of the targets.
     pub prefix: Prefix,
     /// The size of the sessions, in bytes.
     pub likely_bytes: u64,
-    /// Where most of these go: `down` or `up`.
+    /// The direction of most of these bytes: `down` or `up`.
     pub likely_direction: &'static str,
-    /// The path they take.
+    /// The path that is selected for these sessions.
     pub path: String,
-    /// All known paths, the best first.
+    /// All known paths, best first.
     pub candidates: Vec<CandidateView>,
 }
 
-/// One path that could be taken.
+/// One path that the selector can choose.
 #[derive(Debug, Clone, Serialize)]
 pub struct CandidateView {
-    /// The names of its relays, or `direct`.
+    /// The names of the relays on the path, or `direct`.
     pub path: String,
-    /// From the client's request to the last byte.
+    /// Predicted time from the client's request to the last byte, in seconds.
     pub predicted_seconds: f64,
     /// The predicted bulk rate, in bytes per second.
     pub rate: f64,
     /// The confidence in the prediction, 0 to 1.
     pub confidence: f64,
-    /// Whether the path is avoided for now, because it failed or was slower than predicted.
+    /// Whether the path is avoided at present, because a session on it has failed or was slower than predicted.
     pub out: bool,
 }
 
 impl PathSelector {
-    /// For `ekiden status`: the standing choices.
+    /// Returns the current choices for `ekiden status`.
     #[must_use]
     pub fn views(&self) -> Vec<ChoiceView> {
         let now = self.shared.estimates.now();

@@ -1,7 +1,8 @@
-//! The encrypted side of a section: records in, records out, in place.
+//! Encryption of a section: opens and seals records in place.
 //!
-//! A record is read into a buffer of its own, opened there, and written from there: as plaintext to a plain section,
-//! sealed again to another encrypted section. Only bytes that a full socket does not take are copied.
+//! Each record is read into its own buffer and decrypted in place. The bytes are written from the same buffer: as
+//! plaintext to a plain section, encrypted again to another encrypted section. Only bytes that a full socket does not
+//! accept are copied.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,7 +19,7 @@ pub use ekiden_proto::wire::section::reader::OpenedRecord;
 use super::flow::read_once;
 use super::framing::invalid;
 
-/// The keys of a section, and the record that is being read.
+/// The keys of a section, and the buffer of the record that is being read.
 #[derive(Debug)]
 pub struct RecordCipher {
     sealer: RefCell<RecordKey>,
@@ -26,25 +27,25 @@ pub struct RecordCipher {
 }
 
 impl RecordCipher {
-    /// A cipher with the keys of a handshake. The first record has at most `first` bytes of plaintext; no byte after it
-    /// is read.
+    /// Creates a cipher with the keys of a handshake. The first record has at most `first` bytes of plaintext; no byte
+    /// after that record is read.
     #[must_use]
     pub fn new(transport: TransportKeys, first: usize) -> Self {
         let opener = RecordReader::new(transport.open, first);
         Self { sealer: RefCell::new(transport.send_key), opener: RefCell::new(opener) }
     }
 
-    /// From here on everything that arrives is records.
+    /// Allows reads beyond the current record: all following bytes are records.
     pub fn allow_read_ahead(&self) {
         self.opener.borrow_mut().allow_read_ahead();
     }
 
-    /// Records of another session may follow the record that ends a stream.
+    /// Allows records of another session after the record that ends a stream.
     pub fn allow_next_session(&self) {
         self.opener.borrow_mut().allow_next_session();
     }
 
-    /// The next record has at most `most` bytes of plaintext; no byte after it is read.
+    /// Limits the plaintext of the next record to `most` bytes; no byte after that record is read.
     pub fn expect_record(&self, most: usize) {
         self.opener.borrow_mut().expect_record(most);
     }
@@ -54,7 +55,7 @@ impl RecordCipher {
         self.sealer.borrow_mut().seal(record);
     }
 
-    /// Makes records of `plaintext`.
+    /// Encrypts `plaintext` into as many records as needed.
     #[must_use]
     pub fn seal_all(&self, plaintext: &[u8]) -> Vec<u8> {
         let pieces = plaintext.len().div_ceil(MAX_PLAINTEXT);
@@ -69,7 +70,7 @@ impl RecordCipher {
         records
     }
 
-    /// The record that ends a stream.
+    /// Returns the record that ends a stream: a record without plaintext.
     #[must_use]
     pub fn end_record(&self) -> Vec<u8> {
         let mut record = vec![0; HEADER_LENGTH + TAG_LENGTH];
@@ -77,13 +78,14 @@ impl RecordCipher {
         record
     }
 
-    /// Whether the next read needs no bytes from the socket: a record has arrived, or a length that no record has.
+    /// Returns whether the next read needs no bytes from the socket: a complete record or an invalid length is
+    /// buffered.
     #[must_use]
     pub fn has_record(&self) -> bool {
         self.opener.borrow().has_result()
     }
 
-    /// Whether bytes were read that belong to no record so far.
+    /// Returns whether bytes were read that do not form a complete record yet.
     #[must_use]
     pub fn has_buffered(&self) -> bool {
         self.opener.borrow().has_buffered()
@@ -129,7 +131,7 @@ impl RecordCipher {
     }
 }
 
-/// Reads once, unless [`RecordCipher::has_record`].
+/// Reads from the socket once, unless [`RecordCipher::has_record`] is true.
 fn receive(opener: &mut RecordReader, from: &TcpStream) -> io::Result<()> {
     if opener.has_result() {
         return Ok(());
@@ -139,7 +141,7 @@ fn receive(opener: &mut RecordReader, from: &TcpStream) -> io::Result<()> {
     arrived.reserve_exact(size);
     let read = read_once(from, size, || append(from.as_fd(), arrived, size))?;
     opener.on_read(size, read);
-    // A whole stream ends with an empty record, so this stream was cut off.
+    // A complete stream ends with an empty record, so this stream is truncated.
     if read == 0 { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
 }
 
