@@ -1,7 +1,7 @@
 //! Relays that stop, that return, and that do not support reports.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,4 +89,27 @@ fn report_connections_do_not_delay_draining() {
     assert_eq!(home.relay.exit_code(), Some(0));
     let stopped = home.relay.next(|event| event["event"] == "stopped");
     assert_eq!(stopped["aborted"], 0);
+}
+
+/// The relay keeps its report connections at a reload, and dials them with the name servers of the new configuration.
+#[test]
+fn report_connections_use_the_name_servers_of_a_reload() {
+    let (far, site) = (Site::new(), Site::new());
+    let _far_relay = far.relay("", "allow_open = true\n");
+    let named = format!("far.test:{}", far.address.port());
+    let relays = settings(&far, far.address, unused_address()).replace(&far.address.to_string(), &named);
+    let write = |server: SocketAddr| site.write_home(&format!("[dns]\nservers = [\"{server}\"]\n{relays}"), AUTO);
+    let (queries, first_query) = std::sync::mpsc::channel();
+    let (unknown, known) =
+        (answer_from(&[]), answer_from(vec![("far.test", &*far.address.ip().to_string().leak())].leak()));
+    let mut relay = start(&write(name_server(move |query| {
+        // The test may have ended.
+        let _ = queries.send(());
+        unknown(query)
+    })));
+    first_query.recv().unwrap();
+    write(name_server(known));
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    wait_for_entry(&relay, &far.key.public, None, |_| true);
 }

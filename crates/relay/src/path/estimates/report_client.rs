@@ -16,7 +16,7 @@ use ekiden_proto::wire::section::{OpenAnswer, OpenFailure, Purpose, open};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::report_clients::ReportContext;
+use super::report_clients::CurrentContext;
 use super::report_server::ReportConnection;
 use super::{EstimateStore, PeerId};
 use crate::config::{Hop, Peering};
@@ -48,7 +48,7 @@ enum ReportCallEnd {
 }
 
 /// Queries `hop`, and connects again after each failure, until this future is dropped.
-pub async fn run(hop: Arc<Hop>, context: Rc<ReportContext>, estimates: Arc<EstimateStore>, events: Arc<Events>) {
+pub async fn run(hop: Arc<Hop>, context: Rc<CurrentContext>, estimates: Arc<EstimateStore>, events: Arc<Events>) {
     let Some(peering) = hop.peering() else { return };
     let mut has_warned = false;
     loop {
@@ -73,7 +73,7 @@ pub async fn run(hop: Arc<Hop>, context: Rc<ReportContext>, estimates: Arc<Estim
 async fn run_once(
     hop: &Arc<Hop>,
     peering: &Peering,
-    context: &ReportContext,
+    context: &CurrentContext,
     estimates: &EstimateStore,
 ) -> ReportCallEnd {
     let Ok((stream, cipher)) = dial_and_open(hop, peering, context, Purpose::Report, true).await else {
@@ -108,7 +108,7 @@ impl ReportClient<'_> {
         estimates: &EstimateStore,
         hop: &Arc<Hop>,
         peering: &Peering,
-        context: &ReportContext,
+        context: &CurrentContext,
     ) -> io::Result<()> {
         loop {
             let started_at = Instant::now();
@@ -156,11 +156,11 @@ async fn probe_target(
     target: SocketAddr,
     hop: &Arc<Hop>,
     peering: &Peering,
-    context: &ReportContext,
+    context: &CurrentContext,
 ) -> Option<Duration> {
     let purpose = Purpose::Stream(Target::from(target));
     let (stream, cipher) = dial_and_open(hop, peering, context, purpose, peering.encrypt).await.ok()?;
-    let record = timeout(context.config.timeouts.connect, cipher.next_record(&stream)).await.ok()?.ok()?;
+    let record = timeout(context.get().config.timeouts.connect, cipher.next_record(&stream)).await.ok()?.ok()?;
     abort(&stream);
     let answer = OpenAnswer::read(&record.record[record.plaintext]).ok()?;
     let has_answer = match answer.outcome {
@@ -174,10 +174,11 @@ async fn probe_target(
 async fn dial_and_open(
     hop: &Arc<Hop>,
     peering: &Peering,
-    context: &ReportContext,
+    context: &CurrentContext,
     purpose: Purpose,
     encrypt: bool,
 ) -> Result<(TcpStream, RecordCipher), ReportCallEnd> {
+    let context = context.get();
     let config = &context.config;
     let outgoing =
         OutgoingContext { names: &context.names, congestion: &config.congestion, marks: config.needed_marks() };

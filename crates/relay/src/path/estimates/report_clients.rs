@@ -2,6 +2,7 @@
 //! selects paths, and on any other relay after the first query from another relay: the querying relay also needs
 //! estimates of the sections after this relay.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -31,9 +32,19 @@ pub struct ReportClients {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The context for dialling.
+/// The context for dialling, which a reload replaces.
+pub struct CurrentContext(RefCell<Rc<ReportContext>>);
+
+impl CurrentContext {
+    /// Returns the context of the configuration in force.
+    pub fn get(&self) -> Rc<ReportContext> {
+        Rc::clone(&self.0.borrow())
+    }
+}
+
+/// The context for dialling under one configuration.
 pub struct ReportContext {
-    /// The configuration at the start of the report connection.
+    /// The configuration.
     pub config: Arc<Config>,
     /// The resolver of the thread.
     pub names: Resolver,
@@ -109,9 +120,13 @@ fn spawn_thread(
     })
 }
 
-/// The tasks of the report connections, by the key of the relay.
+/// The tasks of the report connections.
 #[derive(Default)]
-struct ReportTasks(HashMap<PublicKey, ReportTask>);
+struct ReportTasks {
+    by_key: HashMap<PublicKey, ReportTask>,
+    /// The context of all tasks; `None` before the first configuration.
+    context: Option<Rc<CurrentContext>>,
+}
 
 struct ReportTask {
     hop: Arc<Hop>,
@@ -123,13 +138,16 @@ impl ReportTasks {
     fn apply_config(&mut self, config: Arc<Config>, estimates: &Arc<EstimateStore>, events: &Arc<Events>) {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
-        self.0.retain(|key, task| relays.get(key).is_some_and(|hop| *hop == task.hop));
-        let context = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
+        self.by_key.retain(|key, task| relays.get(key).is_some_and(|hop| *hop == task.hop));
+        let new_context = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
+        let context =
+            self.context.get_or_insert_with(|| Rc::new(CurrentContext(RefCell::new(Rc::clone(&new_context)))));
+        context.0.replace(new_context);
         for (key, hop) in relays {
-            self.0.entry(key).or_insert_with(|| {
+            self.by_key.entry(key).or_insert_with(|| {
                 let task = spawn_local(report_client::run(
                     Arc::clone(&hop),
-                    Rc::clone(&context),
+                    Rc::clone(context),
                     Arc::clone(estimates),
                     Arc::clone(events),
                 ));
