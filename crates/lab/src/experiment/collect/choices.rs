@@ -1,4 +1,4 @@
-//! The path of each session, and figures about the choices.
+//! The path of each session, and metrics of the path choices.
 //!
 //! The relay that selects paths logs a line of JSON when a session ends. The client's port identifies the session.
 
@@ -12,32 +12,35 @@ use serde::Deserialize;
 use super::results::SessionRun;
 use crate::stats;
 
-/// The key of the time until new sessions leave the path that has become worse.
+/// The key of the time until new sessions leave the path that has become worse, in seconds.
 pub const TIME_TO_LEAVE: &str = "leave_s";
-/// The key of how often the path of new sessions changed.
+/// The key of the number of changes of the path that most new sessions use.
 pub const PATH_CHANGES: &str = "path_changes";
-/// The key of the median completion time after sessions have left a degraded path.
+/// The key of the median completion time of the sessions after the change of conditions, in milliseconds.
 pub const COMPLETION_AFTER_CHANGE: &str = "after_ms";
-/// The key of when something first changed, in seconds since the lab started: nothing to compare, but to be shown.
+/// The key of the time of the first change of conditions, in seconds since the start of the lab. It is shown, but not
+/// compared.
 pub const CHANGED_AT: &str = "changed_at_s";
 /// The key of the share of sessions that failed.
 pub const FAILED_SHARE: &str = "failed";
 
-/// A path is left when so many new sessions in a row take another: one by itself may be a look at another path.
+/// Number of consecutive new sessions on another path after which a path counts as left: a single session may explore
+/// another path.
 const MIN_CONSECUTIVE: usize = 5;
-/// The window, in seconds, whose majority is the path of new sessions.
+/// Length of the windows, in seconds, in which the most frequent path counts as the path of new sessions.
 const MAJORITY_WINDOW: f64 = 2.0;
-/// Sessions that begin this many seconds after the change, or later, count as after it.
+/// Time after the change, in seconds, from which sessions count as after the change.
 const SETTLE_TIME: f64 = 10.0;
-/// How long after the last byte the log may take to tell of the end.
+/// Maximum time from the last byte of a session to its line in the log.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is read until then.
+/// Interval of the readings of the log.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Notes in each of `sessions` that came to its end, by its port, which path the chooser's `log` says it took.
+/// Sets the path of each successful session from the `log` of the chooser, the relay that selects paths. `ports` has
+/// the client's port of each session; `None` for failed sessions.
 ///
 /// # Errors
-/// The log cannot be read, or says nothing of one.
+/// The log cannot be read, or lacks a session.
 pub fn assign_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16>]) -> anyhow::Result<()> {
     let deadline = Instant::now() + LOG_TIMEOUT;
     loop {
@@ -57,7 +60,7 @@ pub fn assign_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16
     }
 }
 
-/// A session's line in the log.
+/// The line of a session in the log.
 #[derive(Deserialize)]
 struct SessionLogEntry {
     event: String,
@@ -65,21 +68,21 @@ struct SessionLogEntry {
     path: Option<String>,
 }
 
-/// The paths of sessions that have ended, by the client's port; of two with the same port, the later.
+/// Returns the paths of the closed sessions by the client's port; of sessions with the same port, that of the last.
 fn paths_by_client_port(text: &str) -> BTreeMap<u16, String> {
     let lines = text.lines().filter_map(|line| serde_json::from_str::<SessionLogEntry>(line).ok());
     let closed = lines.filter(|line| line.event == "closed");
     closed.filter_map(|line| Some((line.client?.port(), path_name(&line.path?)))).collect()
 }
 
-/// The name of a path as treatments have it: relays joined by `-`, however the log parts them.
+/// Converts a path in the log to its name in treatments: the relays joined by `-`, for any separator in the log.
 fn path_name(path: &str) -> String {
     let parts = path.split(|letter: char| letter.is_whitespace() || ",>→+/".contains(letter));
     parts.filter(|part| !part.is_empty() && *part != "-").collect::<Vec<_>>().join("-")
 }
 
-/// The figures of sessions that began at fixed times. The conditions changed at `changed_at`, in seconds since the lab
-/// started; `degraded_relay` is the relay whose path became worse.
+/// Returns the metrics of sessions that began at fixed times. The conditions changed at `changed_at`, in seconds since
+/// the start of the lab; `degraded_relay` is the relay whose path became worse.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of sessions")]
 pub fn path_metrics(
@@ -102,7 +105,7 @@ pub fn path_metrics(
     metrics
 }
 
-/// How often the path that most new sessions take became another.
+/// Counts the changes, from window to window, of the path that most new sessions use.
 fn count_path_changes(sessions: &[SessionRun]) -> usize {
     let mut windows: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for session in sessions {
@@ -114,14 +117,15 @@ fn count_path_changes(sessions: &[SessionRun]) -> usize {
     main.len().saturating_sub(1)
 }
 
-/// The most frequent element; of equals the first.
+/// Returns the most frequent element; of several, the first.
 fn most_frequent<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let count = |path: &str| paths.clone().filter(|other| *other == path).count();
     paths.clone().reduce(|best, path| if count(path) > count(best) { path } else { best })
 }
 
-/// The seconds from `changed_at` until new sessions took another path than most sessions before; the rest of the run if
-/// they never did. None if most sessions before did not use `degraded_relay`: there was nothing to leave.
+/// Returns the seconds from `changed_at` until new sessions use another path than most sessions before, or until the
+/// last session if they never do. `None` if most sessions before did not use `degraded_relay`, so that there was no
+/// path to leave.
 fn time_to_leave(sessions: &[SessionRun], changed_at: f64, degraded_relay: Option<&str>) -> Option<f64> {
     let paths: Vec<(f64, &str)> =
         sessions.iter().filter_map(|session| Some((session.at, session.path.as_deref()?))).collect();

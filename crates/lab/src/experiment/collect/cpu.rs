@@ -1,4 +1,4 @@
-//! How busy the processors are (proc_stat(5)), and with whom.
+//! CPU use of the machine (proc_stat(5)) and of the programs on each host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,13 +8,14 @@ use anyhow::Context;
 
 use crate::topology::network::Network;
 
-/// Clock ticks in a second as the kernel reports them, independent of its own rate (time(7)).
+/// Clock ticks per second in the files of the kernel, independent of the kernel's timer frequency (time(7)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The processor time that programs on each host have used so far, in seconds. Those that have ended are not in it.
+/// Returns the CPU time of the running programs on each host so far, in seconds. Programs that have ended are not
+/// included.
 ///
 /// # Errors
-/// There is no `/proc`.
+/// `/proc` or the network namespace of a host cannot be read.
 pub fn cpu_time_by_host(network: &Network) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut hosts = BTreeMap::new();
     for host in network.hosts() {
@@ -22,7 +23,7 @@ pub fn cpu_time_by_host(network: &Network) -> anyhow::Result<BTreeMap<String, f6
     }
     for process in fs::read_dir("/proc").context("/proc")? {
         let folder = process?.path();
-        // Most are not ours, or have just ended, or are no processes at all.
+        // Most entries are processes outside the lab, processes that have just ended, or not processes.
         let host = fs::read_link(folder.join("ns/net")).ok().and_then(|namespace| hosts.get_mut(&namespace));
         if let (Some((_, used)), Some(time)) = (host, process_cpu_time(&folder)) {
             *used += time;
@@ -31,7 +32,7 @@ pub fn cpu_time_by_host(network: &Network) -> anyhow::Result<BTreeMap<String, f6
     Ok(hosts.into_values().collect())
 }
 
-/// The processor time of this process so far, in seconds.
+/// Returns the CPU time of this process so far, in seconds; `None` if `/proc` cannot be read.
 #[must_use]
 pub fn own_cpu_time() -> Option<f64> {
     process_cpu_time(&PathBuf::from("/proc/self"))
@@ -41,15 +42,16 @@ fn process_cpu_time(process: &std::path::Path) -> Option<f64> {
     parse_cpu_seconds(&fs::read_to_string(process.join("stat")).ok()?)
 }
 
-/// User and system time, its own and that of children that it has waited for (proc_pid_stat(5)).
+/// Returns the user and system time of a process and of the children that it has waited for, in seconds
+/// (proc_pid_stat(5)).
 fn parse_cpu_seconds(stat: &str) -> Option<f64> {
-    // The name may hold anything, also parentheses and blanks.
+    // The name of the program may contain any character, including parentheses and blanks.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: Option<Vec<f64>> = rest.split_whitespace().skip(11).take(4).map(|tick| tick.parse().ok()).collect();
     Some(ticks.filter(|ticks| ticks.len() == 4)?.iter().sum::<f64>() / TICKS_PER_SECOND)
 }
 
-/// A reading of all processors together since the system started, in clock ticks.
+/// Sum of the times of all processors since the system started, in clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSample {
     busy_ticks: u64,
@@ -57,7 +59,7 @@ pub struct CpuSample {
 }
 
 impl CpuSample {
-    /// Now. `None` where there is no such file.
+    /// Takes a sample. `None` if `/proc/stat` cannot be read.
     #[must_use]
     pub fn now() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
@@ -66,14 +68,14 @@ impl CpuSample {
     fn parse(text: &str) -> Option<Self> {
         let ticks: Vec<u64> =
             text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|t| t.parse().ok()).collect();
-        // user nice system idle iowait irq softirq steal; guest times are part of user and nice. Time that another
-        // virtual machine took (steal) was not available here: it counts as busy.
+        // The fields are user nice system idle iowait irq softirq steal; guest times are part of user and nice. Time
+        // taken by other virtual machines (steal) was not available to this machine, so it counts as busy.
         let all = ticks.iter().take(8).sum();
         let idle: u64 = ticks.get(3..5)?.iter().sum();
         Some(Self { busy_ticks: all - idle, total_ticks: all })
     }
 
-    /// The share that was busy from `before` until now, from 0 to 1.
+    /// Returns the share of the processors that was busy between `before` and this sample, from 0 to 1.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     pub fn busy_since(self, before: Self) -> f64 {

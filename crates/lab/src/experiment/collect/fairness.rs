@@ -1,4 +1,4 @@
-//! The figures of a run in which several groups shared a bottleneck.
+//! Metrics of a run in which several groups shared a bottleneck.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::topology::{Lab, plan};
 use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::waits::QueueDelayHistogram;
 
-/// Figures by key. A ratio is that of the mean rates of a connection, as in the published figures; Jain's index is over all
-/// connections that send all the time.
+/// Returns the metrics of a run by key. The ratio is that of the mean rates per connection, as in the published
+/// figures. Jain's index is over all connections that always have data to send.
 #[must_use]
 pub fn group_metrics(
     groups: &[GroupRun],
@@ -44,7 +44,8 @@ fn queueing_metrics(waits: &QueueDelayHistogram) -> [(&'static str, f64); 3] {
     [("queueing_ms", waits.mean() / 1e6), ("queueing_p95_ms", quantile(0.95)), ("queueing_p99_ms", quantile(0.99))]
 }
 
-/// How long packets waited in the queue where they waited longest in all, between two readings: that is the bottleneck.
+/// Returns the queueing delays between two readings at the bottleneck: the direction of a link with the largest total
+/// queueing delay.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of packets")]
 pub fn bottleneck_delays(before: &[DirectionReport], after: &[DirectionReport]) -> QueueDelayHistogram {
@@ -53,8 +54,8 @@ pub fn bottleneck_delays(before: &[DirectionReport], after: &[DirectionReport]) 
     waits.max_by(|a, b| all(a).total_cmp(&all(b))).unwrap_or_default()
 }
 
-/// The mean window of a connection, in packets of full size: its rate times the round trip of the links, where no queue adds
-/// to that. `None` without a connection.
+/// Returns the mean window of a connection, in packets of full size: its rate times the round-trip time of the links,
+/// without queueing delay. `None` without a connection.
 #[must_use]
 pub fn mean_window(lab: &Lab, workload: &Workload, groups: &[GroupRun]) -> Option<f64> {
     let window = |run: &GroupRun| {

@@ -1,4 +1,4 @@
-//! The rates of links while transfers are made.
+//! Rates of the links during the transfers.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,17 +6,17 @@ use std::time::Instant;
 use crate::topology::RunningLab;
 use ekiden_emulator::ledger::DirectionReport;
 
-/// The prefix of keys for the rate of a link.
+/// The prefix of keys for the rate of a link, in Mbit/s.
 pub const RATE_PREFIX: &str = "link_mbit_s.";
 
-/// The links' counters at the start of the transfers.
+/// Meter of the rates of links: holds their counters at the start of the transfers.
 pub struct LinkRateMeter {
     started: Instant,
     before: Vec<DirectionReport>,
 }
 
 impl LinkRateMeter {
-    /// Begins the time that counts.
+    /// Reads the counters at the start of the measured time.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -24,7 +24,7 @@ impl LinkRateMeter {
         Ok(Self { before: running.reports()?, started: Instant::now() })
     }
 
-    /// The rate of each link since then, by metric.
+    /// Returns the rate of each link since the start, by the key of the metric.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -34,7 +34,7 @@ impl LinkRateMeter {
     }
 }
 
-/// In the direction that carried more.
+/// Returns the rate of each link in the direction with the higher rate.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn link_rates(before: &[DirectionReport], after: &[DirectionReport], seconds: f64) -> BTreeMap<String, f64> {
     let mut rates = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The circumstances of the runs.
+//! The manifest of an experiment: the programs, the machine, and the settings that its runs are made with.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use crate::program::{
 use crate::virtual_time::kernel::KernelInfo;
 use crate::virtual_time::machine::VirtualTime;
 
-/// The programs that an experiment needs, found.
+/// The installed programs that an experiment needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InstalledPrograms {
-    /// Where ekiden is; none if no treatment uses it.
+    /// Path of the ekiden executable; `None` if the experiment does not need ekiden.
     pub ekiden: Option<PathBuf>,
-    /// Programs and their versions.
+    /// Names and versions of the programs.
     pub versions: Vec<(String, String)>,
 }
 
@@ -33,7 +33,7 @@ impl InstalledPrograms {
     /// Finds the programs that `experiment` needs, and their versions.
     ///
     /// # Errors
-    /// Every one that is missing, with the package it is in.
+    /// A text for each missing program, with the name of its package.
     pub fn find(experiment: &Experiment, request: &ExperimentOptions) -> Result<Self, Vec<String>> {
         let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
         let mut tools = Self::default();
@@ -70,7 +70,7 @@ impl InstalledPrograms {
         let mut selected = cells.iter().filter(is_selected);
         let changes_user =
             |cell: &&ExperimentCell| matches!(cell.spec.treatment.program, RelayProgram::Squid | RelayProgram::Ssh);
-        // In a virtual machine every program runs as root.
+        // In a virtual machine, every program runs as root.
         if effective_uid() != 0 && request.virtual_time.is_none() && selected.any(changes_user) {
             missing.push(
                 "squid and sshd must switch to another user: run as root (sudo), or select other treatments with --only"
@@ -113,10 +113,10 @@ fn required_programs(cells: &[&ExperimentCell]) -> Vec<&'static ProgramInfo> {
     programs
 }
 
-/// The manifest of an experiment that is about to begin.
+/// Builds the manifest of an experiment before its first run.
 ///
 /// # Errors
-/// It cannot be put into words, which no experiment file should bring about.
+/// A cell cannot be serialised, which no experiment file should cause.
 pub fn build_manifest(
     experiment: &Experiment,
     tools: &InstalledPrograms,
@@ -147,8 +147,8 @@ pub fn build_manifest(
     })
 }
 
-/// A digest of everything that a figure depends on. Not the expectations, nor the number of blocks: they may change
-/// between runs.
+/// Returns a digest of everything that a figure depends on. The expectations and the number of blocks are not included:
+/// they may change between runs.
 fn digest(
     experiment: &Experiment,
     tools: &InstalledPrograms,
@@ -168,10 +168,10 @@ fn digest(
     Ok(format_digest(digest))
 }
 
-/// A digest of the cells of the full size: of everything in the experiment file that a figure depends on.
+/// Returns a digest of the cells of the full size, which is everything in the experiment file that a figure depends on.
 ///
 /// # Panics
-/// A cell cannot be written as JSON, which no experiment file brings about.
+/// A cell cannot be serialised as JSON, which no experiment file causes.
 #[must_use]
 pub fn cells_digest(experiment: &Experiment) -> String {
     let mut digest = Sha256::new();
@@ -187,7 +187,7 @@ fn digest_cells(
     time: Option<Duration>,
 ) -> serde_json::Result<()> {
     for cell in cells {
-        // The text of earlier builds, so that their unfinished results can be continued.
+        // The same text as in earlier builds, so that unfinished results of those builds can be continued.
         let CellKey { levels, treatment } = &cell.key;
         digest.update(format!("Place {{ levels: {levels:?}, treatment: {treatment:?} }}"));
         digest.update(serde_json::to_vec(&cell.spec)?);
@@ -227,7 +227,8 @@ fn machine_facts(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {
     .into()
 }
 
-/// The settings of the hosts and modules in the first cell, and those that hosts inherit from the machine.
+/// Returns the settings of the hosts and kernel modules in the first cell, and the settings that hosts inherit from the
+/// machine.
 fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     for (module, parameters) in cells.first().iter().flat_map(|cell| &cell.spec.lab.modules) {
@@ -255,7 +256,7 @@ fn read_proc(file: &str) -> String {
         .map_or_else(|_| "unknown".into(), |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Now, as RFC 3339 has it, in UTC.
+/// Returns the current time in UTC in the format of RFC 3339.
 #[must_use]
 pub fn utc_now() -> String {
     let now = OffsetDateTime::now_utc();

@@ -1,4 +1,4 @@
-//! The figures of a run, and those that runs can be compared by.
+//! The metrics of a run: their keys and units, and their calculation from transfers.
 
 use std::collections::BTreeMap;
 
@@ -41,30 +41,30 @@ const METRICS: [(&str, &str, bool); 30] = [
     (named::LIMIT_NAMED, "", true),
 ];
 
-/// The key of the metric that has a [floor](crate::experiment::judge::floor).
+/// The key of the time to the first byte, which has an arithmetic [floor](crate::experiment::judge::floor).
 pub const FIRST_BYTE: &str = "first_byte_ms";
 
-/// The key of the ratio of two groups' rates: 1 is best.
+/// The key of the ratio of the rates of two groups.
 pub const RATIO: &str = "ratio";
-/// The key of Jain's index.
+/// The key of Jain's fairness index.
 pub const JAIN: &str = "jain";
-/// The key of the time to the last byte.
+/// The key of the time to the last byte, in milliseconds.
 pub const COMPLETION: &str = "completion_ms";
-/// The key of the time that the model of paths [predicts](crate::experiment::judge::predict).
+/// The key of the completion time that the path model [predicts](crate::experiment::judge::predict), in milliseconds.
 pub const PREDICTED: &str = "predicted_ms";
 /// The key of the relative error of a prediction.
 pub const PREDICTION_ERROR: &str = "prediction_error";
 
-/// The prefix of keys for the rate of one group's connections.
+/// The prefix of keys for the mean rate of a group's connections, in Mbit/s.
 pub const GROUP_PREFIX: &str = "mbit_s.";
 
-/// The prefix of keys for the processor time of the programs on a host.
+/// The prefix of keys for the CPU use of the programs on a host, in percent of a processor.
 pub const CPU_PREFIX: &str = "cpu.";
 
-/// The metric with this name.
+/// Returns the metric with this key.
 ///
 /// # Errors
-/// No metric has this name: the text lists the metrics.
+/// There is no such metric; the text lists the metrics.
 pub fn by_name(key: &str) -> Result<Metric, String> {
     if key.strip_prefix(GROUP_PREFIX).is_some_and(|group| !group.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
@@ -90,7 +90,7 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
 
-/// A rate in bytes per second, as this metric has it; `None` if it is no rate.
+/// Converts a rate in bytes per second to the unit of a metric; `None` if the metric is not a rate.
 #[must_use]
 pub fn rate_in_metric(key: &str, bytes_per_second: f64) -> Option<f64> {
     match key {
@@ -100,8 +100,9 @@ pub fn rate_in_metric(key: &str, bytes_per_second: f64) -> Option<f64> {
     }
 }
 
-/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes.
-/// The figure of a single transfer is the median over all, so that one disturbed transfer has no more weight.
+/// Returns the metrics of a run with these transfers. Rates include the whole duration of each transfer, from the start
+/// to the last byte; 1 MB is 10^6 bytes. Times of a single transfer are medians over all transfers, so that one
+/// disturbed transfer has no additional weight.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
@@ -127,8 +128,9 @@ pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     all.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// How much of one processor the programs on each host took while the transfers were made, in percent: more than 100 is more than
-/// one processor. A writer has ended by the second reading, and tells itself.
+/// Returns the CPU use of the programs on each host during the transfers, in percent of one processor; several
+/// processors give more than 100 %. Writers on `client` have ended before the second reading, so their CPU time comes
+/// from their reports.
 #[must_use]
 pub fn cpu_metrics(
     before: &BTreeMap<String, f64>,
@@ -147,7 +149,7 @@ pub fn cpu_metrics(
     now.iter().map(share).filter(|(_, share)| share.is_finite()).collect()
 }
 
-/// Further figures of transfers in blocks.
+/// Returns further metrics of transfers in blocks.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     let blocks: Vec<_> = transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).collect();
@@ -170,7 +172,7 @@ fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     figures
 }
 
-/// Further figures of many flows at once. Transfer times are then those of the short flows.
+/// Returns further metrics of concurrent flows. Their completion times are those of the short flows.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of flows")]
 fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     let flows: Vec<&FlowStats> = transfers.iter().filter_map(|transfer| transfer.flow_stats.as_ref()).collect();
@@ -189,7 +191,7 @@ fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     [("stalled", stalled_share)].into_iter().chain(jain(&rates).map(|jain| (JAIN, jain))).chain(completions).collect()
 }
 
-/// Bytes per second over the second half of the time.
+/// Returns the mean rate in the second half of the time, in bytes per second.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn steady_rate(timeline: &[(f64, u64)]) -> f64 {
     let Some(&(end, all)) = timeline.last() else { return 0.0 };

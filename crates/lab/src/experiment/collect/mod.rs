@@ -1,5 +1,5 @@
-//! The data of runs: what relays, links and hosts recorded, the metrics, and the store with the results. Judges
-//! nothing.
+//! The data of runs: records of relays, links and hosts, the metrics, and the store of the results. Results are not
+//! judged here.
 
 pub mod choices;
 pub mod cpu;

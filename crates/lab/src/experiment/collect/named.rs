@@ -1,4 +1,4 @@
-//! The limit that a relay reports for a transfer, and whether it is the expected one.
+//! The limit that a relay reports for a transfer, and the comparison with the expected limit.
 //!
 //! The relay logs a line of JSON when a session ends; the session with the most bytes is the transfer.
 
@@ -10,15 +10,16 @@ use serde::Deserialize;
 
 use crate::experiment::run::task::TRIAL_BYTES;
 
-/// The key of whether the relay named the expected limit: 1, or 0.
+/// The key of the metric that is 1 if the relay reported the expected limit, else 0.
 pub const LIMIT_NAMED: &str = "limit_named";
 
-/// Time for the log line after a transfer: a stopped session ends when the data in its send buffers has arrived.
+/// Maximum time from the end of a transfer to its line in the log: a stopped session ends only when the data in its
+/// send buffers has arrived.
 const LOG_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is read until then.
+/// Interval of the readings of the log.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A session's line in the log.
+/// The line of a closed session in the log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ClosedEvent {
     event: String,
@@ -31,13 +32,13 @@ pub struct ClosedEvent {
 }
 
 impl ClosedEvent {
-    /// Whether the limit is the expected one: 1, or 0.
+    /// Returns 1 if the reported limit equals `expected`, else 0.
     #[must_use]
     pub fn metric(&self, expected: &str) -> f64 {
         f64::from(u8::from(self.limited.as_deref() == Some(expected)))
     }
 
-    /// The warning if the limit is not the expected one.
+    /// Returns a warning if the reported limit differs from `expected`.
     #[must_use]
     pub fn mismatch_warning(&self, expected: &str) -> Option<String> {
         let named = self.limited.as_deref().unwrap_or("nothing");
@@ -50,10 +51,10 @@ impl ClosedEvent {
     }
 }
 
-/// The session with the most bytes in the relay's `log`.
+/// Waits for the session of the transfer in the relay's `log`, and returns the session with the most bytes.
 ///
 /// # Errors
-/// The log cannot be read, or holds trials only.
+/// The log cannot be read, or contains only trial transfers.
 pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
     let deadline = Instant::now() + LOG_TIMEOUT;
     loop {

@@ -10,24 +10,24 @@ use ekiden_emulator::ledger::DirectionReport;
 
 pub use crate::stats::Summary;
 
-/// The circumstances of the runs: `manifest.json`.
+/// The circumstances of the runs; stored in `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// The name of the experiment.
     pub name: String,
     /// The question of the experiment, in one sentence.
     pub title: String,
-    /// The publication: author, year, table.
+    /// The publication that the experiment repeats: author, year, table. `None` if there is none.
     pub source: Option<String>,
     /// The size of the experiment: `quick` or `full`.
     pub size: String,
-    /// The experiment file with every default filled in.
+    /// The text of the experiment file.
     pub file: String,
-    /// A digest of the above: results are resumed only under the same.
+    /// Digest of everything that a figure depends on: results are continued only if the digest is equal.
     pub digest: String,
-    /// The seed of the order of runs and of every emulated decision.
+    /// The seed of the order of runs and of the emulator's random decisions.
     pub seed: u64,
-    /// How many blocks were asked for.
+    /// Number of requested blocks.
     pub blocks: u32,
     /// The names of the factors, in order, and their levels, in order.
     pub factors: Vec<(String, Vec<String>)>,
@@ -35,27 +35,28 @@ pub struct Manifest {
     pub treatments: Vec<String>,
     /// The metric that verdicts are about.
     pub metric: Metric,
-    /// Two factors over which figures are drawn as a map: across, and up.
+    /// Factors on the horizontal and the vertical axis of a map of the figures.
     #[serde(default)]
     pub map: Option<[String; 2]>,
     /// When it started: RFC 3339, UTC.
     pub started: String,
-    /// Kernel, processor, number of cores, memory, commit, privilege: name and value, in the order to be shown.
+    /// Clock, kernel, processor, number of cores, memory, version of the laboratory, privilege: name and value, in the
+    /// order of display.
     pub machine: Vec<(String, String)>,
-    /// Program and version, in the order to be shown.
+    /// Names and versions of programs, in the order of display.
     pub programs: Vec<(String, String)>,
-    /// Settings of hosts that matter: name and value, in the order to be shown.
+    /// Relevant settings of hosts: name and value, in the order of display.
     pub settings: Vec<(String, String)>,
 }
 
-/// A figure that runs are compared by.
+/// A metric that runs are compared by.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Metric {
-    /// Its key in [`Run::metrics`], as in `mb_s`.
+    /// Key in [`Run::metrics`], such as `mb_s`.
     pub key: String,
-    /// Its unit, as in `MB/s`.
+    /// Unit, such as `MB/s`; empty for a number without a unit.
     pub unit: String,
-    /// Whether more is better.
+    /// Whether higher values are better.
     pub higher_is_better: bool,
 }
 
@@ -64,15 +65,15 @@ pub struct Metric {
 pub struct CheckRow {
     /// The name of the checked link.
     pub link: String,
-    /// The direction, as in `client → server`; empty if it is about both.
+    /// The direction, such as `client → server`; empty for both directions.
     pub direction: String,
-    /// The checked property, as in `fixed delay`.
+    /// The checked property, such as `fixed delay`.
     pub property: String,
-    /// The statistic with its limit, as in `one-way error, p99 ≤ 250 µs`.
+    /// The statistic with its limit, such as `one-way error, p99 ≤ 250 µs`.
     pub wanted: String,
     /// The measured value, with its unit.
     pub measured: String,
-    /// Whether it is as wanted.
+    /// Whether the measured value is within the limit.
     pub pass: bool,
 }
 
@@ -83,20 +84,21 @@ pub struct CellSummary {
     pub levels: BTreeMap<String, String>,
     /// The name of the treatment.
     pub treatment: String,
-    /// The metric over valid runs.
+    /// Summary of the metric over valid runs.
     pub summary: Summary,
-    /// Its ratio to the first treatment in the same block, over blocks where both are valid. None for the first treatment.
+    /// Ratio of the metric to that of the first treatment in the same block, over blocks in which both runs are valid.
+    /// `None` for the first treatment.
     pub ratio: Option<Summary>,
-    /// How many runs were invalid.
+    /// Number of invalid runs.
     pub invalid: u32,
 }
 
-/// Cells by a further figure.
+/// Cells with a further metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExtraMetricCells {
     /// The metric that these cells summarise.
     pub metric: Metric,
-    /// The summaries of every treatment at every combination of levels, by metric.
+    /// The summaries of every treatment at every combination of levels.
     pub cells: Vec<CellSummary>,
 }
 
@@ -122,7 +124,7 @@ pub struct GainRow {
     pub levels: BTreeMap<String, String>,
     /// The name of the treatment.
     pub treatment: String,
-    /// The treatment that it is compared with.
+    /// The base treatment of the gain.
     pub to: String,
     /// The published figures without and with relays.
     pub published: [f64; 2],
@@ -130,28 +132,28 @@ pub struct GainRow {
     pub base: Summary,
     /// The figure of the treatment over valid runs.
     pub measured: Summary,
-    /// The ratio of the two in the same block.
+    /// The ratio of `measured` to `base`, paired within blocks.
     pub gain: Summary,
     /// The arithmetic limit of the slowest section, in the unit of the metric.
     pub limit: f64,
-    /// The bound behind the limit.
+    /// The kind and the section of the bound that gives the limit.
     pub bound: String,
-    /// How many times the limit is enough where `to` is better than published.
+    /// Multiple of the limit that is sufficient where `to` is better here than published.
     pub of_limit: f64,
-    /// The measured figure of the slowest section alone, if there is one.
+    /// The measured figure of only the slowest section; `None` if not measured.
     pub ceiling: Option<Summary>,
     /// Whether the measured gain meets the expectation.
     pub verdict: ExpectationVerdict,
 }
 
 impl GainRow {
-    /// The ratio of the published figures with and without relays.
+    /// Returns the ratio of the published figures with and without relays.
     #[must_use]
     pub fn published_gain(&self) -> f64 {
         self.published[1] / self.published[0]
     }
 
-    /// Whether the limit is the bar, because the base is better than it was published.
+    /// Whether the gain is judged by the limit, because the base is better here than published.
     #[must_use]
     pub fn is_judged_by_limit(&self) -> bool {
         self.base.n > 0 && self.base.median > self.published[0]
@@ -163,17 +165,18 @@ impl GainRow {
 pub struct ExpectationOutcome {
     /// The expectation, in words: `squid, 25-25: at least 1.74 x direct`.
     pub expected: String,
-    /// Where the expectation comes from: author, year, table; or the project's own bar.
+    /// Source of the expectation: author, year and table of a publication, or the project itself.
     pub source: String,
-    /// The published figure, with its unit, if there is one.
+    /// The published figure, with its unit; `None` if there is none.
     pub published: Option<String>,
-    /// Ours, with its unit.
+    /// The measured figure, with its unit; `None` without valid runs.
     pub ours: Option<String>,
-    /// Its 95 % confidence interval, as text.
+    /// 95 % confidence interval of the measured figure, as text; `None` without valid runs, and for shares and
+    /// percentiles.
     pub interval: Option<String>,
     /// Whether the expectation is met.
     pub verdict: ExpectationVerdict,
-    /// The reason, or a remark.
+    /// The reason for the verdict, or a remark.
     pub remark: Option<String>,
 }
 
@@ -185,36 +188,37 @@ pub enum ExpectationVerdict {
     Met,
     /// The measurement does not meet the expectation.
     Missed,
-    /// There are no valid runs to tell by.
+    /// There are no valid runs to judge by.
     Unknown,
 }
 
-/// Everything a report is made of: `report.json`.
+/// All data of a report; stored in `report.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// The circumstances of the runs.
     pub manifest: Manifest,
-    /// Every run, valid or not, in the order they were made.
+    /// All runs, valid or not, in the order of execution.
     pub runs: Vec<Run>,
     /// The check of the links before the first run.
     pub checks: Vec<CheckRow>,
-    /// Every treatment at every combination of levels.
+    /// Summaries of every treatment at every combination of levels.
     pub cells: Vec<CellSummary>,
-    /// The same by further figures.
+    /// The same summaries with further metrics.
     pub also: Vec<ExtraMetricCells>,
     /// Arithmetic floors; empty if the experiment does not measure the first byte.
     pub floors: Vec<FloorRow>,
-    /// Gains beside published ones; empty if none is expected.
+    /// Measured gains beside published ones; empty if the experiment expects none.
     #[serde(default)]
     pub gains: Vec<GainRow>,
     /// Every expectation of the file with its outcome.
     pub outcomes: Vec<ExpectationOutcome>,
-    /// Warnings for readers: each names a cause and a remedy.
+    /// Warnings for readers, each with a cause and a remedy.
     pub warnings: Vec<String>,
 }
 
 impl Results {
-    /// The same results as they are by each further figure. Expectations name their own figure, so they are left out.
+    /// Returns the results for each further metric as the main metric. Expectations have their own metrics, so they are
+    /// left out.
     pub fn by_extra_metrics(&self) -> impl Iterator<Item = Self> {
         self.also.iter().map(|extra| Self {
             manifest: Manifest { metric: extra.metric.clone(), ..self.manifest.clone() },
@@ -228,43 +232,43 @@ impl Results {
 /// One run: one line of `runs.jsonl`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// The block it belongs to, from 0.
+    /// Number of the block, from 0.
     pub block: u32,
-    /// Its place in the order of all runs, from 0.
+    /// Position of the run in the order of all runs, from 0.
     pub order: u32,
     /// The level of each factor, by the factor's name.
     pub levels: BTreeMap<String, String>,
     /// The name of the treatment.
     pub treatment: String,
-    /// Figures by key: `mb_s`, `seconds`, `first_byte_ms`, `bytes`, ...
+    /// Metrics by key: `mb_s`, `seconds`, `first_byte_ms`, `bytes`, ...
     pub metrics: BTreeMap<String, f64>,
-    /// Why it does not count, if it does not.
+    /// The reason why the run is invalid and excluded from summaries; `None` if it is valid.
     pub invalid: Option<String>,
-    /// Conditions that a reader of the result has to know.
+    /// Conditions that readers of the results must know.
     pub warnings: Vec<String>,
     /// The results of groups that shared a bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupRun>,
-    /// Each session, where a relay had a choice of paths, or downloads came all the time.
+    /// All sessions, if a relay selected paths or downloads began at fixed intervals; else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionRun>,
-    /// The packets of the links.
+    /// Reports of the links, one for each direction.
     pub links: Vec<DirectionReport>,
     /// Sequence numbers over time, on the links whose packets are logged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<SequencePlot>,
     /// Bytes received by the client over time: seconds since the request, bytes so far.
     pub timeline: Vec<(f64, u64)>,
-    /// Share of all cores that was busy during the transfer, from 0 to 1.
+    /// Share of all cores that was busy during the transfers, from 0 to 1.
     pub cpu_busy: f64,
-    /// How long the run took with set-up and clean-up, in seconds.
+    /// Duration of the run with set-up and clean-up, in seconds.
     pub took: f64,
     /// When it started: RFC 3339, UTC.
     pub started: String,
 }
 
 impl Run {
-    /// How long the run took, on its clock.
+    /// Returns the duration of the run by its clock, real or virtual.
     #[must_use]
     pub fn duration(&self) -> Duration {
         Duration::try_from_secs_f64(self.took).unwrap_or_default()
@@ -276,33 +280,33 @@ impl Run {
 pub struct GroupRun {
     /// The name of the group.
     pub name: String,
-    /// The congestion control that its connections had, as the kernel said.
+    /// The congestion control of the connections, as reported by the kernel.
     pub congestion: String,
-    /// Mbit/s over all its connections together.
+    /// Total rate of the connections, in Mbit/s.
     pub mbit_s: f64,
-    /// Mbit/s over each connection; of short flows none.
+    /// Rate of each connection, in Mbit/s; empty for short flows.
     pub rates: Vec<f64>,
-    /// Retransmitted packets, if they were counted.
+    /// Number of retransmitted packets; `None` if not counted.
     pub retransmits: Option<u64>,
-    /// Seconds since the start, bytes received by then.
+    /// Pairs of seconds since the start and bytes received by then.
     pub timeline: Vec<(f64, u64)>,
-    /// How long each short flow took, in milliseconds.
+    /// Duration of each short flow, in milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completions: Vec<f64>,
 }
 
-/// One download, and the path it took.
+/// One download, with its path.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SessionRun {
-    /// When it began, in seconds since the lab started.
+    /// Start of the download, in seconds since the start of the lab.
     pub at: f64,
-    /// How large the file was.
+    /// Size of the file, in bytes.
     pub bytes: u64,
-    /// From start to the last byte, in milliseconds; 0 if it failed.
+    /// Time from the start to the last byte, in milliseconds; 0 if the download failed.
     pub ms: f64,
-    /// The relays in order, joined by `-`, or `direct`; `None` if the session failed, or had no choice.
+    /// The relays in order, joined by `-`, or `direct`; `None` if the session failed, or if no relay selected a path.
     pub path: Option<String>,
-    /// Why it failed, if it did.
+    /// The cause of the failure; `None` if the download succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! Sequence numbers over time, few enough to be drawn: of one direction of a link its largest connection.
+//! Plots of sequence numbers over time: the connection with the most payload in one direction of a link, reduced to a
+//! number of points that can be drawn.
 
 use std::collections::HashMap;
 
@@ -8,8 +9,9 @@ use super::packets::{DirectionLog, PacketLogEntry};
 use ekiden_emulator::Nanos;
 use ekiden_emulator::records::PacketOutcome;
 
-/// Sequence numbers over time on one link, of the connection that carried most, in the direction of the data. Times are
-/// seconds since the first packet of the transfers, numbers are bytes since the first of the connection.
+/// Sequence numbers over time on one link, of the connection with the most payload, in the direction of the data. Times
+/// are in seconds since the first packet of the transfers, sequence numbers in bytes since the first byte of the
+/// connection.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SequencePlot {
     /// The name of the link.
@@ -18,31 +20,31 @@ pub struct SequencePlot {
     pub from: String,
     /// The host that receives in this direction.
     pub to: String,
-    /// How many packets with payload.
+    /// Number of packets with payload.
     pub packets: u64,
-    /// Number of packets that were sent again.
+    /// Number of retransmitted packets.
     pub sent_again: u64,
-    /// How many of them the link dropped.
+    /// Number of packets that the link dropped.
     pub dropped: u64,
-    /// How far it had come by then.
+    /// Pairs of a time and the highest sequence number sent by then.
     pub line: Vec<(f64, u64)>,
-    /// Times and sequence numbers of packets that were sent again.
+    /// Times and sequence numbers of retransmitted packets.
     pub again_at: Vec<(f64, u64)>,
     /// Times and sequence numbers of dropped packets.
     pub dropped_at: Vec<(f64, u64)>,
-    /// Whether there were more packets than a log holds: the picture ends early.
+    /// Whether there were more packets than a log can hold, so that the plot ends early.
     #[serde(default)]
     pub is_cut: bool,
 }
 
-/// The time is cut into so many parts, of each of which the first and the last packet are kept.
+/// Number of time slots of a plot; the first and the last packet of each slot are kept.
 const TIME_SLOTS: u64 = 400;
-/// A connection that has sent nearly all and then nothing for so long is at its end, in nanoseconds.
+/// Length of the pause after which a connection that has sent nearly all its data counts as ended, in nanoseconds.
 const IDLE_END: Nanos = 200_000_000;
-/// So many marks of a kind, evenly spread, are enough to see where they are.
+/// Maximum number of marks of each kind; more are thinned out evenly.
 const MAX_MARKS: usize = 200;
 
-/// The picture of the connection that carried most, with times since `zero`.
+/// Returns the plot of the connection with the most payload, with times relative to `zero`.
 #[must_use]
 pub fn sequence_plot(direction: &DirectionLog, zero: Nanos) -> SequencePlot {
     let mut lines = largest_connection(&direction.entries);
@@ -64,21 +66,22 @@ pub fn sequence_plot(direction: &DirectionLog, zero: Nanos) -> SequencePlot {
     }
 }
 
-/// The packets with payload of the connection that carried most.
+/// Returns the packets with payload of the connection with the most payload.
 fn largest_connection(lines: &[PacketLogEntry]) -> Vec<&PacketLogEntry> {
     let mut carried = HashMap::new();
     for tcp in lines.iter().filter_map(|line| line.tcp) {
         *carried.entry((tcp.source, tcp.target)).or_insert(0) += u64::from(tcp.length);
     }
-    // The ends decide between two that carried the same: the same log always gives the same picture.
+    // Of connections with equal payload, the addresses decide, so that the same log always gives the same plot.
     let most = carried.into_iter().max_by_key(|(ends, bytes)| (*bytes, *ends)).map(|(ends, _)| ends);
     let is_of =
         |line: &&PacketLogEntry| line.tcp.is_some_and(|tcp| tcp.length > 0 && Some((tcp.source, tcp.target)) == most);
     lines.iter().filter(is_of).collect()
 }
 
-/// The number of lines until nearly all data is sent, then nothing for a while, and nothing is sent again: control
-/// traffic of a tunnel after the transfer (SoftEther sends some seconds later) would fill most of the plot.
+/// Returns the number of entries up to the end of the transfer: nearly all data is sent, a pause follows, and no
+/// retransmission comes later. Control traffic of a tunnel after the transfer (SoftEther sends some seconds later)
+/// would otherwise fill most of the plot.
 fn transfer_end(lines: &[&PacketLogEntry]) -> usize {
     let reached = |line: &PacketLogEntry| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
     let nearly = lines.iter().map(|line| reached(line)).max().map_or(0, |all| all - all / 1000);
@@ -88,7 +91,8 @@ fn transfer_end(lines: &[&PacketLogEntry]) -> usize {
     last.max(again)
 }
 
-/// How far the connection had come, over time. A pause stays one: the packets before and after it are both there.
+/// Returns the highest offset over time. Pauses remain visible, because the packets before and after a pause are both
+/// kept.
 fn highest_offsets(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
     let last = lines.last().map_or(0, |line| line.at.saturating_sub(zero));
     let slot_of = |at: Nanos| at.saturating_sub(zero) / (last / TIME_SLOTS).max(1);
@@ -97,7 +101,7 @@ fn highest_offsets(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
     for line in lines {
         end = end.max(line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length)));
         let (slot, point) = (slot_of(line.at), (seconds(line.at, zero), end.cast_unsigned()));
-        // Of each slot only the first and the last point are kept.
+        // Only the first and the last point of each slot are kept.
         if let [.., first, second] = slots[..]
             && first == slot
             && second == slot

@@ -1,4 +1,4 @@
-//! The folder with the results of an experiment: a run is safe there as soon as it has been made.
+//! The directory with the results of an experiment. Each run is written to disk as soon as it is complete.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,25 +14,25 @@ const MANIFEST_FILE: &str = "manifest.json";
 const RUNS_FILE: &str = "runs.jsonl";
 const CHECKS_FILE: &str = "checks.json";
 
-/// A folder with results.
+/// A directory with results, open for appending runs.
 #[derive(Debug)]
 pub struct ResultStore {
     dir: PathBuf,
     file: File,
     /// The circumstances of the runs.
     pub manifest: Manifest,
-    /// The runs so far.
+    /// The completed runs.
     pub runs: Vec<Run>,
-    /// The result of the link check.
+    /// The result of the link check; empty if the links were not checked.
     pub checks: Vec<CheckRow>,
 }
 
 impl ResultStore {
-    /// Makes a folder for results, or goes on with the one that is there if it is of the same experiment, under the same
-    /// circumstances. With `fresh`, earlier results are removed.
+    /// Creates a directory for results, or continues the results in `dir` if they have the same digest. With `fresh`,
+    /// earlier results are removed.
     ///
     /// # Errors
-    /// The results that are there are of something else, or the file system's.
+    /// The existing results are of a different configuration, or a file cannot be read or written.
     pub fn open(dir: &Path, manifest: Manifest, fresh: bool) -> anyhow::Result<Self> {
         if fresh {
             remove_results(dir)?;
@@ -55,7 +55,7 @@ impl ResultStore {
     }
 
     fn create(dir: &Path, manifest: Manifest, runs: Vec<Run>, checks: Vec<CheckRow>) -> anyhow::Result<Self> {
-        // Written anew, because the last line may be half of one.
+        // The file is rewritten, because its last line may be incomplete.
         let path = dir.join(RUNS_FILE);
         let lines = runs.iter().map(json_line).collect::<anyhow::Result<String>>()?;
         std::fs::write(&path, lines).with_context(|| path.display().to_string())?;
@@ -63,10 +63,10 @@ impl ResultStore {
         Ok(Self { dir: dir.to_owned(), file, manifest, runs, checks })
     }
 
-    /// Appends a run to the file of runs.
+    /// Appends a run to the file of runs, and waits until the run is on disk.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file cannot be written.
     pub fn append_run(&mut self, run: Run) -> anyhow::Result<()> {
         self.file.write_all(json_line(&run)?.as_bytes())?;
         self.file.sync_data()?;
@@ -77,24 +77,24 @@ impl ResultStore {
     /// Saves the result of the link check.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file cannot be written.
     pub fn save_checks(&mut self, checks: Vec<CheckRow>) -> anyhow::Result<()> {
         write_json(&self.dir.join(CHECKS_FILE), &checks)?;
         self.checks = checks;
         Ok(())
     }
 
-    /// The directory of the results.
+    /// Returns the directory of the results.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
-/// Everything that is in a folder. A last line that is not whole is no run.
+/// Loads the results in a directory. An incomplete last line in the file of runs is ignored.
 ///
 /// # Errors
-/// The folder is not one of results, or the file system's.
+/// The directory has no results, or a file cannot be read or parsed.
 pub fn load(dir: &Path) -> anyhow::Result<(Manifest, Vec<Run>, Vec<CheckRow>)> {
     let manifest =
         read_json(&dir.join(MANIFEST_FILE)).with_context(|| format!("{} holds no results", dir.display()))?;
@@ -117,7 +117,8 @@ fn remove_results(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The difference, as far as the user can change it.
+/// Describes the first difference of two manifests: the experiment, the experiment file, a program, the clock or the
+/// kernel.
 fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
     let program = now.programs.iter().find(|program| !earlier.programs.contains(program));
     if earlier.name != now.name {
@@ -135,7 +136,7 @@ fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
     }
 }
 
-/// Whether results depend on a fact of the machine: its clock, and the kernel.
+/// Whether the digest includes this fact of the machine, which is so for the clock and the kernel.
 fn is_digested(fact: &(String, String)) -> bool {
     ["clock", "kernel"].contains(&fact.0.as_str())
 }

@@ -1,4 +1,4 @@
-//! Figures of single transfers of a run: the first visit of a client, and the visits after it.
+//! Metrics of single transfers of a run: the first visit of a client, and later visits.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use super::results::Metric;
 use crate::experiment::run::transfer::Transfer;
 use crate::stats;
 
-/// Metrics of one visit: the key's prefix, and the unit. Less is better. The rest of the key is `first`, `later` or
-/// the number of the transfer, from 1.
+/// Metrics of one visit: the prefix of the key, and the unit. Lower is better. The rest of the key is `first`, `later`
+/// or the number of the transfer, from 1.
 pub const PREFIXES: [(&str, &str); 5] = [
     ("completion_ms.", "ms"),
     ("first_byte_ms.", "ms"),
@@ -17,15 +17,15 @@ pub const PREFIXES: [(&str, &str); 5] = [
     ("burst_kb.", "kB"),
 ];
 
-/// The first transfer of a run.
+/// The name of the first transfer of a run.
 const FIRST: &str = "first";
-/// All others: the figure is the median over them.
+/// The name of all later transfers; the metric is the median over them.
 const LATER: &str = "later";
 
-/// Payload of a full segment of 1500 bytes with timestamps.
+/// Payload of a packet of 1500 bytes with TCP timestamps, in bytes.
 const SEGMENT_BYTES: f64 = 1448.0;
 
-/// The metric of a visit, if the key is one.
+/// Returns the metric of a visit; `None` if the key is not that of a visit.
 #[must_use]
 pub fn metric_by_name(key: &str) -> Option<Metric> {
     let (visit, unit) = PREFIXES.iter().find_map(|(prefix, unit)| Some((key.strip_prefix(prefix)?, unit)))?;
@@ -33,7 +33,8 @@ pub fn metric_by_name(key: &str) -> Option<Metric> {
     is_visit.then(|| Metric { key: key.into(), unit: (*unit).into(), higher_is_better: false })
 }
 
-/// The figures of each transfer, of the first, and of those after it. Bursts are those on the first link of the `log`.
+/// Returns the metrics of each transfer, of the first transfer, and of all later ones. Bursts are measured on the first
+/// link of the `log`.
 #[must_use]
 pub fn visit_metrics(transfers: &[Transfer], log: &[DirectionLog]) -> BTreeMap<String, f64> {
     let ends = transfers.iter().skip(1).map(|next| next.at).chain([f64::INFINITY]);
@@ -55,7 +56,7 @@ pub fn visit_metrics(transfers: &[Transfer], log: &[DirectionLog]) -> BTreeMap<S
     metrics
 }
 
-/// In the order of [`PREFIXES`].
+/// Returns the figures of a transfer in the order of [`PREFIXES`].
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of segments")]
 fn visit_figures(transfer: &Transfer, burst: Option<u64>) -> [Option<f64>; 5] {
     let segments = transfer.bytes as f64 / SEGMENT_BYTES;

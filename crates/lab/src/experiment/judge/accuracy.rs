@@ -1,6 +1,7 @@
-//! Errors of predictions over all cells of an experiment: a percentile.
+//! Percentile of the errors of predictions over all cells of an experiment.
 //!
-//! A cell counts once, with the medians of its runs: the variation of a single run is not an error of the model.
+//! Each cell counts once, with the medians of its runs, because the variation between runs is not an error of the
+//! model.
 
 use super::analyse;
 use super::expect::{self, OWN_SOURCE, format_number};
@@ -23,7 +24,7 @@ pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: 
     }
 }
 
-/// The outcome of an expected percentile over these cells, in words; names the worst cells.
+/// Returns the outcome of an expected percentile over these cells, as text. The remark names the three worst cells.
 #[must_use]
 pub fn percentile_outcome(
     expectation: &Expectation,
@@ -51,7 +52,8 @@ pub fn percentile_outcome(
     }
 }
 
-/// The relative error of the prediction for a cell, against the median measurement.
+/// Returns the error of the prediction for a cell, relative to the median measurement. `None` without a prediction or a
+/// measurement.
 fn relative_error(runs: &[Run], cell_key: &CellKey) -> Option<f64> {
     let [predicted, measured] = [PREDICTED, COMPLETION].map(|key| {
         let values: Vec<f64> =

@@ -1,4 +1,4 @@
-//! From runs to figures: medians, and ratios paired within blocks.
+//! Analysis of runs: medians, and ratios paired within blocks.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::experiment::spec::read::{self, CellKey, Experiment};
 use crate::stats;
 use crate::warnings::{MAX_INTERVAL_WIDTH, Warning};
 
-/// Valid values of a metric in a cell, with their blocks.
+/// Returns the values of a metric from the valid runs of a cell, with their blocks.
 #[must_use]
 pub fn metric_values(runs: &[Run], cell_key: &CellKey, metric: &str) -> Vec<(u32, f64)> {
     let is_in_cell =
@@ -23,25 +23,26 @@ pub fn metric_values(runs: &[Run], cell_key: &CellKey, metric: &str) -> Vec<(u32
     runs.iter().filter(is_in_cell).filter_map(value).collect()
 }
 
-/// The ratio of a treatment to another at the same levels, paired within blocks.
+/// Summarises the ratio of a cell to the cell of the treatment `to` at the same levels, paired within blocks.
 #[must_use]
 pub fn ratio_to_treatment(runs: &[Run], cell_key: &CellKey, to: &str, metric: &str) -> Summary {
     ratio_between(runs, cell_key, &CellKey { levels: cell_key.levels.clone(), treatment: to.into() }, metric)
 }
 
-/// The ratio of two cells, paired within blocks.
+/// Summarises the ratio of a cell to `base`, paired within blocks.
 #[must_use]
 pub fn ratio_between(runs: &[Run], cell_key: &CellKey, base: &CellKey, metric: &str) -> Summary {
     stats::summarise(&stats::ratios(&metric_values(runs, cell_key, metric), &metric_values(runs, base, metric)))
 }
 
-/// The difference of two cells, paired within blocks.
+/// Summarises the difference of a cell from `base`, paired within blocks.
 #[must_use]
 pub fn difference_between(runs: &[Run], cell_key: &CellKey, base: &CellKey, metric: &str) -> Summary {
     stats::summarise(&stats::differences(&metric_values(runs, cell_key, metric), &metric_values(runs, base, metric)))
 }
 
-/// The ratio of a run that has just been made to the base of its block, if that is there.
+/// Returns the ratio of a new run to the run of the first treatment in the same block. `None` for runs of the first
+/// treatment, or without a valid base run so far.
 #[must_use]
 pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<f64> {
     let base = experiment.settings.treatments.first().filter(|base| **base != run.treatment)?;
@@ -51,7 +52,7 @@ pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<
     stats::ratios(&[(run.block, *run.metrics.get(key)?)], &bases).first().copied()
 }
 
-/// Everything that came of an experiment.
+/// Builds the results of an experiment: summaries, floors, gains, outcomes of expectations, and warnings.
 #[must_use]
 pub fn build_results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], checks: &[CheckRow]) -> Results {
     let full = manifest.size == "full";
@@ -78,7 +79,7 @@ pub fn build_results(experiment: &Experiment, manifest: &Manifest, runs: &[Run],
     }
 }
 
-/// How many runs are missing because all attempts at them were invalid.
+/// Returns the number of runs of which all attempts were invalid.
 #[must_use]
 pub fn missing_runs(runs: &[Run]) -> usize {
     let key = |run: &Run| (run.block, run.treatment.clone(), run.levels.clone());
@@ -101,7 +102,8 @@ fn cell_summary(experiment: &Experiment, cell_key: &CellKey, runs: &[Run], key: 
     }
 }
 
-/// The arithmetic floors of the first byte, beside the measurements.
+/// Returns the arithmetic floors of the first byte with the measurements. Empty unless the metric of the experiment is
+/// the time to the first byte.
 fn floor_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow> {
     let row = |cell: &read::ExperimentCell| {
         let ArithmeticFloor { formula, milliseconds } = floor::first_byte_floor(&cell.spec)?;

@@ -9,13 +9,13 @@ use crate::experiment::collect::results::{CellSummary, Manifest, Metric, Results
 use crate::experiment::spec::read::CellKey;
 use crate::stats;
 
-/// Largest difference from 1 of an interval of ratios that counts as no difference.
+/// Maximum distance from 1 of an interval of ratios that counts as no difference.
 pub const SAME_MARGIN: f64 = 0.05;
 
-/// Units of speeds and durations.
+/// Units of metrics whose verdicts are `faster` and `slower`.
 const SPEED_UNITS: [&str; 4] = ["MB/s", "Mbit/s", "s", "ms"];
 
-/// Two results side by side.
+/// Comparison of two results, A and B.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The name of the experiment.
@@ -62,7 +62,7 @@ pub enum ComparisonVerdict {
     Worse,
     /// The 95 % interval of the ratio contains 1 and is within [`SAME_MARGIN`] of it, or all ratios are exactly 1.
     Same,
-    /// None of the others: there are too few common blocks, or the interval is too wide.
+    /// No other verdict applies: there are too few common blocks, or the interval is too wide.
     Unclear,
 }
 
@@ -84,7 +84,8 @@ impl ComparisonVerdict {
         }
     }
 
-    /// Returns the verdict in a word that suits the metric.
+    /// Returns the verdict as a word: `faster` or `slower` for speeds and durations, `better` or `worse` for other
+    /// metrics.
     #[must_use]
     pub fn word(self, metric: &Metric) -> &'static str {
         let is_speed = SPEED_UNITS.contains(&metric.unit.as_str());
@@ -162,7 +163,7 @@ fn summarise_common(values: &[(u32, f64)], others: &[(u32, f64)]) -> Summary {
     stats::summarise(&common)
 }
 
-/// Returns whether a valid run is among `cells` at the place of `cell`.
+/// Returns whether the cell in `cells` with the treatment and levels of `cell` has a valid run.
 fn has_values(cells: &[CellSummary], cell: &CellSummary) -> bool {
     let is_same_place = |other: &&CellSummary| other.treatment == cell.treatment && other.levels == cell.levels;
     cells.iter().find(is_same_place).is_some_and(|found| found.summary.n > 0)
@@ -186,7 +187,7 @@ fn collect_warnings(a: &Results, b: &Results, cells: &MetricComparison) -> Vec<S
     warnings
 }
 
-/// Names of the circumstances that differ, with both values.
+/// Returns a text for each circumstance that differs, with both values.
 #[must_use]
 pub fn different_circumstances(a: &Manifest, b: &Manifest) -> Vec<String> {
     let mut warnings = Vec::new();

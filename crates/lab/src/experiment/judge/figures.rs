@@ -1,4 +1,5 @@
-//! The figures of an experiment that may be published: summaries of all runs of its full size, all of them valid.
+//! The figures of an experiment that may be published: summaries of all runs of the full size, each with a valid
+//! result.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use crate::experiment::collect::results::{
 use crate::experiment::spec::file::ExperimentClock;
 use crate::experiment::spec::read::{CellKey, Experiment};
 
-/// The least number of blocks: with fewer there is no 95 % interval of a median.
+/// Minimum number of blocks: a 95 % confidence interval of a median requires at least this number.
 pub const MIN_BLOCKS: u32 = 6;
 
 /// The content of `docs/results/NAME.json`.
@@ -20,28 +21,28 @@ pub const MIN_BLOCKS: u32 = 6;
 pub struct PublishedFigures {
     /// The circumstances of the runs, without the text of the experiment file.
     pub manifest: Manifest,
-    /// The digest of the cells: figures are those of the experiment as long as its cells have this digest.
+    /// The digest of the cells: the figures are valid only while the cells of the experiment have this digest.
     pub cells_digest: String,
-    /// The number of valid runs; each run that was planned has one.
+    /// The number of planned runs, each of which has a valid result.
     pub runs: usize,
-    /// Every treatment at every combination of levels.
+    /// Summaries of every treatment at every combination of levels.
     pub cells: Vec<CellSummary>,
-    /// The same by further metrics.
+    /// The same summaries with further metrics.
     pub also: Vec<ExtraMetricCells>,
     /// Arithmetic floors of the first byte.
     pub floors: Vec<FloorRow>,
-    /// Gains beside published ones.
+    /// Measured gains beside published ones.
     pub gains: Vec<GainRow>,
     /// Every expectation with its outcome.
     pub outcomes: Vec<ExpectationOutcome>,
-    /// Published figures beside those of today's programs and of ekiden.
+    /// Published figures beside those of present-day programs and of ekiden.
     pub published: Vec<PublishedRow>,
-    /// Warnings that a reader of the figures has to know.
+    /// Warnings that readers of the figures must know.
     pub warnings: Vec<String>,
 }
 
 impl PublishedFigures {
-    /// Summarises results, if these may be published.
+    /// Summarises results, provided that they may be published.
     ///
     /// # Errors
     /// All reasons why these results must not be published.
@@ -66,7 +67,7 @@ impl PublishedFigures {
         })
     }
 
-    /// All reasons why stored figures must not be published as those of `experiment`.
+    /// Returns all reasons why the stored figures must not be published as those of `experiment`.
     #[must_use]
     pub fn reasons_against(&self, experiment: &Experiment) -> Vec<String> {
         let mut reasons = circumstances_against(experiment, &self.manifest);
@@ -80,7 +81,7 @@ impl PublishedFigures {
         reasons
     }
 
-    /// The figures as results without runs, for tables and charts.
+    /// Converts the figures to results without runs, for tables and charts.
     #[must_use]
     pub fn to_results(&self) -> Results {
         let figures = self.clone();
@@ -125,7 +126,7 @@ fn planned_runs(experiment: &Experiment, manifest: &Manifest) -> usize {
     experiment.cells.len() * manifest.blocks as usize
 }
 
-/// Runs that are missing or invalid, and failed link checks.
+/// Returns the failed link checks, and the number of missing or invalid runs, as reasons against publication.
 fn runs_against(experiment: &Experiment, results: &Results) -> Vec<String> {
     let mut reasons: Vec<String> = results
         .checks

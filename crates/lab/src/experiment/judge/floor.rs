@@ -1,20 +1,29 @@
-//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a request method. The
-//! floor of the last byte adds the time of the file on the slowest line.
+//! The arithmetic floor of the time to the first byte: the least time that the delays of the links allow for a request
+//! method. The floor of the last byte adds the transmission time of the file on the slowest line.
 //!
-//! Round trips: `c` from the client to the first relay, `S` over all sections between relays together, `s` from the last
-//! relay to the server, `T = c + S + s`. Times are at the client, from the start of its first handshake; a way of half a
-//! round trip is written as such. Relays, programs and queues take no time.
+//! Round-trip times: `c` between the client and the first relay, `S` over all sections between relays together, `s`
+//! between the last relay and the server, `T = c + S + s`. Times are measured at the client, from the start of its
+//! first handshake. A one-way delay is half a round-trip time. Relays, programs and queues add no time.
 //!
-//! | asked | what happens | first byte |
-//! |---|---|---|
-//! | direct, forwarders, transparent relays | handshakes end to end or one behind the other: `T`; request and answer: `T` | `2T` |
-//! | a resource of an HTTP proxy, or of haproxy with `reuse` | handshake `c`; request and answer over connections that were kept: `T` | `c + T` |
-//! | SOCKS, each relay of the next | handshake and greeting in every section up to the last relay: `2(c + S)`; the request goes up in `(c + S)/2`, the server's handshake takes `s`, the reply comes down in `(c + S)/2`: `T`; then the file: `T` | `2(c + S) + 2T` |
-//! | a tunnel, strict | handshake `c`; `CONNECT` goes up in `c/2`, OPEN in `S/2`, the server's handshake takes `s`, the answer comes down in `(S + c)/2`: `T`; then the file: `T` | `c + 2T` |
-//! | a tunnel, early | handshake `c`; `CONNECT` goes up in `c/2`, and "connected" is back at `2c`. Meanwhile the server is connected to the last relay at `3c/2 + S/2 + s`; the request is there at `2c + c/2 + S/2`. The later of the two is `3c/2 + S/2 + max(c, s)`; to the server, and down to the client: `s/2 + s/2 + S/2 + c/2` | `c + T + max(c, s)` |
-//! | SOCKS, then sections | a greeting more than a tunnel | `c` more |
+//! The floor of the first byte is:
 //!
-//! Encryption between relays is agreed on before a session is there: it adds nothing.
+//! - `2T` for direct connections, forwarders and transparent relays: handshakes end to end or one after another, `T`;
+//!   request and response, `T`.
+//! - `c + T` for a resource of an HTTP proxy, or of haproxy with `reuse`: handshake, `c`; request and response over
+//!   reused connections, `T`.
+//! - `2(c + S) + 2T` for SOCKS between all relays: handshake and greeting in every section up to the last relay,
+//!   `2(c + S)`; the request takes `(c + S)/2` to the last relay, the handshake with the server `s`, and the reply
+//!   `(c + S)/2`, together `T`; then the file, `T`.
+//! - `c + 2T` for a tunnel, strict: handshake, `c`; `CONNECT` takes `c/2` to the first relay, OPEN `S/2` to the last
+//!   relay, the handshake with the server `s`, and the reply `(S + c)/2`, together `T`; then the file, `T`.
+//! - `c + T + max(c, s)` for a tunnel, early: after the handshake, `c`, `CONNECT` takes `c/2` to the first relay, and
+//!   the reply "connected" arrives at the client at `2c`. The last relay has connected to the server at
+//!   `3c/2 + S/2 + s`, and has received the request at `2c + c/2 + S/2`; the later of the two times is
+//!   `3c/2 + S/2 + max(c, s)`. The request then takes `s/2` to the server, and the response `s/2 + S/2 + c/2` to the
+//!   client.
+//! - the floor of a tunnel plus `c` for SOCKS to the first relay and sections between relays: the greeting takes `c`.
+//!
+//! Encryption between relays is negotiated before a session begins, so it adds no time.
 
 use super::limit;
 use crate::experiment::collect::metric::{COMPLETION, FIRST_BYTE};
@@ -25,23 +34,23 @@ use crate::program::command::ProxyKind;
 use crate::program::server::Protocol;
 use crate::topology::{Lab, plan};
 
-/// The floor of a way of asking on a path.
+/// The floor of a request method on a path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArithmeticFloor {
     /// The formula of the floor.
     pub formula: String,
-    /// The byte is never earlier, in milliseconds.
+    /// The least possible time, in milliseconds.
     pub milliseconds: f64,
 }
 
-/// The round trips of a path, in milliseconds.
+/// The round-trip times of a path, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct RoundTrips {
-    /// From the client to the first relay; to the server without one.
+    /// Between the client and the first relay; without relays, between the client and the server.
     client: f64,
-    /// From the first relay to the last.
+    /// Between the first and the last relay.
     between: f64,
-    /// From the last relay to the server.
+    /// Between the last relay and the server; 0 without relays.
     server: f64,
 }
 
@@ -58,7 +67,8 @@ impl RoundTrips {
     }
 }
 
-/// The arithmetic floor of the runs, where it is known: HTTP, by a known client program, over links that do not change.
+/// Returns the floor of the first byte of the runs. `None` unless the protocol is HTTP, the request method is known,
+/// and the links do not change.
 #[must_use]
 pub fn first_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
     if spec.workload.protocol != Protocol::Http || !spec.lab.events.is_empty() {
@@ -78,8 +88,9 @@ pub fn first_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
     Some(ArithmeticFloor { formula: formula.to_owned(), milliseconds })
 }
 
-/// The floor of the last byte: that of the first, and the time of the file on the slowest line of the path. No window
-/// ever makes a sender wait, so it is the floor of connections whose windows are as large as the path.
+/// Returns the floor of the last byte: the floor of the first byte plus the transmission time of the file on the
+/// slowest line of the path. It assumes windows of at least the bandwidth-delay product, which never make a sender
+/// wait.
 #[must_use]
 pub fn last_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
     let ArithmeticFloor { formula, milliseconds } = first_byte_floor(spec)?;
@@ -94,7 +105,8 @@ pub fn last_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
     Some(ArithmeticFloor { formula: format!("{formula} + B/R"), milliseconds: milliseconds + on_line })
 }
 
-/// The floor of a metric, if it is the time to the first or to the last byte, of all transfers or of some.
+/// Returns the floor of a metric that is the time to the first or to the last byte, of all or of some transfers. `None`
+/// for other metrics.
 #[must_use]
 pub fn metric_floor(spec: &RunSpec, metric: &str) -> Option<ArithmeticFloor> {
     match metric.split_once('.').map_or(metric, |(base, _)| base) {
@@ -132,7 +144,7 @@ fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
     }
 }
 
-/// In milliseconds; `None` if there is no way.
+/// Returns the round-trip time in milliseconds; `None` without a route.
 fn round_trip(lab: &Lab, a: &str, b: &str) -> Option<f64> {
     plan::round_trip(lab, a, b).map(|seconds| seconds * 1e3)
 }

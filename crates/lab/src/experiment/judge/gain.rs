@@ -1,7 +1,7 @@
-//! The gain by relays, beside a published one, and beside the arithmetic limit.
+//! The gain by relays, compared with the published gain and with the arithmetic limit.
 //!
-//! Where the base is no better here than when it was published, the gain has to be at least the published one. Where it
-//! is better, as with today's congestion control, less can be gained: then the treatment has to reach a share of the
+//! Where the base is not better here than published, the gain must be at least the published gain. Where the base is
+//! better, as with present-day congestion control, less can be gained; the treatment must then reach a share of the
 //! [`limit`] of its slowest section.
 
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ use crate::stats;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedGrid {
-    /// The factor whose levels the rows are, in their order. None: there is one row.
+    /// The factor whose levels are the rows, in the order of the levels. `None`: there is one row.
     pub rows: Option<String>,
-    /// The factor whose levels the columns are. None: there is one column.
+    /// The factor whose levels are the columns, in the order of the levels. `None`: there is one column.
     pub columns: Option<String>,
     /// The published figures without relays, by row and column.
     pub without: Vec<Vec<f64>>,
@@ -79,14 +79,14 @@ fn metric_key<'a>(experiment: &'a Experiment, expectation: &'a Expectation) -> &
     expectation.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
-/// A row for every expected gain of the runs of a size.
+/// Returns a row for each expected gain and matching cell of a size.
 #[must_use]
 pub fn gain_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
     let expectations = experiment.expectations.iter().filter(|expectation| expectation.gain.is_some());
     expectations.flat_map(|expectation| rows_of_expectation(experiment, full, runs, expectation)).collect()
 }
 
-/// A row for every cell that matches one expectation.
+/// Returns a row for each cell of a size that matches the expectation.
 #[must_use]
 pub fn rows_of_expectation(
     experiment: &Experiment,
@@ -145,7 +145,7 @@ fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
     }
 }
 
-/// The outcome of an expected gain, in words.
+/// Returns the outcome of an expected gain, as text.
 #[must_use]
 pub fn gain_outcome(experiment: &Experiment, expectation: &Expectation, row: &GainRow) -> ExpectationOutcome {
     let number = expect::format_number;

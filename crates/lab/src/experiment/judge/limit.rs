@@ -1,18 +1,18 @@
-//! The limit of a bulk transfer: what its slowest section can carry, by arithmetic.
+//! The arithmetic limit of a bulk transfer: the maximum throughput of its slowest section.
 //!
-//! A section is one TCP connection: from host to relay, between relays, or, without relays, end to end. Of each, three
-//! things bound the rate, and the least of them counts:
+//! A section is one TCP connection: between an end host and a relay, between relays, or, without relays, end to end.
+//! The rate of a section is at most the least of three bounds:
 //!
 //! | bound | rate | from |
 //! |---|---|---|
-//! | line | the least rate on the way, less headers | what the links count |
-//! | window | `W / d` | the least window of its two hosts; `d` is the round trip of its links |
-//! | loss | `w(p, d) * MSS / d` | the response function of the sender's congestion control at loss `p` on the way of the data |
+//! | line | the least rate on the route, less headers | rates of the links, and the bytes of a packet that they count |
+//! | window | `W / d` | `W` is the smaller window of the two hosts; `d` is the round-trip time of the links |
+//! | loss | `w(p, d) * MSS / d` | the response function of the sender's congestion control at loss `p` of the data |
 //!
-//! Response functions, in packets under way: Reno `1.22 / sqrt(p)` (Mathis, Semke, Mahdavi, Ott 1997; RFC 5681 with SACK and
-//! every packet counted), CUBIC `1.054 * (d / p)^(3/4)` with `d` in seconds (RFC 9438 section 5, `CUBIC_C` = 0.4 and `beta` = 0.7),
-//! but not less than Reno: below that it is in its Reno-friendly region. Where a window is about as large as what loss leaves,
-//! the truth is below both; where nothing delays, only the line bounds.
+//! Response functions, in packets in flight: Reno `1.22 / sqrt(p)` (Mathis, Semke, Mahdavi, Ott 1997; RFC 5681 with
+//! SACK and every packet counted), CUBIC `1.054 * (d / p)^(3/4)` with `d` in seconds (RFC 9438 section 5, `CUBIC_C` =
+//! 0.4 and `beta` = 0.7), but not less than Reno, because CUBIC is then in its Reno-friendly region. Where the bounds
+//! of window and loss are about equal, the actual rate is below both. Without delay, only the line bounds the rate.
 
 use crate::experiment::spec::read::RunSpec;
 use crate::experiment::spec::treatment::RelayProgram;
@@ -21,12 +21,12 @@ use crate::topology::plan::{self, RouteHop};
 use crate::topology::{Family, Host, Lab, host};
 use ekiden_emulator::conditions::{Conditions, Loss};
 
-/// The limit of a path, and the bound behind it.
+/// The limit of a path, and the bound that gives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThroughputLimit {
-    /// Bytes of the application in a second.
+    /// Application data rate, in bytes per second.
     pub bytes_per_second: f64,
-    /// The bound and its place: `window, client → relay1`.
+    /// The kind of the bound and its section, such as `window, client → relay1`.
     pub bound: String,
 }
 
@@ -35,14 +35,14 @@ const TCP_HEADER_BYTES: u32 = 20;
 /// Timestamps, with padding, in bytes (RFC 7323 appendix A).
 const TIMESTAMP_BYTES: u32 = 12;
 
-/// The limit of the slowest section. `None` if a sender of a section with loss pins neither Reno nor CUBIC, or if loss is
-/// neither independent nor a pattern.
+/// Returns the limit of the slowest section. `None` if a sender on a section with loss is not configured for Reno or
+/// CUBIC, or if losses are neither independent nor a fixed pattern.
 #[must_use]
 pub fn throughput_limit(spec: &RunSpec) -> Option<ThroughputLimit> {
     let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
     let (client, server) = (&spec.workload.client, &spec.workload.server);
     let mut hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
-    // Files come from the server, streams from the client.
+    // The server sends files, the client sends streams.
     if spec.workload.protocol != Protocol::Stream {
         hosts.reverse();
     }
@@ -75,14 +75,14 @@ fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
     Some(ThroughputLimit { bytes_per_second: least, bound: format!("{name}, {from} → {to}") })
 }
 
-/// The most bytes of the application that a packet carries.
+/// Returns the maximum application data of a packet, in bytes.
 pub(in crate::experiment) fn payload_per_packet(route: &[RouteHop<'_>], hosts: [&Host; 2], family: Family) -> f64 {
     let mtu = route.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let options = if hosts.into_iter().all(host::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
     f64::from(mtu.saturating_sub(family.header_len() + TCP_HEADER_BYTES + options))
 }
 
-/// The application bytes that the slowest line carries in a second.
+/// Returns the application data rate of the slowest line of a route, in bytes per second.
 pub(in crate::experiment) fn line_rate(route: &[RouteHop<'_>], payload: f64) -> f64 {
     let mtu = route.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
@@ -95,13 +95,15 @@ pub(in crate::experiment) fn line_rate(route: &[RouteHop<'_>], payload: f64) -> 
     route.iter().map(rates).fold(f64::INFINITY, f64::min)
 }
 
-/// The application bytes that the line from one host to another carries in a second. `None` if there is no way.
+/// Returns the application data rate of the slowest line between two hosts, in bytes per second. `None` without a
+/// route.
 pub(in crate::experiment) fn section_line_rate(lab: &Lab, from: &str, to: &str) -> Option<f64> {
     let route = plan::route_hops(lab, from, to)?;
     Some(line_rate(&route, payload_per_packet(&route, [lab.hosts.get(from)?, lab.hosts.get(to)?], lab.family)))
 }
 
-/// The probability that a packet is lost on the route. `None` if a probability does not describe the losses.
+/// Returns the probability that a packet is lost on the route. `None` if a link has correlated losses
+/// (Gilbert-Elliott).
 pub(in crate::experiment) fn path_loss(route: &[RouteHop<'_>]) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
     let arrives = |loss: &Loss| match loss {
@@ -113,7 +115,8 @@ pub(in crate::experiment) fn path_loss(route: &[RouteHop<'_>]) -> Option<f64> {
     all.product::<Option<f64>>().map(|arrives| 1.0 - arrives)
 }
 
-/// Packets under way on average, at a loss and a round trip in seconds.
+/// Returns the mean number of packets in flight for a loss probability and a round-trip time in seconds. `None` if the
+/// sender is configured for neither Reno nor CUBIC.
 fn response_window(sender: &Host, loss: f64, round_trip: f64) -> Option<f64> {
     let reno = 1.22 / loss.sqrt();
     match sender.congestion.as_deref() {

@@ -1,4 +1,4 @@
-//! Judgements of results: analysis, expectations, and the comparison with models and arithmetic limits. Runs nothing.
+//! Judgement of results: analysis, expectations, and comparison with models and arithmetic limits. Nothing is run here.
 
 pub mod accuracy;
 pub mod analyse;

@@ -1,16 +1,16 @@
-//! What the model of paths says of a run, before it is made: [`ekiden_proto::path::model`], fed with the keys of the lab file and
-//! nothing that was measured.
+//! Predictions of the path model [`ekiden_proto::path::model`] for a run. The input is the lab file only, without
+//! measured values.
 //!
-//! | of a section | from |
+//! | parameter of a section | source |
 //! |---|---|
 //! | round trip | the delays of its links, there and back |
-//! | loss, line | as [`limit`](mod@super::limit) has them |
-//! | window | the least `window` of its two hosts, or what the receiver's `tcp_rmem` leaves |
-//! | congestion control | what its sender's host pins |
-//! | connection | ready between relays that know each other; after the first transfer it is used |
+//! | loss, line | as in [`limit`](mod@super::limit) |
+//! | window | the least of the `window` of both hosts and the window that the receiver's `tcp_rmem` allows |
+//! | congestion control | the configuration of the sending host |
+//! | connection | established in advance between relays with the section protocol; in use after the first transfer |
 //!
-//! A transfer of files is predicted from its size, from the client's `connect()` to the last byte; a stream from what arrived,
-//! as its clock runs from the first byte.
+//! The duration of a file transfer is predicted from the file size, and lasts from the client's `connect()` to the last
+//! byte. The duration of a stream is predicted from the received bytes, and begins with the first byte.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,15 +28,17 @@ use crate::program::server::Protocol;
 use crate::stats;
 use crate::topology::{Host, Lab, host, plan};
 
-/// The share of a receive buffer that is window (see [`topology::host`](crate::topology::host)).
+/// The share of a receive buffer that is offered as window, as numerator and denominator (see
+/// [`topology::host`](crate::topology::host)).
 const RECEIVE_WINDOW_SHARE: (u64, u64) = (657, 1000);
 
-/// The predictions for these transfers, and their errors: medians, as a metric and relative to the measurement. Empty
-/// if the model does not cover the runs.
+/// Returns the median predicted time of these transfers, and the error relative to the median measured time. Empty if
+/// the model does not cover the runs.
 #[must_use]
 pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let Some(predict) = predictor(spec).filter(|_| !transfers.is_empty()) else { return BTreeMap::new() };
-    // The second transfer may begin before the section of the first is free. The median of five or more is a later one.
+    // The second transfer may begin before the section that carried the first is free. With five or more transfers, the
+    // median is that of a later one.
     let visits = [Visit::First].into_iter().chain(std::iter::repeat(Visit::Later));
     let pairs =
         transfers.iter().zip(visits).map(|(transfer, visit)| (predict(transfer.bytes, visit), transfer.seconds));
@@ -47,15 +49,16 @@ pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<St
     figures.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The place of a transfer in its run. Small transfers that come before do not count.
+/// Position of a transfer in its run, without the small warm-up transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visit {
     First,
-    /// Sections between relays have carried the transfers before, of the same size.
+    /// The sections have carried earlier transfers of the same size.
     Later,
 }
 
-/// From the bytes of a visit to seconds.
+/// Returns a function from the bytes and the position of a transfer to its predicted duration in seconds. `None` if the
+/// model does not cover the runs.
 fn predictor(spec: &RunSpec) -> Option<impl Fn(u64, Visit) -> f64> {
     let is_stream = spec.workload.protocol == Protocol::Stream;
     if !(is_stream || spec.workload.protocol == Protocol::Http) || !spec.background.is_empty() {
@@ -75,8 +78,8 @@ fn predictor(spec: &RunSpec) -> Option<impl Fn(u64, Visit) -> f64> {
     })
 }
 
-/// The cost of the request method: in each relay, and before as a greeting. `None` for a method that the model does not
-/// cover.
+/// Returns the costs of the request method in the relays, and the additional time of a greeting. `None` for a method
+/// that the model does not cover.
 fn request_costs(treatment: &Treatment, sections: &[SectionModel]) -> Option<(RelayCosts, Duration)> {
     let connect_costs = RelayCosts { waits_for_connect: true, ..RelayCosts::default() };
     let is_single_request = treatment.sections || treatment.chain.len() < 2;
@@ -92,7 +95,7 @@ fn request_costs(treatment: &Treatment, sections: &[SectionModel]) -> Option<(Re
     }
 }
 
-/// The sections, from the client's end; `upload` says that the client sends.
+/// Returns the sections in order from the client to the server. With `upload`, the client sends the data.
 fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
     let treatment = &spec.treatment;
     let relays = if treatment.program == RelayProgram::Direct { &[] } else { treatment.chain.as_slice() };
@@ -108,7 +111,8 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
     pairs.collect()
 }
 
-/// The section on which `from` sends to `to`.
+/// Returns the model of the section on which `from` sends data to `to`. `None` without a route, or if the model does
+/// not cover the losses.
 fn path_section(lab: &Lab, from: &str, to: &str, connection: Connection) -> Option<SectionModel> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
     let route = plan::route_hops(lab, from, to)?;
@@ -127,7 +131,7 @@ fn path_section(lab: &Lab, from: &str, to: &str, connection: Connection) -> Opti
     })
 }
 
-/// The part of a receiver's buffer that is offered as window, if the lab file bounds the buffer.
+/// Returns the window that the receiver's buffer allows, in bytes; `None` if the lab file does not set `tcp_rmem`.
 fn receive_buffer(host: &Host) -> Option<u64> {
     let sizes = host.sysctl.get("net.ipv4.tcp_rmem")?;
     let largest: u64 = sizes.split_whitespace().next_back()?.parse().ok()?;

@@ -1,7 +1,7 @@
-//! Published figures beside those of today's programs and of ekiden.
+//! Published figures beside those of present-day programs and of ekiden.
 //!
-//! Each expectation with a publication as its source gives a row for each combination of levels. The treatment that its
-//! `beside` names is judged by the same expectation at the same levels.
+//! Each expectation with a publication as its source gives a row for each combination of levels. The treatment in its
+//! `beside` is judged by the same expectation at the same levels.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +14,10 @@ use crate::experiment::spec::read::{CellKey, Experiment};
 use crate::experiment::spec::treatment::RelayProgram;
 use crate::stats;
 
-/// A published figure, and what was measured.
+/// A published figure, and the measured figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PublishedRow {
-    /// The levels, or the claim.
+    /// The levels of the cell, or the claim as text.
     pub cell: String,
     /// The publication, with the number of the table or figure.
     pub source: String,
@@ -27,22 +27,22 @@ pub struct PublishedRow {
     pub today: Option<String>,
     /// The figure of ekiden, with the name of the treatment.
     pub ekiden: Option<String>,
-    /// The figure of ekiden divided by that of today's program, median over the blocks.
+    /// The figure of ekiden divided by that of the present-day program, median over the blocks.
     pub ratio: Option<f64>,
     /// Whether the treatment of the expectation meets it.
     pub verdict: ExpectationVerdict,
-    /// The reason why the figures differ.
+    /// The remark of the outcome, such as the reason why the figures differ.
     pub why: Option<String>,
 }
 
-/// The rows of an experiment, from all runs of the full size.
+/// Returns the rows of an experiment, from all runs of the full size.
 #[must_use]
 pub fn published_rows(experiment: &Experiment, runs: &[Run]) -> Vec<PublishedRow> {
     let published = experiment.expectations.iter().filter(|expect| is_published(expect));
     published.flat_map(|expect| rows_of(experiment, runs, expect)).collect()
 }
 
-/// Whether an expectation comes from a publication and has its figure.
+/// Whether an expectation has a publication as its source, and the published figure or claim.
 #[must_use]
 pub fn is_published(expectation: &Expectation) -> bool {
     let has_figure = expectation.published.is_some() || expectation.published_ratio.is_some();
@@ -110,7 +110,8 @@ fn row_of_cell(
     })
 }
 
-/// The outcome of an expectation for one cell, which need not be of the treatment that the file names.
+/// Returns the outcome of an expectation for one cell, which may be a cell of another treatment than that of the
+/// expectation.
 fn outcome_at(
     experiment: &Experiment,
     runs: &[Run],
@@ -123,7 +124,8 @@ fn outcome_at(
     expect::outcomes_of(experiment, true, runs, &narrowed).into_iter().next()
 }
 
-/// The figure of a cell as text, with the name of its treatment: the metric, and the ratio if the expectation has one.
+/// Returns the figure of a cell as text, with the name of its treatment: the metric, and the ratio if the expectation
+/// has one.
 fn figure_text(
     experiment: &Experiment,
     runs: &[Run],
@@ -160,7 +162,7 @@ fn is_ekiden(experiment: &Experiment, cell_key: &CellKey) -> bool {
     cell.is_some_and(|cell| cell.spec.treatment.program == RelayProgram::Ekiden)
 }
 
-/// The levels of a cell in the order of the factors, each with the name of its factor.
+/// Returns the levels of a cell in the order of the factors, each with the name of its factor.
 fn cell_name(experiment: &Experiment, cell_key: &CellKey) -> String {
     let level = |name: &String| cell_key.levels.get(name).map(|level| format!("{name} {level}"));
     experiment.factors.iter().filter_map(|factor| level(&factor.name)).collect::<Vec<_>>().join(", ")

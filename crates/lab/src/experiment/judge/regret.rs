@@ -1,7 +1,7 @@
-//! The regret of path choices, against the candidates alone.
+//! The regret of path choices, relative to runs in which each candidate path is the only one.
 //!
-//! A choice is compared by medians, not by single runs: the figure of a path is the median over the runs in which it
-//! was the only one. A choice of a path without runs of its own is compared by its own time.
+//! A choice is compared by medians, not by single runs: the figure of a path is the median over the runs with only this
+//! path. A session on a path without such runs is compared by its own completion time.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
 use crate::program::mesh::{DIRECT, PathSetting};
 use crate::stats;
 
-/// The key of the completion by the path that was chosen, over that by the best of the candidates: 1 is the best there is.
+/// The key of the completion time of the chosen path divided by that of the best candidate; 1 is optimal.
 pub const REGRET: &str = "regret";
-/// The key of the completion by the direct path, over that by the path that was chosen.
+/// The key of the completion time of the direct path divided by that of the chosen path.
 pub const OVER_DIRECT: &str = "over_direct";
 
-/// By which both are judged.
+/// The metric that both figures are calculated from.
 const COMPLETION: &str = "completion_ms";
 
-/// The runs, with the regret of those that had a choice.
+/// Returns the runs, with the two metrics added to the valid runs in which ekiden selects the path.
 #[must_use]
 pub fn with_regret(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
     let mut updated_runs = runs.to_vec();
@@ -33,7 +33,7 @@ pub fn with_regret(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
     updated_runs
 }
 
-/// The median completion time of each fixed path at the levels of `cell`, in milliseconds.
+/// Returns the median completion time of each fixed path at the levels of `cell`, in milliseconds.
 fn candidate_completions(experiment: &Experiment, cell: &ExperimentCell, runs: &[Run]) -> BTreeMap<String, f64> {
     let others = experiment.cells.iter().filter(|other| other.key.levels == cell.key.levels);
     let fixed = others.filter_map(|other| Some((other.spec.treatment.path.as_ref()?.name()?, &other.key)));

@@ -10,24 +10,24 @@ use super::transfer::Transfer;
 use crate::experiment::collect::results::SessionRun;
 use crate::experiment::spec::file::ArrivalProcess;
 
-/// At most so many are under way: a path that carries nothing must not fill the machine with clients.
+/// Maximum number of concurrent downloads, so that a path that transfers nothing cannot fill the machine with clients.
 const MAX_CONCURRENT: usize = 64;
-/// A wait is cut into pieces of this length, to notice an interrupt.
+/// Interval of the checks for an interrupt during a wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A download that has ended, with or without success.
+/// A download that has ended, successfully or not.
 pub struct CompletedDownload {
-    /// Its start and its result, without its path.
+    /// Start and result of the download; the path is not set.
     pub session: SessionRun,
-    /// The transfer, if it succeeded.
+    /// The measured transfer; `None` if the download failed.
     pub transfer: Option<Transfer>,
 }
 
-/// Starts downloads for `time`, each with a limit of `timeout`. The results are in the order of their starts, with
-/// times since `started`.
+/// Starts downloads for `time`, each with a timeout of `timeout`. Returns the results in the order of their starts,
+/// with start times relative to `started`.
 ///
 /// # Errors
-/// An interrupt. A failed download is not an error: its result says so.
+/// An interrupt. A failed download is not an error: the failure is in its result.
 pub fn run_arrivals(
     task: &TransferTask<'_>,
     started: Instant,
@@ -61,7 +61,7 @@ pub fn run_arrivals(
     })
 }
 
-/// When which file is fetched, the earliest first.
+/// Returns the start time and the file size in bytes of each download, in the order of start times.
 fn start_times(arrivals: &[ArrivalProcess], time: Duration) -> Vec<(Duration, u64)> {
     let of = |arrivals: &ArrivalProcess| {
         let (every, bytes) = (arrivals.every.0, arrivals.file.0);
@@ -72,7 +72,7 @@ fn start_times(arrivals: &[ArrivalProcess], time: Duration) -> Vec<(Duration, u6
     all
 }
 
-/// Waits, unless the user interrupts.
+/// Sleeps until `moment`. Fails on an interrupt.
 pub(in crate::experiment) fn sleep_until(moment: Instant) -> anyhow::Result<()> {
     loop {
         anyhow::ensure!(!signal::is_interrupted(), "interrupted");

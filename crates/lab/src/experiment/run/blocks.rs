@@ -1,4 +1,5 @@
-//! A fixed amount in blocks of one size: the writer is a process on the client's host, the sink one on the server's.
+//! Transfer of a fixed amount in blocks of one size, from a writer process on the client's host to a sink process on
+//! the server's host.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -16,36 +17,36 @@ use crate::program::service::last_lines;
 use crate::program::writer::WriterReport;
 use crate::topology::network::HostHandle;
 
-/// The amount and the block size.
+/// Parameters of a transfer in blocks.
 #[derive(Clone, Copy)]
 pub struct BlockWriteRequest<'a> {
     /// The host of the writer.
     pub client: &'a HostHandle,
-    /// Where it connects to.
+    /// The address and port of the sink.
     pub server: SocketAddr,
-    /// How much, in bytes.
+    /// Total amount, in bytes.
     pub amount: u64,
-    /// How much at once, in bytes.
+    /// Size of each block, in bytes.
     pub block: u64,
-    /// How long after each block the next one is written.
+    /// Pause between two blocks; `None` for no pause.
     pub pause: Option<Span>,
-    /// After how long it is stopped, and counts as having taken that long.
+    /// Time after which the writer is stopped; the transfer is then recorded with this duration. `None`: no cap.
     pub cap: Option<Span>,
-    /// How long it may take in all.
+    /// Timeout of the whole transfer, if there is no cap.
     pub timeout: Duration,
-    /// Where its answer goes.
+    /// Directory that receives the output of the writer.
     pub folder: &'a Path,
 }
 
-/// Lets the writer write `request`.
+/// Runs the writer, and returns the transfer from its report.
 ///
 /// # Errors
-/// The writer's, or it takes too long, or an interrupt.
+/// The writer cannot be started or fails, a timeout, or an interrupt.
 pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
     let mut command = request.client.command(std::env::current_exe()?);
     command.args(["write", &request.server.to_string(), &request.amount.to_string(), &request.block.to_string()]);
     command.args(request.pause.map(|pause| format!("--pause={pause}")));
-    // Into files: no process has to read pipes meanwhile.
+    // With files, no process has to read pipes during the transfer.
     let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
     command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
     let mut writer = ClientProcess(command.spawn().context("cannot start the writer")?);
@@ -61,7 +62,7 @@ pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
     ))
 }
 
-/// A transfer that was stopped at the cap; the bytes that had arrived are unknown.
+/// Returns the result of a transfer that was stopped at the cap; the number of received bytes is unknown.
 fn capped_transfer(cap: Duration) -> Transfer {
     let seconds = cap.as_secs_f64();
     Transfer {

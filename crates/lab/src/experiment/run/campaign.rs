@@ -1,4 +1,4 @@
-//! All runs of an experiment: planned, made one by one, stored, and made sense of.
+//! A whole experiment: plans the runs, makes and stores the missing ones, and analyses the results.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,46 +25,47 @@ use crate::temp_dir::TempDir;
 use crate::topology::sandbox;
 use crate::virtual_time::machine::VirtualTime;
 
-/// How often a run is made until it is valid.
+/// Maximum number of attempts to get a valid run.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The options of a campaign.
 #[derive(Debug, Clone, Default)]
 pub struct ExperimentOptions {
-    /// All levels and many blocks, rather than few.
+    /// Whether to run all levels with the number of blocks of the full size, rather than of the quick size.
     pub full: bool,
-    /// Number of blocks. Default: the number in the file for the size.
+    /// Number of blocks. Default: the number in the experiment file for the size.
     pub blocks: Option<u32>,
-    /// Duration of a stream. Default: the duration in the file for the size.
+    /// Duration of a stream. Default: the duration in the experiment file for the size.
     pub time: Option<Duration>,
-    /// Only these treatments. Empty: all.
+    /// Treatments to run. Empty: all.
     pub only: Vec<String>,
-    /// Only at these levels of factors. Empty: at all.
+    /// Levels of factors to run. Empty: all.
     pub levels: LevelFilter,
-    /// Where results go. Default: `results/NAME-SIZE`.
+    /// Directory of the results. Default: `results/NAME-SIZE`.
     pub out: Option<PathBuf>,
     /// Whether earlier results are removed.
     pub fresh: bool,
-    /// Number of concurrent runs. Default: the number in the file.
+    /// Number of concurrent runs. Default in real time: the number in the experiment file; in virtual time: the number
+    /// of processors.
     pub jobs: Option<u32>,
-    /// Whether the links are not measured before the first run.
+    /// Whether to skip the measurement of the links before the first run.
     pub no_check: bool,
-    /// Where ekiden is. Default: beside the running executable.
+    /// Path of the ekiden executable. Default: in the directory of the running executable.
     pub ekiden: Option<PathBuf>,
     /// Captures of all runs. Default: none.
     pub capture: Option<CaptureOptions>,
-    /// The machines that runs are made in. Default: runs are made in real time.
+    /// Kernel and options of the virtual machines. Default: runs are made in real time, without virtual machines.
     pub virtual_time: Option<VirtualTime>,
 }
 
 impl ExperimentOptions {
-    /// The name of the size: `quick` or `full`.
+    /// Returns the name of the size: `quick` or `full`.
     #[must_use]
     pub const fn size_name(&self) -> &'static str {
         if self.full { "full" } else { "quick" }
     }
 
-    /// The directory that the results are written to.
+    /// Returns the directory that the results are written to.
     #[must_use]
     pub fn result_dir(&self, experiment: &Experiment) -> PathBuf {
         self.out
@@ -72,13 +73,13 @@ impl ExperimentOptions {
             .unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size_name())))
     }
 
-    /// Whether the runs of a cell are among those to be made.
+    /// Whether `only` and `levels` select the runs of this cell.
     fn is_selected(&self, cell_key: &CellKey) -> bool {
         let has_treatment = self.only.is_empty() || self.only.contains(&cell_key.treatment);
         has_treatment && factor::is_match(&cell_key.levels, &self.levels)
     }
 
-    /// How many times each treatment runs at each combination of levels.
+    /// Returns the number of blocks: how many times each treatment runs at each combination of levels.
     #[must_use]
     pub fn block_count(&self, experiment: &Experiment) -> u32 {
         let blocks = experiment.settings.blocks;
@@ -86,11 +87,11 @@ impl ExperimentOptions {
     }
 }
 
-/// Makes the missing runs, and analyses all. In real time, it must be called inside the sandbox.
+/// Makes the missing runs, and analyses all runs. Without virtual time, the caller must be inside the sandbox.
 ///
 /// # Errors
-/// A missing program, results of another experiment, links that differ from the file, or an interrupt: then the text
-/// says how to continue.
+/// A program is missing or was replaced, the directory has results of another experiment, the links cannot be measured,
+/// or an interrupt: the text then says how to continue.
 pub fn run_experiment(
     experiment: &Experiment,
     tools: &InstalledPrograms,
@@ -107,7 +108,7 @@ pub fn run_experiment(
     let plan = plan::plan_runs(&cells, blocks, store.manifest.seed);
     let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| request.is_selected(&planned.cell.key)).collect();
     if let Some(virtual_time) = &request.virtual_time {
-        // The check of the links detects a machine that is too slow. In virtual time no machine is.
+        // The check of the links detects a machine that is too slow, which cannot happen in virtual time.
         let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;
         run_missing_in_machines(experiment, &plan, &machines, request, &programs, &mut store)?;
     } else {
@@ -123,7 +124,7 @@ pub fn run_experiment(
     Ok(analyse::build_results(experiment, &store.manifest, &store.runs, &store.checks))
 }
 
-/// Measures the links of the first run. Nothing is said of bare ones.
+/// Measures the links of the first run, and reports each result on standard error.
 fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     let Some(first) = plan.first() else { return Ok(Vec::new()) };
     let report = |row: &CheckRow| {
@@ -133,7 +134,7 @@ fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     check::run(&first.cell.spec.lab, CheckSize::Quick, &mut { report })
 }
 
-/// Records runs as they complete.
+/// Stores completed runs, and reports the progress.
 struct RunRecorder<'a> {
     experiment: &'a Experiment,
     plan: &'a [PlannedRun<'a>],
@@ -141,12 +142,12 @@ struct RunRecorder<'a> {
     store: &'a mut ResultStore,
     progress: Progress,
     max_attempts: usize,
-    /// The virtual time of the recorded runs.
+    /// Sum of the durations of the recorded runs.
     virtual_time: Duration,
 }
 
 impl RunRecorder<'_> {
-    /// Writes a run down. Returns whether it is to be made again.
+    /// Stores a run. Returns whether the run must be repeated.
     fn record_run(&mut self, run: Run) -> anyhow::Result<bool> {
         self.programs.ensure_unchanged().inspect_err(|_| self.progress.finish())?;
         if signal::is_interrupted() {
@@ -207,8 +208,8 @@ fn run_missing(
     Ok(())
 }
 
-/// Makes the missing runs in machines of their own, several at the same time. They are recorded in the order of the
-/// plan, so the file of runs does not depend on their number.
+/// Makes each missing run in its own virtual machine, several concurrently. The runs are recorded in the order of the
+/// plan, so the file of runs does not depend on the number of concurrent machines.
 fn run_missing_in_machines(
     experiment: &Experiment,
     plan: &[PlannedRun<'_>],
@@ -217,7 +218,7 @@ fn run_missing_in_machines(
     programs: &ProgramFiles,
     store: &mut ResultStore,
 ) -> anyhow::Result<()> {
-    // A repeated run is the same run, so an invalid one is not repeated.
+    // In virtual time, a repetition has the same result, so invalid runs are not repeated.
     let is_missing = |planned: &&PlannedRun<'_>| !is_done(&store.runs, planned, 1);
     let missing: Vec<&PlannedRun<'_>> = plan.iter().filter(is_missing).collect();
     let progress = Progress::new(experiment, request.full, plan.len(), plan.len() - missing.len());
@@ -234,7 +235,7 @@ fn run_missing_in_machines(
     Ok(())
 }
 
-/// Whether a run has been made: validly, or `max_attempts` times in vain.
+/// Whether a valid result of the planned run exists, or `max_attempts` results of any kind.
 fn is_done(runs: &[Run], planned: &PlannedRun<'_>, max_attempts: usize) -> bool {
     let cell_key = &planned.cell.key;
     let is_same_run =

@@ -1,4 +1,4 @@
-//! The demonstration: one file over a long path, direct and through relays, told in a few lines.
+//! Text of the demonstration: one file over a long path, direct and through relays.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::experiment::collect::results::{CellSummary, Results};
 
 const BAR_WIDTH: usize = 40;
 
-/// The result of the demonstration, for a terminal.
+/// Returns the result of the demonstration as text for a terminal.
 #[must_use]
 pub fn summary_text(results: &Results) -> String {
     let mut text = String::from("\nOne file over a path of 50 ms, windows of 512 KiB:\n\n");

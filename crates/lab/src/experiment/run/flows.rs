@@ -1,8 +1,8 @@
-//! Many bulk flows at once, and short ones beside them, through the treatment.
+//! Concurrent bulk flows, optionally with short flows, through the treatment.
 //!
-//! Each bulk flow always has data to send; all begin together, and the result is the receiver's byte count of each at
-//! the end. No control data crosses the path, so a collapsing tunnel does not lose the result: iperf3 sends its results
-//! over the path under test.
+//! Each bulk flow always has data to send. All begin at the same time, and the result is the receiver's byte count of
+//! each flow at the end. No control data crosses the path, so the result is not lost when a tunnel collapses; iperf3
+//! would send its results over the path under test.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -18,32 +18,32 @@ use crate::experiment::spec::group::ShortFlowSettings;
 use crate::program::receiver::{FlowReceiver, LONG_FLOW_BYTE, SHORT_FLOW_BYTE};
 use crate::topology::network::HostHandle;
 
-/// How much is written at once, in bytes.
+/// Size of each write of a bulk flow, in bytes.
 const WRITE_CHUNK: usize = 64 * 1024;
-/// How often the receiver is asked how much it has.
+/// Interval of the samples of the receiver's byte counts, and of the attempts of a short flow.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The number of flows and their sizes.
+/// Parameters of concurrent flows.
 #[derive(Clone, Copy)]
 pub struct ParallelFlowsRequest<'a> {
-    /// The host that sends.
+    /// The host that the flows are sent from.
     pub client: &'a HostHandle,
-    /// Where it connects to.
+    /// The address and port that the flows connect to.
     pub server: SocketAddr,
-    /// How many send all the time.
+    /// Number of bulk flows.
     pub connections: u32,
-    /// The short flows beside them, one after the other.
+    /// Size and interval of the short flows, which are sent one after another; `None` for bulk flows only.
     pub short: Option<ShortFlowSettings>,
-    /// How long the connections send, with the warm-up.
+    /// Duration of the bulk flows, including the warm-up.
     pub time: Duration,
-    /// How much of that, at its start, does not count.
+    /// Time at the start that is not measured.
     pub warm_up: Duration,
 }
 
-/// Sends a short flow of `bytes`, and waits until the receiver says that it has them.
+/// Sends a short flow of `bytes`, and waits until the receiver acknowledges them.
 ///
 /// # Errors
-/// It does not get through in time.
+/// The host cannot be entered, or the flow fails or does not complete within `timeout`.
 pub fn attempt_flow(
     client: &HostHandle,
     server: SocketAddr,
@@ -55,10 +55,10 @@ pub fn attempt_flow(
     Ok(Transfer { seconds: started.elapsed().as_secs_f64(), bytes, ..Transfer::default() })
 }
 
-/// Lets all flows of `request` send to `receiver`.
+/// Runs all flows of `request`, and returns the byte counts of `receiver`.
 ///
 /// # Errors
-/// The host could not be entered, or an interrupt. A flow that moves nothing is no error: it is counted.
+/// The host cannot be entered, or an interrupt. A flow that transfers nothing is not an error: it counts with 0 bytes.
 pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> anyhow::Result<Transfer> {
     let ParallelFlowsRequest { client, server, connections, time, warm_up, .. } = request;
     receiver.reset();
@@ -76,7 +76,7 @@ pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> 
     })?;
     let sample = sample?;
     let mut bytes = sample.counts;
-    // A flow that never connected has moved no byte.
+    // The receiver has no count for a flow that never connected.
     bytes.resize(bytes.len().max(connections as usize), 0);
     Ok(Transfer {
         seconds: sample.seconds,
@@ -89,11 +89,11 @@ pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> 
 
 /// The receiver's byte counts.
 struct ReceiverSample {
-    /// Of each flow, in the time that counts.
+    /// Bytes of each flow in the measured time.
     counts: Vec<u64>,
-    /// How long that was: on a busy machine one does not wake up in time.
+    /// Length of the measured time, in seconds: on a busy machine, the samples are taken late.
     seconds: f64,
-    /// Seconds since the start, bytes of all flows by then.
+    /// Pairs of seconds since the start and bytes of all flows received by then.
     timeline: Vec<(f64, u64)>,
 }
 
@@ -118,7 +118,7 @@ fn sample_receiver(receiver: &FlowReceiver, time: Duration, warm_up: Duration) -
     }
 }
 
-/// The flows that send all the time.
+/// The senders of the bulk flows.
 struct FlowSenders {
     deadline: Instant,
     streams: Mutex<Vec<TcpStream>>,
@@ -126,7 +126,7 @@ struct FlowSenders {
 }
 
 impl FlowSenders {
-    /// Sends until the end. A flow that does not connect has moved no byte, as the receiver knows.
+    /// Sends until [`Self::stop`] or an error. A failure to connect needs no report: the receiver then counts no byte.
     fn send(&self, server: SocketAddr) {
         let Ok(mut stream) = connect(server, self.deadline) else { return };
         let Ok(other) = stream.try_clone() else { return };
@@ -139,11 +139,11 @@ impl FlowSenders {
         }
     }
 
-    /// Wakes a sender that waits for room.
+    /// Stops all senders; the shutdown also wakes senders that are blocked in a write.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let open = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that has ended is as good.
+        // The shutdown fails for a connection that has ended already: no error.
         open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
@@ -153,9 +153,10 @@ fn connect(server: SocketAddr, until: Instant) -> std::io::Result<TcpStream> {
     TcpStream::connect_timeout(&server, timeout)
 }
 
-/// Sends one short flow after the other, and returns the duration of each in seconds, with all its attempts. Flows that
-/// end in the warm-up do not count. One that is unfinished at the end counts with its time so far if none took longer:
-/// otherwise a tunnel that blocks everything would look like one without demand.
+/// Sends short flows one after another, and returns the duration of each in seconds, including all its attempts. Flows
+/// that end in the warm-up are excluded. A flow that is unfinished at the end counts with its time so far, if no other
+/// flow took longer: otherwise, the result of a tunnel that blocks everything would equal that of a tunnel without
+/// short flows.
 fn send_short_flows(server: SocketAddr, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
     let started = Instant::now();
     let until = started + request.time;
@@ -172,7 +173,7 @@ fn send_short_flows(server: SocketAddr, flow: ShortFlowSettings, request: Parall
     durations
 }
 
-/// Whether a short flow gets through in time, if tried again and again.
+/// Repeats a short flow until it succeeds. Returns whether it succeeded before `until`.
 fn try_short_flow_until(server: SocketAddr, bytes: u64, until: Instant) -> bool {
     while send_short_flow(server, bytes, until).is_err() {
         if Instant::now() >= until {

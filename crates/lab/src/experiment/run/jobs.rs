@@ -1,7 +1,7 @@
-//! Concurrent runs: each worker is a process in a sandbox of its own, and makes one run after the other.
+//! Concurrent runs: each worker is a process in its own sandbox, and makes one run after another.
 //!
-//! Workers are forked inside the sandbox of the laboratory, so that they end with it, however it ends. A worker reads
-//! the number of a run from a pipe, and answers with a line of JSON.
+//! Workers are forked inside the sandbox of the laboratory, so that the end of that sandbox always ends them, too. A
+//! worker reads the number of a run from a pipe, and writes the result to another pipe as a line of JSON.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
@@ -21,7 +21,7 @@ use crate::topology::sandbox::{self, SandboxEntry};
 /// Interval of the checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A worker, as seen from outside.
+/// The pool's handle of a worker: its process id and pipes.
 #[derive(Debug)]
 struct WorkerProcess {
     process: i32,
@@ -29,21 +29,23 @@ struct WorkerProcess {
     responses: BufReader<PipeReader>,
 }
 
-/// Processes that make runs. When this is dropped they end after the run they are at.
+/// Worker processes that make runs. After a drop of the pool, each worker ends when its current run is complete.
 #[derive(Debug)]
 pub struct WorkerPool(Vec<WorkerProcess>);
 
 impl WorkerPool {
-    /// Starts `count` of them, each of which can make any run of `plan`. To be called while the process has one thread.
+    /// Starts `count` workers, each of which can make any run of `plan`. Must be called while the process has only one
+    /// thread.
     ///
     /// # Errors
-    /// The kernel's, from fork(2) or pipe(2).
+    /// fork(2) or pipe(2) fails.
     pub fn start(count: u32, plan: &[PlannedRun<'_>], context: &RunContext) -> anyhow::Result<Self> {
         let mut workers = Self(Vec::new());
         for _ in 0..count {
             let (orders, answers) = (std::io::pipe()?, std::io::pipe()?);
             let Some(process) = init::fork().context("cannot start a worker")? else {
-                // The pipe ends of other workers: a worker sees the end of its pipe only when all copies are closed.
+                // Closes the inherited pipe ends of other workers: a worker reads end of file only when all copies are
+                // closed.
                 drop(workers);
                 drop((orders.1, answers.0));
                 std::process::exit(worker_main(orders.0, answers.1, plan, context));
@@ -53,11 +55,11 @@ impl WorkerPool {
         Ok(workers)
     }
 
-    /// Makes every run of `queue`, by number in the plan, at any free worker. `on_result` gets each result, and returns
-    /// whether the run must be repeated.
+    /// Makes every run of `queue`, which holds numbers of runs in the plan, on the next free worker. `on_result`
+    /// receives each result, and returns whether the run must be repeated.
     ///
     /// # Errors
-    /// Those of `on_result`, or a worker has ended.
+    /// `on_result` fails, or a worker has ended unexpectedly.
     pub fn run(
         self,
         queue: VecDeque<usize>,
@@ -72,7 +74,7 @@ impl WorkerPool {
                 }
                 Ok(())
             });
-            // When one worker fails, all stop.
+            // When one worker fails, the others stop after their current runs.
             if result.is_err() {
                 lock(&queue).clear();
             }
@@ -114,11 +116,11 @@ impl WorkerProcess {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // A thread that panicked with the lock held ends the whole process soon.
+    // The panic of a thread that held the lock is resumed when the thread is joined.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The life of a worker: its exit status.
+/// Main function of a worker process. Returns the exit status.
 fn worker_main(orders: PipeReader, answers: PipeWriter, plan: &[PlannedRun<'_>], context: &RunContext) -> i32 {
     match serve_in_sandbox(orders, answers, plan, context) {
         Ok(status) => status,

@@ -1,5 +1,6 @@
-//! Runs: this file makes one run, with a lab of its own, its programs, the transfers, and the check of the links that makes
-//! the run valid; [`campaign`] makes all runs in the order of [`mod@plan`]. Judges nothing.
+//! Runs: this file makes one run: it starts a lab for the run and its programs, makes the transfers, and decides from
+//! the reports of the links whether the run is valid. [`campaign`] makes all runs in the order of [`mod@plan`].
+//! Expectations are not judged here.
 
 pub mod arrivals;
 pub mod blocks;
@@ -52,34 +53,35 @@ use schedule::Schedule;
 use task::{ContentFiles, TRIAL_BYTES, TransferTask};
 use transfer::Transfer;
 
-/// How long a chain may take until it works.
+/// Maximum time until the first transfer through a chain succeeds.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often it is tried until then.
+/// Interval between the attempts of that transfer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Settings that all runs share.
 #[derive(Debug, Clone)]
 pub struct RunContext {
-    /// Where files of runs go.
+    /// Directory of the temporary files of runs.
     pub folder: PathBuf,
-    /// Where results go, and logs of packets beside them.
+    /// Directory of the results; logs of packets are written to its subdirectory `packets`.
     pub results_dir: PathBuf,
-    /// Where ekiden is; none if no treatment uses it.
+    /// Path of the ekiden executable; `None` if no treatment uses ekiden.
     pub ekiden: Option<PathBuf>,
-    /// Whether runs are of the full size.
+    /// Whether runs have the full size, rather than the quick size.
     pub full: bool,
-    /// How long a stream is. None: as the workload says for the size.
+    /// Duration of a stream. `None`: the duration in the workload for the size.
     pub time: Option<Duration>,
-    /// How long a transfer may take.
+    /// Timeout of a transfer.
     pub timeout: Duration,
-    /// How late one packet in a hundred may be.
+    /// Maximum of the 99th percentile of packet lateness in a valid run.
     pub lateness_limit: Duration,
-    /// Captures of all runs, each in a directory of its own.
+    /// Options of packet captures; each run has its own subdirectory. `None`: no captures.
     pub capture: Option<CaptureOptions>,
 }
 
 impl RunContext {
-    /// The settings of an experiment. Files of runs go to `folder`.
+    /// Takes the settings from an experiment and the options of its campaign. `folder` receives the temporary files of
+    /// runs.
     #[must_use]
     pub fn new(
         experiment: &Experiment,
@@ -113,7 +115,7 @@ struct RunMeasurements {
     warnings: Vec<String>,
 }
 
-/// Makes a run. Every failure is recorded in its `invalid`.
+/// Makes a run. Every failure is recorded in the field `invalid` of the result.
 #[must_use]
 pub fn execute_run(planned: &PlannedRun<'_>, context: &RunContext) -> Run {
     let started = manifest::utc_now();
@@ -154,7 +156,8 @@ pub fn execute_run(planned: &PlannedRun<'_>, context: &RunContext) -> Run {
     run
 }
 
-/// The log of the first block, beside the results; those of all would fill disks.
+/// Writes the packet log of a run of the first block to the directory of results. The logs of all blocks would need too
+/// much disk space.
 fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Path) -> anyhow::Result<()> {
     if planned.block > 0 || log.is_empty() {
         return Ok(());
@@ -162,8 +165,8 @@ fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Pa
     packets::write_log(log, &results.join("packets").join(packets::folder_name(&planned.cell.key)))
 }
 
-/// Makes a run in a lab of its own, and returns the measurements with the duration of the run. A capture includes the ends
-/// of the programs, and is written after a failure, too.
+/// Makes a run in its own lab, and returns the measurements and the duration of the run. A capture continues until the
+/// programs have ended, and is written even if the run fails.
 fn run_lab(planned: &PlannedRun<'_>, context: &RunContext) -> (anyhow::Result<RunMeasurements>, Duration) {
     let (spec, clock) = (&planned.cell.spec, Instant::now());
     let lab = Lab { seed: planned.seed, ..spec.lab.clone() };
@@ -185,7 +188,7 @@ fn run_lab(planned: &PlannedRun<'_>, context: &RunContext) -> (anyhow::Result<Ru
     let stopped = running.stop();
     let duration = clock.elapsed();
     let captured = stopped.and_then(|capture| capture.map(StoppedCapture::finish).transpose());
-    // Last, so that a capture changes no figure of a run.
+    // The copy comes last, so that a capture changes no figure of a run.
     let copy_result = capture.map_or(Ok(()), |options| copy_logs(folder.path(), &options.directory));
     let measured = measured.and_then(|mut measured| {
         measured.warnings.extend(captured?.and_then(CaptureSummary::warning));
@@ -195,7 +198,7 @@ fn run_lab(planned: &PlannedRun<'_>, context: &RunContext) -> (anyhow::Result<Ru
     (measured, duration)
 }
 
-/// Copies the output of the programs of a run.
+/// Copies the logs of the programs of a run.
 fn copy_logs(folder: &Path, to: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(folder)? {
@@ -258,8 +261,8 @@ fn measure_run(
     let results = run_transfers(&task, spec, running, &mut services, context.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
     let hosts = cpu::cpu_time_by_host(network)?;
-    // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
-    // has ended was not there all the time.
+    // The exit of a program explains a failed transfer, and invalidates a successful one. Background traffic that has
+    // exited was not present during all transfers.
     if let Some(failure) = first_failure(&mut services) {
         anyhow::bail!(failure);
     }
@@ -275,13 +278,14 @@ fn measure_run(
     );
     let warnings =
         named_limit.iter().filter_map(|(expected, named_limit)| named_limit.mismatch_warning(expected)).collect();
-    // With arrivals, the first download does not represent the run.
+    // With arrivals, the first download is not representative of the run.
     let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
     let timeline = first.map(|first| first.timeline).unwrap_or_default();
     Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
 }
 
-/// The expected limit, and the one that the first relay reports.
+/// Returns the limit that the workload expects, and the event of the largest session in the log of the first relay,
+/// which names the measured limit. `None` if the workload expects no limit.
 fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Option<(&'a str, named::ClosedEvent)>> {
     let Some((expected, relay)) = spec.workload.limited.as_deref().zip(spec.treatment.chain.first()) else {
         return Ok(None);
@@ -305,9 +309,9 @@ fn run_metrics(spec: &RunSpec, results: &TransferResults, log: &[DirectionLog]) 
     metrics
 }
 
-/// Repeats a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
-/// alive, and a transparent one lets packets pass until its rules are there. Measurements then find programs in
-/// service, as users do.
+/// Repeats a small transfer until it succeeds, so that measurements begin only when all programs are in service. A
+/// chain of proxies returns errors until each proxy has detected that the next one is alive, and packets bypass a
+/// transparent relay until its rules are installed.
 fn wait_until_working(
     task: &TransferTask<'_>,
     count_opens: &impl Fn() -> anyhow::Result<transparent::ActiveOpens>,
@@ -334,7 +338,7 @@ fn first_failure(services: &mut [Service]) -> Option<String> {
     services.iter_mut().find_map(Service::failure)
 }
 
-/// Why a run whose links did this does not count, if it does not.
+/// Returns the reason why the reports of the links make a run invalid; `None` if the run is valid.
 fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) -> Option<String> {
     links.iter().find_map(|link| {
         let direction = format!("{} ({} → {})", link.link, link.from, link.to);
@@ -352,17 +356,19 @@ fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) 
     })
 }
 
-/// The results of the transfers.
+/// Results of all transfers of a run.
 #[derive(Default)]
 struct TransferResults {
     transfers: Vec<Transfer>,
-    /// All of them and their paths, if there was a choice or they came all the time.
+    /// All transfers, with their paths if a relay chooses between paths. Empty without such a relay and without
+    /// arrivals.
     sessions: Vec<SessionRun>,
-    /// The rates of the links meanwhile.
+    /// Metrics of the rates of the links during the transfers.
     link_rates: BTreeMap<String, f64>,
 }
 
-/// Makes the transfers before those that count. A failed or slow one is a sample as well.
+/// Makes the unmeasured transfers before the measured ones. Failures are ignored: a failed or slow transfer is also a
+/// sample for the relay.
 fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()> {
     let Some(priming) = &task.workload.prime else { return Ok(()) };
     let until = Instant::now() + priming.time.0;
@@ -377,7 +383,8 @@ fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Waits until transfers begin: when the lab has the age for it, and a random delay later.
+/// Waits until the transfers begin: at `begins` of the workload after the start of the lab, by default now, plus a
+/// random delay.
 fn wait_for_start(task: &TransferTask<'_>, started: Instant, seed: u64) -> anyhow::Result<()> {
     let age = started.elapsed();
     let begins = task.workload.begins.map_or(age, |begins| begins.0);
@@ -389,10 +396,11 @@ fn wait_for_start(task: &TransferTask<'_>, started: Instant, seed: u64) -> anyho
     arrivals::sleep_until(started + begins + delay)
 }
 
-/// Makes all transfers, while the events of the file happen.
+/// Makes all transfers, with the events of the experiment file at their times.
 ///
 /// # Errors
-/// A transfer that must succeed fails, or an event cannot be made.
+/// A transfer that must succeed fails, an event cannot be executed, or the links or the log of the relay cannot be
+/// read.
 fn run_transfers(
     task: &TransferTask<'_>,
     spec: &RunSpec,
@@ -432,7 +440,7 @@ fn run_all(task: &TransferTask<'_>, running: &RunningLab, timeout: Duration) -> 
     (0..task.workload.transfers).map(download).collect()
 }
 
-/// Sessions have paths only if a relay had a choice.
+/// Sets the paths of the sessions from the log of the first relay, if that relay chooses between paths.
 fn assign_session_paths(
     downloads: Vec<CompletedDownload>,
     spec: &RunSpec,

@@ -1,27 +1,27 @@
 //! The order of runs: randomised complete blocks.
 //!
-//! In each block every cell runs once, in an order of its own, so that changes of the machine over time affect all
-//! treatments alike, and each is compared with a base run close in time.
+//! In each block, every cell runs once, in a random order drawn for the block. Changes of the machine over time
+//! therefore affect all treatments alike, and each run is compared with a base run close in time.
 
 use std::time::Duration;
 
 use crate::experiment::spec::read::ExperimentCell;
 use ekiden_emulator::rng::SeededRng;
 
-/// A run to be made.
+/// A run of the plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlannedRun<'a> {
-    /// The block, from 0.
+    /// Number of the block, from 0.
     pub block: u32,
-    /// Its place in the order of all runs, from 0.
+    /// Position of the run in the order of all runs, from 0.
     pub order: u32,
     /// The cell to run.
     pub cell: &'a ExperimentCell,
-    /// The seed of its emulated decisions, common to all runs of a block.
+    /// The seed of the emulator's random decisions, common to all runs of a block.
     pub seed: u64,
 }
 
-/// All runs of an experiment, in their order.
+/// Returns all runs of an experiment, in the order in which they are to be made.
 #[must_use]
 pub fn plan_runs<'a>(cells: &[&'a ExperimentCell], blocks: u32, seed: u64) -> Vec<PlannedRun<'a>> {
     let (order, seeds) = (SeededRng::new(seed).derive("order"), SeededRng::new(seed).derive("block"));
@@ -33,14 +33,14 @@ pub fn plan_runs<'a>(cells: &[&'a ExperimentCell], blocks: u32, seed: u64) -> Ve
         .collect()
 }
 
-/// How long after all is ready `name` starts: a time below `stagger`, of the seed of the run. Where nothing else is random,
-/// this is all that distinguishes the blocks.
+/// Returns the delay between the end of the preparations and the start of `name`: a time below `stagger`, drawn with
+/// the seed of the run. If nothing else is random, only this delay distinguishes the blocks.
 #[must_use]
 pub fn start_delay(stagger: Duration, seed: u64, name: &str) -> Duration {
     stagger.mul_f64(SeededRng::new(seed).derive("start").derive(name).uniform(0))
 }
 
-/// Fisher and Yates, as Durstenfeld has it (1964).
+/// Shuffles with the algorithm of Fisher and Yates in Durstenfeld's version (1964).
 fn shuffle<T: Copy>(items: &[T], rng: SeededRng) -> Vec<T> {
     let mut items = items.to_vec();
     for last in (1..items.len()).rev() {

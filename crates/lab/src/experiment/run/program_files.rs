@@ -1,5 +1,5 @@
-//! Detects executables that are replaced while an experiment runs, for example by a build: their runs would be stored as
-//! runs of the replaced program.
+//! Detects executables that are replaced while an experiment runs, for example by a build. Runs of the new executable
+//! would otherwise be stored as runs of the old one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use anyhow::Context as _;
 /// Device, inode, size in bytes, and time of the last change of content in seconds and nanoseconds.
 type FileIdentity = (u64, u64, u64, i64, i64);
 
-/// The executables of an experiment that change with a build: this process's own, and ekiden.
+/// The executables of an experiment that a build can replace: that of this process, and ekiden.
 #[derive(Debug)]
 pub struct ProgramFiles(Vec<(PathBuf, FileIdentity)>);
 
@@ -25,7 +25,7 @@ impl ProgramFiles {
     }
 
     /// # Errors
-    /// A file is no longer the recorded one.
+    /// A file is missing or differs from the recorded one.
     pub fn ensure_unchanged(&self) -> anyhow::Result<()> {
         for (path, recorded) in &self.0 {
             anyhow::ensure!(

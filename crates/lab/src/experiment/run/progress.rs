@@ -1,4 +1,4 @@
-//! Progress of the runs for people: one line for each, and on a terminal a bar with the remaining time.
+//! Progress of the runs on standard error: one line for each run, and on a terminal a bar with the remaining time.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::experiment::spec::read::Experiment;
 
 const BAR_WIDTH: usize = 24;
 
-/// The progress of an experiment, on standard error.
+/// Progress report of an experiment on standard error.
 #[derive(Debug)]
 pub struct Progress {
     metric: Metric,
@@ -23,7 +23,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of `total` runs `done` have been made before.
+    /// Creates the report for `total` runs, of which `done` exist already.
     #[must_use]
     pub fn new(experiment: &Experiment, full: bool, total: usize, done: usize) -> Self {
         if done > 0 {
@@ -41,13 +41,13 @@ impl Progress {
         }
     }
 
-    /// How many runs are there.
+    /// Returns the number of completed runs, including those of earlier starts.
     #[must_use]
     pub const fn done(&self) -> usize {
         self.done
     }
 
-    /// Draws the bar for the run that begins, on a terminal.
+    /// On a terminal, draws the bar with the treatment of the run that begins.
     pub fn on_run_started(&self, planned: &PlannedRun<'_>) {
         if self.terminal {
             let treatment = &planned.cell.key.treatment;
@@ -58,7 +58,8 @@ impl Progress {
         }
     }
 
-    /// Draws the bar with both clocks, on a terminal: real time, and the virtual time of all machines together.
+    /// On a terminal, draws the bar with two clocks: the real time since the start, and `virtual_time`, the sum over
+    /// all machines.
     pub fn on_time_passed(&self, virtual_time: Duration) {
         if self.terminal {
             eprint!("\r\x1b[2K{}", self.format_clocks(self.started.elapsed(), virtual_time));
@@ -67,7 +68,7 @@ impl Progress {
         }
     }
 
-    /// A run has been made.
+    /// Prints the line of a completed run. `ratio` is the ratio of its metric to that of the base run.
     pub fn on_run_finished(&mut self, run: &Run, ratio: Option<f64>) {
         self.done += usize::from(run.invalid.is_none());
         self.finished += 1;
@@ -77,7 +78,7 @@ impl Progress {
         eprintln!("{}", self.format_line(run, ratio));
     }
 
-    /// All runs have been made, or there will be no more.
+    /// Clears the bar after the last run.
     pub fn finish(&self) {
         if self.terminal {
             eprint!("\r\x1b[2K");
@@ -87,7 +88,8 @@ impl Progress {
     fn format_clocks(&self, real_time: Duration, virtual_time: Duration) -> String {
         let [real_time, virtual_time] = [real_time, virtual_time].map(format_clock);
         let clocks = format!("{real_time}, virtual {virtual_time}");
-        // The time in the file is that of another clock, so nothing is known before the first run.
+        // The estimate of the experiment is in virtual time, so the remaining real time is unknown before the first
+        // run.
         let left = (self.finished > 0).then(|| format!("  {} left", format_duration(self.time_left())));
         let left = left.unwrap_or_default();
         format!("{} {}/{}  {clocks}{left}", bar(self.done, self.total), self.done, self.total)
@@ -118,7 +120,7 @@ fn bar(done: usize, total: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(BAR_WIDTH - full))
 }
 
-/// A time as people say it.
+/// Formats a duration in seconds up to 99 s, in minutes up to 100 min, else in hours.
 #[must_use]
 pub fn format_duration(time: Duration) -> String {
     match time.as_secs() {
@@ -128,7 +130,7 @@ pub fn format_duration(time: Duration) -> String {
     }
 }
 
-/// A time as on a clock: minutes and seconds, from one hour on with hours.
+/// Formats a time as `M:SS`, from one hour on as `H:MM:SS`.
 fn format_clock(time: Duration) -> String {
     let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
     match minutes {

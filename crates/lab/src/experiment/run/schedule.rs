@@ -1,5 +1,5 @@
-//! Events during transfers: traffic that begins, and relays that are killed. The emulator makes the events of links;
-//! all times are of one clock, which starts with the lab.
+//! Events during transfers: starts of background traffic, and kills of relays. The emulator executes the events of
+//! links. All times are relative to the start of the lab.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,19 +13,19 @@ use crate::program::iperf3::{self, CrossTraffic};
 use crate::program::service::Service;
 use crate::topology::network::{HostHandle, Network};
 
-/// An event with its time in the run.
+/// An event that the laboratory executes during transfers.
 enum ScheduledEvent<'a> {
-    /// Traffic begins; its number tells its port.
+    /// Background traffic begins; its number determines its port.
     StartTraffic(u16, &'a BackgroundTraffic),
     /// The relay at this host is killed.
     KillRelay(&'a str),
 }
 
-/// All that happens, the earliest first.
+/// All events with their times since the start of the lab, the earliest first.
 pub struct Schedule<'a>(Vec<(Duration, ScheduledEvent<'a>)>);
 
 impl<'a> Schedule<'a> {
-    /// The events of a file.
+    /// Collects the events of the background traffic and the workload.
     #[must_use]
     pub fn from_spec(spec: &'a RunSpec) -> Self {
         let begins = |(number, traffic): (u16, &'a BackgroundTraffic)| {
@@ -37,10 +37,10 @@ impl<'a> Schedule<'a> {
         Self(all)
     }
 
-    /// Makes each event happen at its time after `started`, until the sender of `stop` is dropped.
+    /// Executes each event at its time after `started`, until the sender of `stop` is dropped.
     ///
     /// # Errors
-    /// Traffic does not begin.
+    /// Background traffic cannot be started.
     pub fn run(
         &self,
         started: Instant,
@@ -67,7 +67,8 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// When, in a lab with these settings, something first changes while transfers are made.
+/// Returns the time, since the start of the lab, of the first event of a link, of traffic or of a relay after the
+/// transfers begin. `None` without such an event, or if the workload does not set `begins`.
 #[must_use]
 pub fn first_change(spec: &RunSpec) -> Option<Duration> {
     let begins = spec.workload.begins?.0;
@@ -76,10 +77,10 @@ pub fn first_change(spec: &RunSpec) -> Option<Duration> {
     events.chain(others).filter(|at| *at > begins).min()
 }
 
-/// Starts the traffic that is there from the beginning, and waits as long as it is to be alone.
+/// Starts the background traffic that has no start time, and waits for the longest of its warm-up times.
 ///
 /// # Errors
-/// It does not begin.
+/// The traffic cannot be started.
 pub fn start_background(spec: &RunSpec, network: &Network, folder: &Path) -> anyhow::Result<Vec<Service>> {
     let mut services = Vec::new();
     let early = || (0..).zip(&spec.background).filter(|(_, traffic)| traffic.at.is_none());

@@ -1,4 +1,5 @@
-//! Several groups of connections at once: each is a process of iperf3 with a server of its own, or a thread of short flows.
+//! Several concurrent groups of connections: each is an iperf3 process with its own server, or sends short flows from
+//! threads of the laboratory.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -21,13 +22,13 @@ use crate::program::service::{LaunchSpec, Service};
 use crate::topology::RunningLab;
 use crate::topology::network::{HostHandle, Network};
 
-/// Bits in a byte, in millions.
+/// Factor from bytes to megabits.
 const BYTES_TO_MBIT: f64 = 8e-6;
 
 /// Makes the measurements of a run in which several groups share a bottleneck.
 ///
 /// # Errors
-/// A program is missing or failed, or a group had another congestion control than it asked for; or an interrupt.
+/// A program is missing or failed, a group did not use its configured congestion control, a timeout, or an interrupt.
 pub(super) fn measure(
     spec: &RunSpec,
     seed: u64,
@@ -75,51 +76,51 @@ pub(super) fn measure(
     })
 }
 
-/// The groups, their duration, and the measured part of it.
+/// Parameters of a run in which several groups share a bottleneck.
 #[derive(Clone, Copy)]
 struct SharedBottleneckRequest<'a> {
     /// The groups of connections that share the bottleneck.
     groups: &'a [FlowGroup],
     /// The hosts and links of the lab.
     network: &'a Network,
-    /// How long they send.
+    /// Duration of each group, including the warm-up.
     time: Duration,
-    /// How much of that, at its start, does not count.
+    /// Time at the start that is not measured.
     warm_up: Duration,
-    /// Each group starts after a delay below this.
+    /// Upper bound of the start delay of each group.
     stagger: Duration,
-    /// What the delays follow from.
+    /// Seed of the start delays.
     seed: u64,
-    /// How much longer they may take in all.
+    /// Time that a client may take beyond `time`.
     timeout: Duration,
-    /// Where programs' output goes.
+    /// Directory of the programs' output.
     folder: &'a Path,
 }
 
-/// A group with its ends.
+/// A group with its hosts.
 #[derive(Clone, Copy)]
 pub(in crate::experiment) struct GroupEndpoints<'a> {
     pub(in crate::experiment) group: &'a FlowGroup,
     pub(in crate::experiment) from: &'a HostHandle,
     pub(in crate::experiment) to: &'a HostHandle,
-    /// Where its receiver listens.
+    /// The address and port of the group's receiver.
     pub(in crate::experiment) server: SocketAddr,
-    /// How long after the start of the measurement it begins.
+    /// Delay of the group after the start of the measurement.
     pub(in crate::experiment) start_delay: Duration,
 }
 
-/// The groups, ready to begin: all receivers run.
+/// The groups after their iperf3 servers have been started.
 struct PreparedGroups<'a> {
     request: SharedBottleneckRequest<'a>,
     endpoints: Vec<GroupEndpoints<'a>>,
-    /// The receivers of the long groups.
+    /// The iperf3 servers of the groups without short flows.
     services: Vec<Service>,
 }
 
-/// Starts the receivers of all groups.
+/// Starts the iperf3 server of each group without short flows.
 ///
 /// # Errors
-/// iperf3 is not installed, or does not start.
+/// A host does not exist, or iperf3 is not installed or cannot be started.
 fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroups<'_>> {
     let find = |name: &str| request.network.host(name).with_context(|| format!("there is no host {name}"));
     let mut group_endpoints = Vec::new();
@@ -139,10 +140,10 @@ fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroup
 }
 
 impl PreparedGroups<'_> {
-    /// Lets each group begin after its delay, and waits until all have ended.
+    /// Starts each group after its delay, and waits until all groups have ended.
     ///
     /// # Errors
-    /// A group failed, took too long, or had another congestion control than it asked for; or an interrupt.
+    /// A group failed, timed out, or did not use its configured congestion control; or an interrupt.
     fn run(&self) -> anyhow::Result<Vec<GroupRun>> {
         let SharedBottleneckRequest { time, warm_up, timeout, .. } = self.request;
         std::thread::scope(|scope| {
@@ -168,7 +169,8 @@ impl PreparedGroups<'_> {
         let started = Instant::now();
         groups.sort_by_key(|ends| ends.start_delay);
         let start = |ends: &GroupEndpoints<'_>| {
-            // Not in steps, as `sleep_until` does: those would end some microseconds later, and change published figures.
+            // One sleep, rather than the steps of `sleep_until`, which would end some microseconds later and change
+            // published figures.
             std::thread::sleep(ends.start_delay.saturating_sub(started.elapsed()));
             self.start_client(ends)
         };
@@ -181,7 +183,7 @@ impl PreparedGroups<'_> {
         command
             .args(iperf3::group_client_arguments(ends.server, *connections, congestion, self.request.time))
             .process_group(0);
-        // Into a file: no process has to read a pipe meanwhile.
+        // With a file, no process has to read a pipe during the transfer.
         command.stdin(Stdio::null()).stdout(File::create(self.answer_path(name))?).stderr(Stdio::null());
         Ok(ClientProcess(command.spawn().context("iperf3")?))
     }
@@ -213,7 +215,7 @@ impl PreparedGroups<'_> {
     }
 }
 
-/// In the order of the file.
+/// Sorts the results in the order of the groups in the experiment file.
 fn sort_by_group(groups: &[FlowGroup], mut runs: Vec<GroupRun>) -> anyhow::Result<Vec<GroupRun>> {
     runs.sort_by_key(|run| groups.iter().position(|group| group.name == run.name));
     Ok(runs)

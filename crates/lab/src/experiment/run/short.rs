@@ -1,4 +1,4 @@
-//! Short flows: each sends a few bytes, and is over when the receiver says that it has them all.
+//! Short flows: each sends a few bytes, and is complete when the receiver has acknowledged all of them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,27 +14,28 @@ use super::share::GroupEndpoints;
 use crate::experiment::collect::results::GroupRun;
 use crate::experiment::spec::group::ShortFlowSettings;
 
-/// How long a flow may do nothing. One that waits longer has failed, and so has the run.
+/// Timeout of each connection attempt, write and read of a flow. A timeout fails the run.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// How much is written at once.
+/// Maximum size of each write, in bytes.
 const WRITE_CHUNK: usize = 64 * 1024;
 /// Interval at which a receiver without flows checks for the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A flow that is over.
+/// Times and size of a completed flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CompletedFlow {
-    /// When it began, since the group did.
+    /// Start of the flow, since the start of the group.
     started_at: Duration,
-    /// From the first packet of the handshake to the receiver's answer.
+    /// Time from the first packet of the handshake to the receiver's acknowledgement.
     duration: Duration,
     bytes: u64,
 }
 
-/// Runs the short flows of a group for a time. Flows that begin in the `warm_up` do not count.
+/// Runs the short flows of a group for `time`. The rate and the completion times exclude flows that begin in the
+/// `warm_up`.
 ///
 /// # Errors
-/// A flow failed, or the hosts could not be entered.
+/// A flow failed, the hosts could not be entered, the receiver could not listen, or an interrupt.
 pub(in crate::experiment) fn run_short_flows(
     ends: GroupEndpoints<'_>,
     time: Duration,
@@ -62,7 +63,7 @@ pub(in crate::experiment) fn run_short_flows(
     Ok(group_result(name, &ends.group.congestion, flows.concat(), time, warm_up))
 }
 
-/// The figures of the flows.
+/// Calculates the figures of a group from its completed flows.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn group_result(
     name: &str,
@@ -89,7 +90,7 @@ fn group_result(
     }
 }
 
-/// Sends one flow after the other until time is up. The last may take as long as it takes.
+/// Sends flows one after another until `time` is over; the last flow may end later.
 fn send_flows(
     server: SocketAddr,
     congestion: &str,
@@ -113,7 +114,7 @@ fn send_flows(
     Ok(flows)
 }
 
-/// Sends one flow, and returns the congestion control it had.
+/// Sends one flow, and returns the congestion control of its socket.
 fn send_flow(server: SocketAddr, congestion: &str, bytes: u64) -> anyhow::Result<String> {
     let mut stream = congestion::connect(server, congestion, IO_TIMEOUT).context("cannot connect")?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
@@ -133,7 +134,7 @@ fn send_flow(server: SocketAddr, congestion: &str, bytes: u64) -> anyhow::Result
     Ok(congestion::of_socket(&stream)?)
 }
 
-/// Accepts flows until `is_over`: reads each to its end, and acknowledges its length.
+/// Accepts flows until `is_over` is set. Reads each flow to its end, and sends the number of received bytes back.
 fn accept_flows(listener: &TcpListener, is_over: &AtomicBool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut poll = Poll::new(vec![listener.as_fd()]);

@@ -1,4 +1,4 @@
-//! One stream: iperf3 sends for a time, and the receiver's counts are the result.
+//! One stream: iperf3 sends for a time or an amount, and the receiver's byte counts are the result.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -14,36 +14,36 @@ use super::transfer::{ClientProcess, Transfer};
 use crate::program::iperf3::{self, Iperf3Report, ReceiverStats, StreamAmount};
 use crate::topology::network::HostHandle;
 
-/// How often it is looked whether the sender has ended.
+/// Interval of the checks whether the client process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Time until a client whose server was busy connects again.
+/// Delay before the client is started again after its server was busy.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A stream of bytes from a client to a server.
 #[derive(Clone, Copy)]
 pub struct StreamRequest<'a> {
-    /// The host that sends.
+    /// The host of the sender.
     pub client: &'a HostHandle,
-    /// Where it connects to.
+    /// The address and port of the server.
     pub server: SocketAddr,
-    /// How many bytes, or for how long.
+    /// Number of bytes, or duration.
     pub amount: StreamAmount,
-    /// How long it may take in all.
+    /// Timeout of the whole transfer.
     pub timeout: Duration,
-    /// Where the sender's answer goes.
+    /// Directory that receives the sender's report.
     pub folder: &'a Path,
 }
 
 /// Runs iperf3 as the sender, and reads its report.
 ///
 /// # Errors
-/// iperf3's, or it takes too long, or an interrupt.
+/// iperf3 is not installed or fails, a timeout, or an interrupt.
 pub fn run_stream(request: StreamRequest<'_>) -> anyhow::Result<Transfer> {
     let started = Instant::now();
     let report = loop {
         let report = run_client(&request)?;
-        // If the last message of the test before is lost, the server waits for it for a retransmission timeout.
+        // If the last message of the previous test is lost, the server stays busy until its retransmission.
         if !Iperf3Report::is_server_busy(&report) || started.elapsed() > request.timeout {
             break report;
         }
@@ -53,10 +53,10 @@ pub fn run_stream(request: StreamRequest<'_>) -> anyhow::Result<Transfer> {
     Ok(Transfer { seconds, bytes, timeline, ..Transfer::default() })
 }
 
-/// Runs iperf3 as the sender. Returns its report, which tells whether it failed.
+/// Runs iperf3 as the sender. Returns the report of iperf3, which says whether the test failed.
 fn run_client(request: &StreamRequest<'_>) -> anyhow::Result<String> {
     let mut command = request.client.command(iperf3::PROGRAM.find()?);
-    // Into a file: no process has to read a pipe meanwhile.
+    // With a file, no process has to read a pipe during the transfer.
     let answer = request.folder.join("stream.json");
     command.args(iperf3::client_arguments(request.server, request.amount)).process_group(0);
     command.stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(Stdio::null());

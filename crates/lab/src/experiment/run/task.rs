@@ -1,4 +1,5 @@
-//! The repeated steps of a run: a transfer of the workload, and a small one to test that all programs are in service.
+//! The repeated steps of a run: a transfer of the workload, and a small transfer to test that all programs are in
+//! service.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,21 +19,21 @@ use crate::program::receiver::FlowReceiver;
 use crate::program::server::{self, Protocol};
 use crate::topology::network::HostHandle;
 
-/// How much is transferred to try whether all is in service, in bytes.
+/// Size of the small transfer that tests whether all programs are in service, in bytes.
 pub const TRIAL_BYTES: u64 = 1024;
 
-/// The files that servers serve.
+/// The files that the servers offer for download.
 pub struct ContentFiles {
-    /// The folder they are in.
+    /// The directory of the files.
     pub root: PathBuf,
     by_size: BTreeMap<u64, Content>,
 }
 
 impl ContentFiles {
-    /// Makes a small one, and others of so many bytes, below `base`, unless they are there.
+    /// Creates a file for the trial transfer and files of the sizes `others` in `base/content`, unless they exist.
     ///
     /// # Errors
-    /// The file system's.
+    /// A file or the directory cannot be created.
     pub fn create(base: &Path, others: impl Iterator<Item = Bytes>) -> anyhow::Result<Self> {
         let root = base.join("content");
         std::fs::create_dir_all(&root)?;
@@ -46,27 +47,27 @@ impl ContentFiles {
 pub struct TransferTask<'a> {
     /// The transfers of the run.
     pub workload: &'a Workload,
-    /// How long a stream is; none if it is no stream.
+    /// Duration of a stream, of concurrent flows or of arrivals; `None` if the workload has no `time`.
     pub time: Option<Duration>,
     /// The host of the client.
     pub client: &'a HostHandle,
     /// The address of the server host.
     pub server: IpAddr,
-    /// How the client reaches it.
+    /// Route of the client to the server: direct, through a proxy, or to a forwarding relay.
     pub client_route: ClientRoute,
     /// The files of the server.
     pub files: &'a ContentFiles,
-    /// The receiver of flows; `None` without flows.
+    /// The receiver of flows; `None` for other protocols.
     pub receiver: Option<&'a FlowReceiver>,
-    /// Where files of the run go.
+    /// Directory of the temporary files of the run.
     pub folder: &'a Path,
 }
 
 impl TransferTask<'_> {
-    /// Makes a small transfer.
+    /// Makes a transfer of [`TRIAL_BYTES`].
     ///
     /// # Errors
-    /// The client's.
+    /// The client program fails.
     pub fn try_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
         if self.receiver.is_some() {
             return flows::attempt_flow(self.client, self.direct_target()?, TRIAL_BYTES, timeout);
@@ -81,7 +82,7 @@ impl TransferTask<'_> {
     /// Makes a transfer of the workload. A stream may take `timeout` longer than its duration.
     ///
     /// # Errors
-    /// The client's, or the received data differ from the sent data.
+    /// The client fails, or the received data differ from the sent data.
     pub fn run_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
         if let Some(receiver) = self.receiver {
             return self.run_flows(receiver);
@@ -93,10 +94,10 @@ impl TransferTask<'_> {
         }
     }
 
-    /// Fetches the file of this size.
+    /// Fetches the file of `bytes` bytes.
     ///
     /// # Errors
-    /// The client's, or the received data differ from the sent data.
+    /// There is no such file, the client fails, or the received data differ from the sent data.
     pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
         let content = self.files.by_size.get(&bytes).context("there is no file of this size")?;
         let cap = self.workload.cap.map(|cap| cap.0);
@@ -138,7 +139,7 @@ impl TransferTask<'_> {
         flows::run_flows(receiver, flows::ParallelFlowsRequest { client, server, connections, short, time, warm_up })
     }
 
-    /// Where a program connects to that knows nothing of proxies.
+    /// Returns the address that a client without support for proxies connects to: the server, or a forwarding relay.
     fn direct_target(&self) -> anyhow::Result<SocketAddr> {
         match self.client_route {
             ClientRoute::Direct => Ok(SocketAddr::new(self.server, self.workload.protocol.port())),

@@ -1,4 +1,5 @@
-//! One transfer: curl or wget fetches; the laboratory times the arriving bytes and compares them with the sent ones.
+//! One transfer: curl or wget fetches a file; the laboratory timestamps the received bytes and compares them with the
+//! file.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
@@ -17,12 +18,12 @@ use crate::program::wget;
 use crate::topology::counters::RecoveryCounters;
 use crate::topology::network::HostHandle;
 
-/// How much is read at once.
+/// Maximum size of each read, in bytes.
 const READ_CHUNK: usize = 256 * 1024;
-/// Two points of a timeline are at least this far apart, or a hundredth of the time so far.
+/// Minimum time between two points of a timeline; after one second, a hundredth of the elapsed time.
 const MIN_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 
-/// The file to fetch.
+/// Parameters of a transfer of one file.
 #[derive(Clone, Copy)]
 pub struct FetchRequest<'a> {
     /// The host of the client.
@@ -31,58 +32,61 @@ pub struct FetchRequest<'a> {
     pub agent: Agent,
     /// The URL of the file.
     pub url: &'a str,
-    /// How the server is reached.
+    /// Route of the client to the server.
     pub client_route: ClientRoute,
-    /// The content behind the URL.
+    /// The expected content of the file.
     pub content: &'a Content,
-    /// How long it may take.
+    /// Timeout of the transfer.
     pub timeout: Duration,
-    /// How fast curl reads; none: as fast as it can.
+    /// Rate limit of curl; `None`: no limit.
     pub rate: Option<Rate>,
-    /// After how long it is stopped, and counts as if all had come as fast.
+    /// Time after which curl is stopped; the duration of the whole transfer is then extrapolated from the rate so far.
+    /// `None`: no cap.
     pub cap: Option<Duration>,
 }
 
-/// A transfer that succeeded.
+/// Measurements of a successful transfer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transfer {
-    /// When it began, in seconds since the lab started; 0 if not recorded.
+    /// Start of the transfer, in seconds since the start of the lab; 0 if not recorded.
     pub at: f64,
-    /// From start to the last byte, in seconds, as the agent measures it if it does.
+    /// Time from the start to the last byte, in seconds: from the report of the client program if it has one, else
+    /// measured by the laboratory.
     pub seconds: f64,
-    /// From start to the first byte, in seconds, by the client's clock; `None` if not measured.
+    /// Time from the start to the first byte, in seconds, with the same source as `seconds`; `None` if not measured.
     pub first_byte: Option<f64>,
-    /// Bytes that the client received.
+    /// Number of received bytes.
     pub bytes: u64,
-    /// Seconds since the agent was started, bytes that had arrived by then.
+    /// Pairs of seconds since the start of the client program and bytes received by then.
     pub timeline: Vec<(f64, u64)>,
-    /// How all hosts repaired losses meanwhile.
+    /// Loss recovery of all hosts during the transfer.
     pub recovery: RecoveryCounters,
-    /// The client's port; `None` if unknown.
+    /// Local port of the client; `None` if unknown.
     pub port: Option<u16>,
-    /// Figures of the blocks, for a transfer in blocks.
+    /// Figures of the writer; `None` unless the transfer was made in blocks.
     pub block_stats: Option<BlockWriteStats>,
-    /// Figures of the flows, for many flows at once.
+    /// Figures of concurrent flows; `None` for other transfers.
     pub flow_stats: Option<FlowStats>,
 }
 
-/// Further figures of the receiver of many flows.
+/// Further figures of concurrent flows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowStats {
-    /// How much came over each that sends all the time, in the time that counts.
+    /// Received bytes of each bulk flow in the measured time.
     pub bytes: Vec<u64>,
-    /// How long each short one took, in seconds.
+    /// Duration of each short flow, in seconds.
     pub completions: Vec<f64>,
 }
 
 /// Further figures of the writer of blocks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BlockWriteStats {
-    /// From just before the first `write(2)` to just after the last, in seconds.
+    /// Time from just before the first `write(2)` to just after the last, in seconds.
     pub write_s: f64,
-    /// How long each block was under way, in seconds; of blocks with a pause between them.
+    /// Time of each block from `write(2)` until the sink had all of it, in seconds. Only for blocks with a pause
+    /// between them.
     pub block_delays: Vec<f64>,
-    /// The processor time of the writer, in seconds.
+    /// CPU time of the writer, in seconds.
     pub cpu_s: f64,
 }
 
@@ -91,7 +95,7 @@ pub struct ClientProcess(pub Child);
 
 impl Drop for ClientProcess {
     fn drop(&mut self) {
-        // It has usually ended already.
+        // The signal fails if the process has ended already, which is usual.
         let _ = signal::kill_group(self.0.id());
         let _ = self.0.wait();
     }
@@ -100,7 +104,7 @@ impl Drop for ClientProcess {
 /// Fetches the file and measures the transfer.
 ///
 /// # Errors
-/// The agent's, received data that differ from the sent data, or an interrupt.
+/// The client program fails, the received data differ from the sent data, a timeout, or an interrupt.
 pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     let program = request.agent.program_info();
     let mut command = request.client.command(program.find()?);
@@ -116,7 +120,7 @@ pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     let started = Instant::now();
     let mut client = ClientProcess(command.spawn().context(program.name)?);
     let body = client.0.stdout.take().context("the client has no standard output")?;
-    // On failure the agent's own message is the better one.
+    // The exit status is checked only below, where the message of the client program is known.
     let received = read_and_compare(body, request, started)?;
     let mut stderr = String::new();
     client.0.stderr.take().context("the client has no standard error")?.read_to_string(&mut stderr)?;
@@ -141,7 +145,8 @@ pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     Ok(transfer)
 }
 
-/// A transfer of `all` bytes that the cap has stopped, extrapolated at its rate so far.
+/// Extrapolates a transfer of `all` bytes that the cap has stopped, at its rate so far. Returns other reports
+/// unchanged.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn extrapolate_capped(answer: CurlReport, cap: Option<Duration>, all: u64) -> CurlReport {
     if cap.is_none() || answer.exitcode != curl::TIMEOUT_EXIT_CODE || answer.bytes == 0 {
@@ -150,13 +155,13 @@ fn extrapolate_capped(answer: CurlReport, cap: Option<Duration>, all: u64) -> Cu
     CurlReport { exitcode: 0, seconds: answer.seconds * all as f64 / answer.bytes as f64, bytes: all, ..answer }
 }
 
-/// The messages of curl without prefixes.
+/// Returns the last messages of curl, without the line of its report.
 fn curl_messages(stderr: &str) -> String {
     let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();
     last_lines(&lines.join("\n"))
 }
 
-/// Compares the arriving bytes, and records their times by the laboratory's clock.
+/// Compares the received bytes with the expected content, and records their times with the laboratory's clock.
 fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: Instant) -> anyhow::Result<Transfer> {
     let mut comparison = request.content.comparison()?;
     let mut buffer = vec![0; READ_CHUNK];
@@ -172,7 +177,7 @@ fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: I
         comparison.compare(&buffer[..count])?;
         bytes += count as u64;
         let elapsed = started.elapsed();
-        // curl has a timeout of its own, and reports its partial figures then.
+        // curl has its own timeout, after which it reports its partial figures.
         let is_late = request.agent == Agent::Wget && elapsed > request.timeout;
         anyhow::ensure!(!is_late, "timeout: {bytes} bytes in {:.1} s", elapsed.as_secs_f64());
         timeline.record(elapsed, bytes);
@@ -183,7 +188,8 @@ fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: I
     Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline, ..Transfer::default() })
 }
 
-/// Points in time that get sparser as time goes by: some hundreds, however long it takes.
+/// Sampler of the progress of a transfer. The interval between samples grows with the elapsed time, so that a transfer
+/// of any duration has some hundreds of points.
 #[derive(Default)]
 pub struct ProgressSampler {
     points: Vec<(f64, u64)>,
@@ -191,7 +197,8 @@ pub struct ProgressSampler {
 }
 
 impl ProgressSampler {
-    /// Notes how many bytes there were by then.
+    /// Records a point with the time since the start and the bytes received so far, unless the last point is too
+    /// recent.
     pub fn record(&mut self, at: Duration, bytes: u64) {
         if at >= self.next_sample {
             self.points.push((at.as_secs_f64(), bytes));
@@ -199,7 +206,7 @@ impl ProgressSampler {
         }
     }
 
-    /// All points, the last at the end.
+    /// Returns all points, with a last one at the end of the transfer.
     #[must_use]
     pub fn finish(mut self, at: Duration, bytes: u64) -> Vec<(f64, u64)> {
         if self.points.last().is_none_or(|(_, last)| *last < bytes) {

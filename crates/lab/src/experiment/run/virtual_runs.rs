@@ -1,7 +1,7 @@
-//! Runs in virtual machines: each run boots a machine of its own.
+//! Runs in virtual machines: each run boots its own machine.
 //!
-//! So a run depends on its cell, its seed, the kernel and the programs, and not on the runs before it: the same run has
-//! the same result in another order, beside others, and after an interrupt.
+//! A run therefore depends only on its cell, its seed, the kernel and the programs, and not on earlier runs: the result
+//! of a run is the same in another order, beside concurrent runs, and after an interrupt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,7 +27,7 @@ use crate::topology::sandbox;
 use crate::virtual_time::clock::KernelClock;
 use crate::virtual_time::machine::{Machine, MachineCommand, MachineOptions, VirtualTime};
 
-/// The part of an experiment that one machine makes; its input, as JSON.
+/// One run of an experiment, for one machine; the machine reads the job as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MachineJob {
     name: String,
@@ -44,35 +44,36 @@ pub struct MachineJob {
     capture: Option<CaptureOptions>,
 }
 
-/// The result of a job: the output of its machine, as JSON.
+/// The result of a job; the machine writes it as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct JobResult {
     run: Run,
-    /// Logs of packets: the name below the directory of results, and the content.
+    /// Contents of packet logs by path below the directory of results.
     files: BTreeMap<PathBuf, String>,
 }
 
-/// Follows the runs of [`VirtualRuns::run_all`].
+/// Receives the results of [`VirtualRuns::run_all`].
 pub trait RunObserver {
-    /// Gets each run, in the order of the plan. After an error no further run begins.
+    /// Receives each run, in the order of the plan. After an error, no further run begins.
     ///
     /// # Errors
-    /// Those of the observer.
+    /// The observer cannot process the run.
     fn on_run(&mut self, run: Run) -> anyhow::Result<()>;
 
-    /// Gets, once a second of real time, the virtual time that has passed in runs that [`Self::on_run`] has not got yet.
+    /// Receives, once a second of real time, the total virtual time of the runs that [`Self::on_run`] has not received
+    /// yet.
     fn on_tick(&mut self, virtual_time: Duration);
 }
 
-/// How often the clocks of running machines are read, in real time.
+/// Interval of the readings of the clocks of running machines, in real time.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The machines of an experiment.
+/// Executor of an experiment's runs in virtual machines.
 #[derive(Debug)]
 pub struct VirtualRuns {
     virtual_time: VirtualTime,
     clock: Option<KernelClock>,
-    /// The processes of running machines.
+    /// Process ids of running machines.
     running: Mutex<BTreeSet<u32>>,
     experiment: (String, String),
     full: bool,
@@ -84,8 +85,10 @@ pub struct VirtualRuns {
 }
 
 impl VirtualRuns {
+    /// Prepares the command that each machine executes.
+    ///
     /// # Errors
-    /// The executable of this process or the current directory cannot be found.
+    /// The executables of this process and of ekiden, or the current directory, cannot be found.
     pub fn new(
         experiment: &Experiment,
         request: &ExperimentOptions,
@@ -114,10 +117,10 @@ impl VirtualRuns {
         })
     }
 
-    /// Makes runs in up to `jobs` machines at the same time, by default one for each processor.
+    /// Makes runs in up to `jobs` concurrent machines, by default one for each processor.
     ///
     /// # Errors
-    /// Those of the observer, or the file system's.
+    /// The observer fails, or a file cannot be written.
     pub fn run_all(
         &self,
         runs: &[&PlannedRun<'_>],
@@ -135,7 +138,8 @@ impl VirtualRuns {
                     while !is_stopped.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let Some(planned) = runs.get(number) else { return };
-                        // The receiver has ended only after an error, which it has.
+                        // Sending fails only after `record_in_order` has returned with an error, which the caller
+                        // receives.
                         let _ = sender.send((number, self.make_run(planned, processor)));
                     }
                 });
@@ -147,7 +151,7 @@ impl VirtualRuns {
         })
     }
 
-    /// Makes a run. A failure of the machine is recorded in its `invalid`.
+    /// Makes a run. A failure of the machine is recorded in the field `invalid` of the result.
     fn make_run(&self, planned: &PlannedRun<'_>, processor: usize) -> anyhow::Result<Run> {
         match self.execute(planned, processor) {
             Err(error) => Ok(Run {
@@ -165,7 +169,7 @@ impl VirtualRuns {
         }
     }
 
-    /// The sum of the virtual times of all running machines.
+    /// Returns the sum of the virtual times of all running machines.
     fn read_clocks(&self) -> Duration {
         let Some(clock) = self.clock else { return Duration::ZERO };
         self.running().iter().filter_map(|process| clock.read(*process)).sum()
@@ -213,8 +217,8 @@ impl VirtualRuns {
     }
 }
 
-/// Passes the results on in the order of their numbers: a result waits for those before it. `read_clocks` returns the
-/// virtual time of the runs that have not ended.
+/// Passes the results to the observer in the order of their numbers: each result waits until all results with lower
+/// numbers have been passed. `read_clocks` returns the virtual time of the runs that have not ended.
 fn record_in_order(
     results: &mpsc::Receiver<(usize, anyhow::Result<Run>)>,
     observer: &mut impl RunObserver,
@@ -244,7 +248,8 @@ impl MachineJob {
     /// Executes the job inside the machine and the sandbox. Returns its result as JSON.
     ///
     /// # Errors
-    /// The experiment has no such run. A failed run is no error: the result says why.
+    /// The experiment text is invalid or has no such run, or files cannot be written or read. A failed run is not an
+    /// error: the result contains the reason.
     pub fn execute(&self) -> anyhow::Result<String> {
         let experiment =
             Experiment::parse(&self.name, &self.text).map_err(|mistakes| anyhow::anyhow!(mistakes.join("; ")))?;
@@ -268,7 +273,7 @@ impl MachineJob {
     }
 }
 
-/// Reads all files below `base/directory`; none if it does not exist.
+/// Adds all files below `base/directory` to `files`. A missing directory has no files.
 fn read_files(base: &Path, directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     for entry in fs::read_dir(base.join(directory)).into_iter().flatten() {
         let entry = entry?;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::topology::file::traces;
 
-/// Name and text of every one.
+/// Name and text of every built-in experiment.
 pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 30] = [
     ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../../experiments/demo.toml")),
@@ -40,10 +40,10 @@ pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 30] = [
     ("warm-resume", include_str!("../../../experiments/warm-resume.toml")),
 ];
 
-/// Name and text of an experiment: one of these, or a file.
+/// Returns the name and the text of a built-in experiment or of an experiment file.
 ///
 /// # Errors
-/// There is neither, or a trace that the file names cannot be read.
+/// `name` is neither a built-in experiment nor a readable file, or a trace that the file names cannot be read.
 pub fn find_experiment(name: &str) -> anyhow::Result<(String, String)> {
     if let Some((name, text)) = BUILT_IN_EXPERIMENTS.iter().find(|(own, _)| *own == name) {
         return Ok(((*name).into(), (*text).into()));

@@ -1,5 +1,5 @@
-//! Levels that chance draws: many labs of a kind, each with its own delays, rates and losses, the same whenever they are drawn
-//! with the same seed.
+//! Random levels of a factor: many similar labs, each with its own delays, rates and losses. The same seed always gives
+//! the same levels.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use ekiden_emulator::rng::SeededRng;
 pub struct RandomLevels {
     /// The number of levels.
     pub levels: u32,
-    /// How many of them, the first, take part in the quick size.
+    /// Number of levels, from the first on, that are part of the quick size.
     pub quick: u32,
     /// The seed of the draws.
     pub seed: u64,
@@ -30,9 +30,9 @@ pub struct RandomLevels {
     expecting = "{ from = LOW, to = HIGH } with two numbers, or two quantities of one unit, or { one_of = [...] }"
 )]
 pub enum ValueSource {
-    /// A number between two, or a quantity.
+    /// A number or a quantity from a range.
     Range(ValueRange),
-    /// One of some values, each as likely as another.
+    /// One value of a list, all with equal probability.
     OneOf(ValueChoice),
 }
 
@@ -44,7 +44,7 @@ pub struct ValueRange {
     pub from: Value,
     /// The upper end, inclusive.
     pub to: Value,
-    /// Whether small values are as likely as large ones: uniform in the logarithm.
+    /// Whether the distribution is uniform in the logarithm of the value, rather than in the value.
     #[serde(default)]
     pub log: bool,
 }
@@ -53,20 +53,20 @@ pub struct ValueRange {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueChoice {
-    /// The values, each as likely as another.
+    /// The values, all with equal probability.
     pub one_of: Vec<Value>,
 }
 
-/// A number, and its unit if it has one.
+/// A number and its unit; the unit is empty for a bare number.
 struct Quantity<'a> {
     number: f64,
     unit: &'a str,
 }
 
-/// Returns an experiment file whose drawn factors have another seed, without its comments.
+/// Returns the text of an experiment file with `seed` as the seed of all drawn factors, and without comments.
 ///
 /// # Errors
-/// The text is no TOML, or no factor is drawn.
+/// The text is not valid TOML, or no factor is drawn.
 pub fn with_seed(text: &str, seed: u64) -> anyhow::Result<String> {
     let mut document: Table = text.parse()?;
     let factors = document.get_mut("factor").and_then(Value::as_array_mut).into_iter().flatten();
@@ -80,11 +80,11 @@ pub fn with_seed(text: &str, seed: u64) -> anyhow::Result<String> {
 }
 
 impl RandomLevels {
-    /// Draws the levels of the factor called `factor`: `1`, `2`, ... A draw depends on the seed, the factor, the key and the
-    /// number of the level only: another key, or more levels, changes no other value.
+    /// Draws the levels of the factor `factor`, which are named `1`, `2`, ... Each value depends only on the seed, the
+    /// factor, the key and the number of the level, so further keys or levels do not change the other values.
     ///
     /// # Errors
-    /// Everything that nothing can be drawn from.
+    /// All settings that no value can be drawn from.
     pub fn draw(&self, factor: &str) -> Result<Vec<FactorLevel>, Vec<String>> {
         let mut mistakes = Vec::new();
         if self.levels == 0 || self.quick > self.levels {
@@ -114,7 +114,7 @@ impl RandomLevels {
 }
 
 impl ValueSource {
-    /// The value at `chance` from 0 to 1; `None` if nothing can be drawn.
+    /// Returns the value for the uniform random number `chance` from 0 to 1; `None` if no value can be drawn.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -156,7 +156,8 @@ impl<'a> Quantity<'a> {
         }
     }
 
-    /// Another number of this unit, with three decimals: no unit of a lab bears more. A bare one keeps six.
+    /// Returns `number` in the unit of this quantity, rounded to three decimals, the most that the units of a lab file
+    /// support. A number without a unit is rounded to six decimals.
     fn with_number(&self, number: f64) -> Value {
         if self.unit.is_empty() {
             return Value::Float((number * 1e6).round() / 1e6);

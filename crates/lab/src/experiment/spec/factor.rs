@@ -1,4 +1,4 @@
-//! The factors of an experiment, and their part in the quick size.
+//! The factors of an experiment, and the rules that select levels for the quick size.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::drawn::RandomLevels;
 use super::treatment::Treatment;
 
-/// `[[factor]]`: something that varies.
+/// `[[factor]]`: an independent variable of the experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
@@ -16,16 +16,16 @@ pub struct Factor {
     /// The levels of the factor.
     #[serde(default)]
     pub levels: Vec<FactorLevel>,
-    /// Levels that chance draws, instead.
+    /// Random levels, in place of `levels`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drawn: Option<RandomLevels>,
 }
 
 impl Factor {
-    /// Draws its levels, if chance is to.
+    /// Draws the levels of a factor with `drawn`.
     ///
     /// # Errors
-    /// Everything that nothing can be drawn from, or there are neither levels nor draws, or both.
+    /// All settings that no value can be drawn from, or the factor has neither `levels` nor `drawn`, or both.
     pub fn draw_levels(&mut self) -> Result<(), Vec<String>> {
         if self.drawn.is_some() != self.levels.is_empty() {
             return Err(vec![format!("factor {}: expected either levels or drawn", self.name)]);
@@ -36,15 +36,15 @@ impl Factor {
         Ok(())
     }
 
-    /// Whether its level at a combination of levels takes part in the quick size there. If no level says anything about
-    /// it, all do.
+    /// Whether the level of this factor in a combination of levels is part of the quick size. If no level of the factor
+    /// has a `quick` rule, all levels are.
     #[must_use]
     pub fn is_quick_at(&self, levels: &BTreeMap<String, String>) -> bool {
         let current = self.levels.iter().find(|level| levels.get(&self.name) == Some(&level.name));
         !self.has_quick_rules() || current.is_none_or(|level| level.quick.includes(levels))
     }
 
-    /// Whether a level takes part in the quick size anywhere.
+    /// Whether a level is part of the quick size in any combination of levels.
     #[must_use]
     pub fn is_quick(&self, level: &FactorLevel) -> bool {
         level.quick != QuickRule::Fixed(false) || !self.has_quick_rules()
@@ -59,14 +59,14 @@ impl Factor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the name of a level, or a list of names")]
 pub enum LevelNames {
-    /// This level.
+    /// The name of one level.
     One(String),
     /// The names of several levels, of which any matches.
     Any(Vec<String>),
 }
 
 impl LevelNames {
-    /// The names as a list.
+    /// Returns the names as a list.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         match self {
@@ -76,16 +76,17 @@ impl LevelNames {
     }
 }
 
-/// Some combinations of levels: those at which each factor that is named has one of these levels.
+/// A set of combinations of levels: those in which each named factor has one of the given levels. Other factors may
+/// have any level.
 pub type LevelFilter = BTreeMap<String, LevelNames>;
 
-/// Whether a combination of levels is one of `these`.
+/// Whether a combination of levels is in the set `these`.
 #[must_use]
 pub fn is_match(levels: &BTreeMap<String, String>, these: &LevelFilter) -> bool {
     these.iter().all(|(factor, names)| levels.get(factor).is_some_and(|level| names.as_slice().contains(level)))
 }
 
-/// The factors and levels that are named and that no factor has.
+/// Returns an error text for each level in `these` that does not exist.
 pub fn unknown_levels(factors: &[Factor], these: &LevelFilter) -> Vec<String> {
     let pairs = these.iter().flat_map(|(factor, names)| names.as_slice().iter().map(move |level| (factor, level)));
     let has = |factor: &String, level: &String| {
@@ -108,7 +109,8 @@ pub struct TreatmentOverride {
 }
 
 impl Treatment {
-    /// The changes at these levels. Empty for a treatment without such tables; `None` where the treatment does not run.
+    /// Returns the changes at a combination of levels. `None` if the treatment has no changes there; a treatment with
+    /// `at` tables then does not run there.
     #[must_use]
     pub fn override_at(&self, levels: &BTreeMap<String, String>) -> Option<&toml::Table> {
         self.at.iter().find(|at| is_match(levels, &at.levels)).map(|at| &at.set)
@@ -124,18 +126,18 @@ pub struct FactorLevel {
     /// Changes to the rest of the file: dotted keys and their values.
     #[serde(default)]
     pub set: toml::Table,
-    /// Whether it takes part in the quick size.
+    /// Rule for the quick size.
     #[serde(default)]
     pub quick: QuickRule,
 }
 
-/// Whether a level takes part in the quick size.
+/// Rule that decides whether a level is part of the quick size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "true, false, or levels of other factors, like { loss = [\"0.01\"] }")]
 pub enum QuickRule {
-    /// At every combination of the other factors, or at none.
+    /// With `true` in every combination with the other factors, with `false` in none.
     Fixed(bool),
-    /// Where other factors are at one of these levels.
+    /// In combinations in which each named factor has one of the given levels.
     AtLevels(BTreeMap<String, Vec<String>>),
 }
 

@@ -1,4 +1,4 @@
-//! The parts of an experiment file beside the lab, among them `[workload]`, with every default filled in.
+//! The parts of an experiment file other than the lab, such as `[workload]`, with every default filled in.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::experiment::judge::gain::PublishedGrid;
 use crate::program::agent::Agent;
 use crate::program::server::{Protocol, ServerProgram};
 
-/// The keys at the top of an experiment file that are not the lab's.
+/// The top-level keys of an experiment file that are not keys of the lab.
 pub const TOP_LEVEL_KEYS: [&str; 8] =
     ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
 
-/// How long something takes in each size.
+/// A duration for each size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizedDuration {
@@ -27,14 +27,14 @@ pub struct SizedDuration {
 }
 
 impl SizedDuration {
-    /// In one of the two sizes.
+    /// Returns the duration for the full or the quick size.
     #[must_use]
     pub const fn for_size(&self, full: bool) -> Duration {
         if full { self.full.0 } else { self.quick.0 }
     }
 }
 
-/// `[[background]]`: cross traffic while the client works, made by iperf3.
+/// `[[background]]`: cross traffic from iperf3 during the transfers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackgroundTraffic {
@@ -42,15 +42,15 @@ pub struct BackgroundTraffic {
     pub from: String,
     /// The host that receives.
     pub to: String,
-    /// How many TCP connections send all the time.
+    /// Number of TCP connections that always have data to send.
     #[serde(default)]
     pub flows: u32,
-    /// UDP at this rate instead.
+    /// Rate of UDP traffic, in place of TCP connections.
     pub rate: Option<Rate>,
-    /// How long it is alone before the transfer begins.
+    /// Time between the start of the traffic and the start of the transfers; ignored with `at`.
     #[serde(default = "two_seconds")]
     pub warm_up: Span,
-    /// When it begins, since the lab started, while transfers are made. Default: before them.
+    /// Start of the traffic during the transfers, since the start of the lab. Default: before the transfers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Span>,
 }
@@ -59,36 +59,36 @@ const fn two_seconds() -> Span {
     Span(Duration::from_secs(2))
 }
 
-/// `[experiment]`: the treatments, and how they are run.
+/// `[experiment]`: the treatments and the settings of the campaign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentSettings {
     /// The treatments in order; the first is the base of comparison.
     pub treatments: Vec<String>,
-    /// How many times each treatment runs.
+    /// Number of runs of each treatment at each combination of levels, by size.
     pub blocks: BlockCounts,
-    /// How long a transfer may take.
+    /// Timeout of a transfer.
     #[serde(default = "two_minutes")]
     pub timeout: Span,
-    /// The figure that runs are compared by.
+    /// The key of the metric that runs are compared by.
     #[serde(default = "mb_s")]
     pub metric: String,
-    /// Further figures that have tables and charts of their own.
+    /// The keys of further metrics, each with its own tables and charts.
     #[serde(default)]
     pub also: Vec<String>,
-    /// A run is invalid if the emulator handed over more than one packet in a hundred later than this.
+    /// A run is invalid if the emulator delivered more than 1 % of the packets of a link later than this.
     #[serde(default = "one_millisecond")]
     pub lateness_limit: Span,
-    /// How long a run takes, roughly: for the estimate before the first is made.
+    /// Approximate duration of a run in the quick size, for the estimate of the remaining time before the first run.
     #[serde(default = "ten_seconds")]
     pub run_takes: Span,
-    /// How many runs are made at once, each in a sandbox of its own.
+    /// Number of concurrent runs, each in its own sandbox.
     #[serde(default = "one")]
     pub jobs: u32,
-    /// The clocks that it may run with.
+    /// The clocks that the experiment may run with.
     #[serde(default)]
     pub clock: ExperimentClock,
-    /// Two factors over which figures are drawn as a map: across and up.
+    /// Factors on the horizontal and the vertical axis of a map of the figures.
     pub map: Option<[String; 2]>,
 }
 
@@ -98,7 +98,7 @@ pub struct ExperimentSettings {
 pub enum ExperimentClock {
     /// The experiment runs in virtual time only.
     Virtual,
-    /// Only in real time: its figures depend on the time that processes take.
+    /// The experiment runs in real time only: its figures depend on the execution times of processes.
     Real,
     /// The experiment runs with either clock.
     #[default]
@@ -106,7 +106,7 @@ pub enum ExperimentClock {
 }
 
 impl ExperimentClock {
-    /// The word in experiment files.
+    /// Returns the value in experiment files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,13 +117,13 @@ impl ExperimentClock {
     }
 }
 
-/// How many times each treatment runs at each combination of levels.
+/// Number of runs of each treatment at each combination of levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockCounts {
     /// The number with `--quick`.
     pub quick: u32,
-    /// With `--full`; six or more make a 95 % confidence interval of the median.
+    /// The number with `--full`. A 95 % confidence interval of the median requires six or more.
     pub full: u32,
 }
 
@@ -147,58 +147,62 @@ const fn ten_seconds() -> Span {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// In words. Default: made of the rest.
+    /// The expectation in words. Default: generated from the other keys.
     pub what: Option<String>,
-    /// At which levels; factors that are absent may have any: then this is one expectation for each.
+    /// The levels at which the result is expected. A factor that is not named may have any level; each matching
+    /// combination of levels is then judged separately.
     #[serde(default, rename = "where")]
     pub levels: LevelFilter,
     /// The treatment that the expectation is about.
     pub treatment: String,
-    /// By which figure. Default: the experiment's.
+    /// The key of the metric. Default: the metric of the experiment.
     pub metric: Option<String>,
-    /// The figure is the ratio to this treatment, paired within blocks.
+    /// Makes the figure the ratio to this treatment, paired within blocks.
     pub ratio_to: Option<String>,
-    /// The figure is the ratio to the best of these treatments.
+    /// Makes the figure the ratio to the best of these treatments.
     #[serde(default)]
     pub ratio_to_best_of: Vec<String>,
-    /// The figure is the ratio to the same treatment at these levels.
+    /// Makes the figure the ratio to the same treatment at these levels.
     #[serde(default)]
     pub ratio_to_level: BTreeMap<String, String>,
-    /// The figure is the ratio to this metric of the same run.
+    /// Makes the figure the ratio to this metric of the same run.
     pub ratio_to_metric: Option<String>,
-    /// The figure is the difference to this treatment.
+    /// Makes the figure the difference from this treatment.
     pub minus: Option<String>,
-    /// It is at least this.
+    /// Lower bound of the figure.
     pub at_least: Option<f64>,
-    /// It is at most this.
+    /// Upper bound of the figure.
     pub at_most: Option<f64>,
-    /// It holds in at least this share of the places it is about, from 0 to 1. Default: it is judged at each.
+    /// Minimum share of the matching cells, from 0 to 1, in which the bounds must hold. Default: each cell is judged
+    /// separately.
     pub share: Option<f64>,
-    /// It is at most so many times the arithmetic [floor](crate::experiment::judge::floor) of the first byte.
+    /// Upper bound of the figure as a multiple of the arithmetic [floor](crate::experiment::judge::floor) of the first
+    /// or the last byte.
     pub over_floor: Option<f64>,
-    /// It is this percentile over all places together, of the error of [predictions](crate::experiment::judge::accuracy).
+    /// Makes the figure this percentile, from 0 to 100, of the errors of
+    /// [predictions](crate::experiment::judge::accuracy) over all matching cells.
     pub percentile: Option<f64>,
-    /// It is at least the gain that was published, over `ratio_to`.
+    /// Published figures without and with relays: the measured gain over `ratio_to` must be at least the published one.
     pub gain: Option<PublishedGrid>,
-    /// Where `ratio_to` is better here than published, the figure is at least so many times the
-    /// [limit](crate::experiment::judge::limit) instead.
+    /// Where `ratio_to` is better here than published, the figure must instead be at least this multiple of the
+    /// [limit](crate::experiment::judge::limit).
     pub of_limit: Option<f64>,
-    /// The treatment that measures the slowest section alone, shown beside a gain.
+    /// The treatment that measures only the slowest section; shown beside a gain.
     pub ceiling: Option<String>,
-    /// It is largest, over the levels of this factor, ...
+    /// The factor over whose levels the maximum of the figure is expected ...
     pub maximum_over: Option<String>,
-    /// ... at this one.
+    /// ... at this level.
     pub is: Option<String>,
     /// The published figure, with its unit.
     pub published: Option<String>,
-    /// The ratio that was published.
+    /// The published ratio, as a number.
     pub published_ratio: Option<f64>,
-    /// A treatment shown beside this one in the table of published figures: ekiden beside a program of today, or a
-    /// program of today beside ekiden.
+    /// A treatment shown beside `treatment` in the table of published figures: ekiden beside a present-day program, or
+    /// the reverse.
     pub beside: Option<String>,
-    /// Where. Default: the project's own bar.
+    /// The publication that the expectation comes from. Default: a requirement of the project itself.
     pub source: Option<String>,
-    /// A remark for readers, as why the published figure cannot be reached here.
+    /// A remark for readers, such as the reason why the published figure cannot be reached here.
     pub remark: Option<String>,
 }
 
@@ -219,142 +223,146 @@ pub struct Workload {
     /// The program that fetches or sends.
     #[serde(default)]
     pub agent: Agent,
-    /// How much the client fetches in one transfer. Not of streams.
+    /// Size of the file of one transfer. Only for files.
     pub file: Option<Bytes>,
-    /// How much is written in blocks. Not of anything else.
+    /// Amount that is written in blocks. Only for blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amount: Option<Bytes>,
-    /// How large a block is.
+    /// Size of a block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<Bytes>,
-    /// How long after each block the next one is written. Default: at once.
+    /// Pause between two blocks. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Span>,
-    /// Time after which writing stops and counts as completed; a file counts as if the rest had come at that rate.
-    /// Default: a transfer that takes too long fails.
+    /// Time after which a transfer is stopped. A transfer in blocks is recorded with this duration; the duration of a
+    /// file is extrapolated from the rate so far. Default: no cap; a transfer fails at the timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Span>,
-    /// How many flows there are at once.
+    /// Number of concurrent bulk flows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
-    /// Short flows beside them, one after the other.
+    /// Short flows beside the bulk flows, one after another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short: Option<ShortFlowSettings>,
-    /// How long a stream is. Not of files.
+    /// Duration of a stream, of concurrent flows or of arrivals. Not for a single file.
     pub time: Option<SizedDuration>,
-    /// How many transfers a run is, one after the other, each on a connection of its own.
+    /// Number of transfers of a run, one after another, each on its own connection.
     #[serde(default = "one")]
     pub transfers: u32,
-    /// How long the client does nothing between two transfers. Default: not at all.
+    /// Idle time of the client between two transfers. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Span>,
-    /// How many small transfers come before them and do not count: programs that keep connections have some by then.
+    /// Number of small unmeasured transfers before the measured ones, so that programs that keep idle connections
+    /// already have some.
     #[serde(default)]
     pub warm_up_transfers: u32,
-    /// Transfers before those that count: samples for a relay that selects paths.
+    /// Unmeasured transfers before the measured ones: samples for a relay that selects paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prime: Option<PrimeSettings>,
-    /// Downloads that begin every so often, for the time, rather than one after the other.
+    /// Downloads that begin at fixed intervals for `time`, in place of transfers one after another.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals: Vec<ArrivalProcess>,
-    /// When they begin, since the lab started, as events tell their time. Default: when all is ready.
+    /// Start of the transfers, since the start of the lab, like the times of events. Default: as soon as all programs
+    /// are ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begins: Option<Span>,
-    /// Relays that are killed while transfers are made.
+    /// Relays that are killed during the transfers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kill: Vec<RelayKill>,
-    /// The relay whose way becomes worse then: sessions that go to it first have not left. Default: the path most take.
+    /// The relay whose path becomes worse during the transfers: a session whose first hop is this relay counts as not
+    /// having left the path. Default: the path that most sessions use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worse: Option<String>,
-    /// The hosts at which relays stand, from the client's end.
+    /// The hosts of the relays, in order from the client to the server.
     #[serde(default)]
     pub chain: Vec<String>,
-    /// How fast curl reads. Default: as fast as it can.
+    /// Rate limit of curl. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_rate: Option<Rate>,
-    /// How fast nginx writes. Default: as fast as it can.
+    /// Rate limit of nginx. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_rate: Option<Rate>,
-    /// The limit that the first relay should report: `"down:loss"`.
+    /// The limit that the first relay is expected to report, such as `"down:loss"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited: Option<String>,
-    /// The links whose packets are written down; the first is where the client sends.
+    /// The links whose packets are logged in both directions; the first is the link that the client sends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packet_log: Vec<String>,
     /// The groups that share the bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<FlowGroup>,
-    /// The group whose rates are compared, and the one they are compared with.
+    /// Two groups: the metric `ratio` is the rate of the first divided by the rate of the second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<[String; 2]>,
-    /// How much of the time, at its start, does not count where several share, or of flows. Default: none of it.
+    /// Time at the start that is not measured, for groups and concurrent flows. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Span>,
-    /// The transfers, or each group that shares, start after a delay below this, which the seed of the block gives.
-    /// Default: at once.
+    /// Upper bound of the random delay, drawn with the seed of the block, before the transfers or each group start.
+    /// Default: no delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stagger: Option<Span>,
 }
 
 impl Workload {
-    /// The longest delay before the transfers, or a group that shares.
+    /// Returns the upper bound of the random delay before the transfers or a group.
     #[must_use]
     pub fn longest_start_delay(&self) -> Duration {
         self.stagger.map_or(Duration::ZERO, |stagger| stagger.0)
     }
 
-    /// The server program, by default that of the protocol.
+    /// Returns the server program, by default that of the protocol.
     #[must_use]
     pub fn server_program(&self) -> ServerProgram {
         self.program.unwrap_or(ServerProgram::for_protocol(self.protocol))
     }
 
-    /// The sizes of all files that are fetched.
+    /// Returns the sizes of all files that are fetched.
     pub fn file_sizes(&self) -> impl Iterator<Item = Bytes> {
         let primed = self.prime.iter().flat_map(|prime| prime.files.iter().copied());
         self.file.into_iter().chain(primed).chain(self.arrivals.iter().map(|arrivals| arrivals.file))
     }
 
-    /// The size of blocks that carry their time, in bytes.
+    /// Returns the size of blocks that carry a timestamp, in bytes; `None` for blocks without a pause, which carry
+    /// none.
     #[must_use]
     pub fn stamped_block_size(&self) -> Option<u64> {
         self.pause.and(self.block).map(|block| block.0)
     }
 }
 
-/// `prime`: files fetched one after the other, again and again.
+/// `prime`: files that are fetched repeatedly, one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrimeSettings {
-    /// How large they are, in this order. Default: the file of the workload.
+    /// Sizes of the files, in the order of fetching. Default: the file of the workload.
     #[serde(default)]
     pub files: Vec<Bytes>,
-    /// How many at most. Default: as many as there is time for.
+    /// Maximum number of fetched files. Default: no limit other than `time`.
     pub sessions: Option<usize>,
-    /// For how long; the last is fetched to its end.
+    /// Time in which fetches begin; the last file is fetched completely.
     pub time: Span,
-    /// How long it is quiet between two. Default: not at all.
+    /// Pause between two fetches. Default: none.
     #[serde(default = "no_time")]
     pub pause: Span,
 }
 
-/// `[[workload.arrivals]]`: downloads of one size.
+/// `[[workload.arrivals]]`: downloads of one size at fixed intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrivalProcess {
-    /// How large the file is.
+    /// Size of the file.
     pub file: Bytes,
     /// Interval between starts, independent of earlier transfers.
     pub every: Span,
 }
 
-/// `[[workload.kill]]`: a relay that ends.
+/// `[[workload.kill]]`: a relay that is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayKill {
-    /// The host at which it stands.
+    /// The host of the relay.
     pub relay: String,
-    /// When, since the lab started.
+    /// Time of the kill, since the start of the lab.
     pub at: Span,
 }
 

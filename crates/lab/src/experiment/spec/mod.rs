@@ -1,4 +1,4 @@
-//! The experiment file: factors, treatments, workload and expectations, read and validated. Runs nothing.
+//! The experiment file: reads and validates factors, treatments, workload and expectations. Nothing is run here.
 
 pub mod builtin;
 pub mod drawn;

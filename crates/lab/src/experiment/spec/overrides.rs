@@ -5,7 +5,7 @@ use toml::{Table, Value};
 /// Sets the keys of `set` in `document`.
 ///
 /// # Errors
-/// Every key whose parent does not exist: only the last part of a key may be new, and the reader of the document
+/// A text for every key whose parent does not exist. The last part of a key may be new; the reader of the document
 /// validates that part.
 pub fn apply(document: &mut Table, set: &Table) -> Vec<String> {
     set.iter().filter_map(|(key, value)| set_key(document, key, value).err()).collect()
@@ -23,7 +23,7 @@ fn set_key(document: &mut Table, key: &str, value: &Value) -> Result<(), String>
     Ok(())
 }
 
-/// The parts of a dotted key; a part in double quotes may have dots in it.
+/// Splits a dotted key into its parts; a part in double quotes may contain dots. `None` if the key is malformed.
 fn split_key(key: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = key;

@@ -1,4 +1,4 @@
-//! Treatments: the programs between client and server, and their use.
+//! Treatments: the programs between client and server, and their settings.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,47 +8,47 @@ use crate::program::ekiden::{ListenerKind, ProfileChoice};
 use crate::program::mesh::PathSetting;
 use crate::program::server::Protocol;
 
-/// A program that stands between client and server.
+/// A program between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RelayProgram {
-    /// None: the client reaches the server by itself.
+    /// No program: the client connects to the server directly.
     Direct,
     /// dante, a SOCKS server.
     Dante,
     /// squid, an HTTP proxy.
     Squid,
-    /// haproxy, a forwarder.
+    /// haproxy, a forwarder of TCP connections or, with `reuse`, of HTTP requests.
     Haproxy,
     /// `ssh -L`, a forwarder between two hosts.
     Ssh,
     /// OpenVPN over TCP, a tunnel of packets between two hosts.
     Openvpn,
-    /// VTun over TCP, the same.
+    /// VTun over TCP, a tunnel of packets between two hosts.
     Vtun,
-    /// SoftEther VPN over TCP, the same.
+    /// SoftEther VPN over TCP, a tunnel of packets between two hosts.
     Softether,
-    /// ekiden.
+    /// ekiden, with listeners of the kind in `mode`.
     Ekiden,
-    /// The program in `command`.
+    /// Another program, started with the command line in `command`.
     Command,
 }
 
 impl RelayProgram {
-    /// Whether it carries packets between devices at two hosts: clients know of nothing.
+    /// Whether the program carries packets between tunnel devices on two hosts, without configuration of the clients.
     #[must_use]
     pub const fn is_tunnel(self) -> bool {
         matches!(self, Self::Openvpn | Self::Vtun | Self::Softether)
     }
 
-    /// Whether it is at two hosts always, and no chain of others.
+    /// Whether the program always runs on exactly two hosts, the ends of the tunnel.
     #[must_use]
     pub const fn is_pair(self) -> bool {
         self.is_tunnel() || matches!(self, Self::Ssh)
     }
 }
 
-/// `[treatment.NAME]`: one of the things that are compared.
+/// `[treatment.NAME]`: one of the alternatives that the experiment compares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
@@ -57,23 +57,25 @@ pub struct Treatment {
     /// The protocol of ekiden's listeners.
     #[serde(default = "socks")]
     pub mode: ListenerKind,
-    /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
+    /// Whether clients of an HTTP proxy request a tunnel (`CONNECT`, RFC 9110) rather than a resource.
     #[serde(default)]
     pub tunnel: bool,
-    /// Whether squid and haproxy keep connections to the next relay and to the server through long idle times, and use
-    /// them again. haproxy then speaks HTTP.
+    /// Whether squid and haproxy keep connections to the next relay and to the server during long idle times, and reuse
+    /// them. haproxy then forwards HTTP.
     #[serde(default, skip_serializing_if = "is_false")]
     pub reuse: bool,
-    /// Whether ekiden's relays know each other by keys and speak the section protocol, rather than the client's.
+    /// Whether ekiden's relays are configured with each other's keys and use the section protocol between relays,
+    /// rather than the protocol of the client.
     #[serde(default)]
     pub sections: bool,
-    /// Whether the first relay of such a chain says "connected" before the server has answered.
+    /// Whether the first relay of such a chain reports success to the client before the server has answered.
     #[serde(default)]
     pub early: bool,
     /// Whether the sections between relays of such a chain are encrypted.
     #[serde(default)]
     pub encrypt: bool,
-    /// Whether its relays stand in the way of packets, and clients know of none: they connect to the server's own address.
+    /// Whether the relays are transparent: clients are not configured for a relay and connect to the address of the
+    /// server, and the relays intercept these connections.
     #[serde(default)]
     pub transparent: bool,
     /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
@@ -83,34 +85,36 @@ pub struct Treatment {
     /// Further tables in the configuration of each ekiden relay.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub config: toml::Table,
-    /// A command line that ekiden's becomes the end of: `["nice", "-n", "19"]`.
+    /// Program and arguments that are put before ekiden's command line, such as `["nice", "-n", "19"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrap: Vec<String>,
-    /// For which protocols it runs. Default: all that the program can.
+    /// The protocols that the treatment is run with. Default: all that the program supports.
     #[serde(default)]
     pub protocols: Vec<Protocol>,
-    /// The hosts at which relays stand. Default: the workload's.
+    /// The hosts of the relays, in order from the client to the server. Default: the chain of the workload.
     #[serde(default)]
     pub chain: Vec<String>,
-    /// The hosts at which ekiden's relays stand that all know each other. The chain then is one host: the chooser's.
+    /// The hosts of ekiden relays that are all configured as peers of each other. The chain is then one host: that of
+    /// the chooser, the relay that selects paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<String>,
-    /// Which path through them the chooser takes.
+    /// The path through `relays` that the chooser uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathSetting>,
     /// For `program = "command"`: the program and its arguments; see [`command::expand_placeholders`](crate::program::command::expand_placeholders).
     #[serde(default)]
     pub command: Vec<String>,
-    /// For `program = "command"`: how to know that it is ready, and where clients find it: `"tcp:1080"`.
+    /// For `program = "command"`: the port that is open when the program is ready, and that clients connect to:
+    /// `"tcp:1080"`.
     #[serde(default)]
     pub ready: String,
-    /// For `program = "command"`: how clients use it.
+    /// For `program = "command"`: the kind of proxy that clients use the program as.
     #[serde(default = "forward")]
     pub client: ProxyKind,
     /// Changes to the rest of the file.
     #[serde(default)]
     pub set: toml::Table,
-    /// Changes at some levels. A treatment with such tables runs at these levels only.
+    /// Changes at some combinations of levels. A treatment with such tables runs only at these combinations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<TreatmentOverride>,
 }

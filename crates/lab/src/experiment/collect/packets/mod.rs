@@ -1,7 +1,8 @@
-//! The packet log: the packets that a run sent over some links, as the emulator saw them.
+//! The packet log: the emulator's records of the packets that a run sent over some links.
 //!
-//! A packet counts as *sent again* if it begins before the highest sequence number of its connection: the log sees the
-//! link, not the sender. Behind a link that reorders, some packets count as sent again by mistake.
+//! A packet counts as *retransmitted* if it begins before the highest sequence number of its connection, because the
+//! log has the packets of the link, not the state of the sender. After a link that reorders packets, some packets
+//! therefore count as retransmitted although they are not.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -27,38 +28,38 @@ pub struct DirectionLog {
     pub from: String,
     /// The host that receives in this direction.
     pub to: String,
-    /// Its packets, in the order in which they arrived.
+    /// The packets, in the order of arrival at the link.
     pub entries: Vec<PacketLogEntry>,
-    /// Whether there were more than a log holds.
+    /// Whether there were more packets than a log can hold.
     pub truncated: bool,
 }
 
 /// One packet of a log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PacketLogEntry {
-    /// When it arrived at the link, since the emulator started.
+    /// Arrival time at the link, since the start of the emulator.
     pub at: Nanos,
-    /// Its size as the link counts it.
+    /// Size in bytes, with the headers that the link counts.
     pub bytes: u32,
-    /// Its TCP header, if it has one.
+    /// TCP header; `None` for other packets.
     pub tcp: Option<TcpHeader>,
-    /// Its sequence number less that of the first packet of its connection in the log; of TCP.
+    /// Sequence number relative to the first packet of the connection in the log; 0 without TCP.
     pub offset: i64,
-    /// Whether its connection has sent such bytes before.
+    /// Whether the packet repeats payload that its connection has sent before.
     pub is_retransmission: bool,
     /// Whether the link delivered, marked or dropped the packet.
     pub outcome: PacketOutcome,
 }
 
-/// Where logs were when the transfers began.
+/// Recorder of the packets of the transfers: holds the number of earlier packets in each direction.
 #[derive(Debug)]
 pub struct PacketLogRecorder(Vec<(String, [String; 2], usize)>);
 
 impl PacketLogRecorder {
-    /// Starts the log; earlier packets are left out.
+    /// Starts the log; earlier packets are excluded.
     ///
     /// # Errors
-    /// The emulator has ended.
+    /// A link does not exist, or the emulator has ended.
     pub fn start(running: &RunningLab, lab: &Lab, links: &[String]) -> anyhow::Result<Self> {
         let mut places = Vec::new();
         for name in links {
@@ -71,7 +72,7 @@ impl PacketLogRecorder {
         Ok(Self(places))
     }
 
-    /// The packets since the start.
+    /// Returns the packets since the start.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -85,7 +86,7 @@ impl PacketLogRecorder {
     }
 }
 
-/// The lines of the records, with the figures that depend on earlier lines.
+/// Converts the records to log entries. Offsets and retransmissions are determined from the earlier entries.
 #[must_use]
 pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
     let mut connections: HashMap<(SocketAddr, SocketAddr), SequenceTracker> = HashMap::new();
@@ -101,7 +102,7 @@ pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
     records.iter().map(line).collect()
 }
 
-/// One direction of a connection.
+/// Sequence numbers of one direction of a connection.
 struct SequenceTracker {
     initial_sequence: u32,
     /// The end of the data sent so far, relative to the first byte.
@@ -113,8 +114,8 @@ impl SequenceTracker {
         Self { initial_sequence: tcp.sequence, highest_offset: 0 }
     }
 
-    /// Where a packet begins, and whether that has been sent before. Sequence numbers begin anew after 4 GiB (RFC 9293 section
-    /// 3.4): which of the possible places is meant is the one near the end.
+    /// Returns the offset of a packet, and whether the packet is a retransmission. Sequence numbers wrap around after 4
+    /// GiB (RFC 9293 section 3.4): of the possible offsets, the one nearest to the highest offset is used.
     fn on_segment(&mut self, tcp: &TcpHeader) -> (i64, bool) {
         let length = i64::from(tcp.length);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32 is intended")]
@@ -126,14 +127,14 @@ impl SequenceTracker {
     }
 }
 
-/// How much payload went in a direction, in bytes.
+/// Returns the payload in one direction, in bytes.
 fn payload(direction: &DirectionLog) -> u64 {
     direction.entries.iter().filter_map(|line| line.tcp).map(|tcp| u64::from(tcp.length)).sum()
 }
 
-/// How many bytes of new payload a sender sent over the first link of a log before it heard of the first of them, where the
-/// time since the emulator started is in this range, in seconds. Of several connections, it is the one with most
-/// payload. `None` without a log, or without data in that time.
+/// Returns the bytes of new payload that a sender sent over the first link of the log before the acknowledgement of its
+/// first byte arrived. Only packets in the given range of time count, in seconds since the start of the emulator. Of
+/// several connections, the one with the most payload is used. `None` without a log, or without data in that range.
 #[must_use]
 pub fn first_burst(log: &[DirectionLog], [from, until]: [f64; 2]) -> Option<u64> {
     let directions = log.get(..2)?;
@@ -160,7 +161,8 @@ pub fn first_burst(log: &[DirectionLog], [from, until]: [f64; 2]) -> Option<u64>
     )
 }
 
-/// When an acknowledgement of `first` reached the end of the link; `None` if the packet is none.
+/// Returns the time when an acknowledgement of `first` reached the end of the link; `None` if the packet is not a
+/// delivered acknowledgement of `first`.
 fn acknowledgement_time(entry: &PacketLogEntry, first: &TcpHeader) -> Option<Nanos> {
     let tcp = entry.tcp.filter(|tcp| (tcp.source, tcp.target) == (first.target, first.source))?;
     let is_new = tcp.acknowledgement.wrapping_sub(first.sequence).cast_signed() > 0;
@@ -170,7 +172,7 @@ fn acknowledgement_time(entry: &PacketLogEntry, first: &TcpHeader) -> Option<Nan
     }
 }
 
-/// The pictures of a log: of each link the way of the data.
+/// Returns a plot for each link of a log, in the direction with more payload.
 #[must_use]
 pub fn sequence_plots(log: &[DirectionLog]) -> Vec<SequencePlot> {
     let chosen: Vec<&DirectionLog> =
@@ -179,7 +181,7 @@ pub fn sequence_plots(log: &[DirectionLog]) -> Vec<SequencePlot> {
     chosen.iter().map(|direction| sequence::sequence_plot(direction, zero.unwrap_or_default())).collect()
 }
 
-/// The directory name of a log: the place in characters that need no quoting in a shell.
+/// Returns the directory name of a log: treatment and levels, in characters that need no quoting in a shell.
 #[must_use]
 pub fn folder_name(cell_key: &CellKey) -> String {
     let text = cell_key.to_string();
@@ -187,10 +189,10 @@ pub fn folder_name(cell_key: &CellKey) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-/// Writes a log into `folder`, a table of comma-separated values for each direction.
+/// Writes a log into `folder`, one file of comma-separated values for each direction.
 ///
 /// # Errors
-/// The file system's.
+/// The directory or a file cannot be written.
 pub fn write_log(log: &[DirectionLog], folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for direction in log {
@@ -227,7 +229,7 @@ fn csv(lines: &[PacketLogEntry]) -> String {
     text
 }
 
-/// Flags by their first letters, as in `SA` of a connection that is accepted.
+/// Returns the first letters of the TCP flags, such as `SA` for SYN and ACK.
 fn flag_letters(flags: u8) -> String {
     (0..8).rev().zip("CEUAPRSF".chars()).filter(|(bit, _)| flags >> bit & 1 == 1).map(|(_, letter)| letter).collect()
 }

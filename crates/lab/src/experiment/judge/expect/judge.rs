@@ -1,4 +1,4 @@
-//! The outcome of an expectation for one cell.
+//! Evaluation of an expectation for one cell or for the cells of one factor.
 
 use super::{OWN_SOURCE, floor_at, format_number, verdict};
 use crate::experiment::collect::metric;
@@ -16,7 +16,7 @@ pub(super) struct ExpectationEvaluator<'a> {
     pub(super) expectation: &'a Expectation,
 }
 
-/// A figure, its unit, and the base of its ratio.
+/// A figure, its unit, and the name of the base that it is compared with.
 struct MeasuredValue {
     summary: Summary,
     unit: String,
@@ -51,14 +51,14 @@ impl ExpectationEvaluator<'_> {
         MeasuredValue { summary, unit, base_name: to }
     }
 
-    /// The ratio to another metric of the same runs.
+    /// Summarises the ratio to another metric of the same runs.
     fn ratio_to_metric(&self, cell_key: &CellKey) -> Summary {
         let values = |key: &str| analyse::metric_values(self.runs, cell_key, key);
         let base = self.expectation.ratio_to_metric.as_deref().map(values).unwrap_or_default();
         stats::summarise(&stats::ratios(&values(self.metric_key()), &base))
     }
 
-    /// The base of the comparison and its name, if there is one.
+    /// Returns the base of the comparison and its name; `None` if the expectation has no base.
     fn comparison_base(&self, cell_key: &CellKey) -> Option<(CellKey, String)> {
         if let Some(metric) = &self.expectation.ratio_to_metric {
             return Some((cell_key.clone(), metric.clone()));
@@ -78,13 +78,13 @@ impl ExpectationEvaluator<'_> {
         Some((key_of(&to), to))
     }
 
-    /// Whether the level that it is compared with is run in this size.
+    /// Whether the base cell of a ratio to another level is run in this size.
     pub(super) fn has_base_cell(&self, cell_key: &CellKey, full: bool) -> bool {
         let base = self.comparison_base(cell_key).filter(|_| !self.expectation.ratio_to_level.is_empty());
         base.is_none_or(|(base, _)| self.experiment.selected_cells(full).any(|cell| cell.key == base))
     }
 
-    /// The best of those it is compared with, where it stands.
+    /// Returns the treatment of `ratio_to_best_of` with the best median at the levels of the cell.
     fn best_treatment(&self, cell_key: &CellKey) -> Option<String> {
         let key = self.metric_key();
         let higher_is_better = metric::by_name(key).is_ok_and(|metric| metric.higher_is_better);
@@ -118,7 +118,7 @@ impl ExpectationEvaluator<'_> {
         self.build_outcome(text, &figure, verdict(summary.n > 0, holds), remark.map(str::to_owned))
     }
 
-    /// The bar above the floor, and the floor.
+    /// Returns the upper bound, in milliseconds, that is a multiple of the floor, and the floor.
     fn floor_bound(&self, cell_key: &CellKey) -> Option<(f64, ArithmeticFloor)> {
         let (times, floor) = self.expectation.over_floor.zip(floor_at(self.experiment, cell_key, self.metric_key()))?;
         Some((times * floor.milliseconds, floor))
@@ -143,14 +143,14 @@ impl ExpectationEvaluator<'_> {
             ));
         }
         let to = figure.base_name.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
-        // A ratio of another figure than the experiment's does not tell of which.
+        // The text of a ratio does not show its metric, so a metric other than the experiment's is named.
         let other = expectation.metric.as_ref().filter(|metric| **metric != self.experiment.metric.key);
         let other = other.filter(|_| figure.base_name.is_some() || figure.unit.is_empty());
         let other = other.map(|metric| format!("{metric} ")).unwrap_or_default();
         format!("{cell_key}: {other}{}{}{to}", bounds.join(", "), figure.unit)
     }
 
-    /// `None` if the level is not among those that are run.
+    /// Evaluates whether the figure is largest at `level` of `factor`. `None` if the level is not run.
     pub(super) fn evaluate_maximum(&self, group: &[&CellKey], factor: &str, level: &str) -> Option<ExpectationOutcome> {
         let level_of = |cell_key: &CellKey| cell_key.levels.get(factor).cloned().unwrap_or_default();
         let expected = group.iter().find(|cell_key| level_of(cell_key) == level)?;

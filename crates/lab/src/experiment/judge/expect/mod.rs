@@ -15,7 +15,7 @@ use crate::experiment::spec::file::Expectation;
 use crate::experiment::spec::read::{CellKey, Experiment};
 use judge::ExpectationEvaluator;
 
-/// Where an expectation comes from if the file does not say.
+/// The source of an expectation without `source`.
 pub(in crate::experiment) const OWN_SOURCE: &str = "ekiden's own bar";
 
 /// Validates the expectations of an experiment.
@@ -74,7 +74,7 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
     }
 }
 
-/// Whether arithmetic says something about every figure that an expectation is about.
+/// Whether every figure of an expectation is a time with an arithmetic floor.
 fn has_floors(experiment: &Experiment, expectation: &Expectation) -> bool {
     let key = expectation.metric.as_ref().unwrap_or(&experiment.metric.key);
     let has_base = [&expectation.ratio_to, &expectation.ratio_to_metric].into_iter().any(Option::is_some);
@@ -87,13 +87,13 @@ fn floor_at(experiment: &Experiment, cell_key: &CellKey, metric: &str) -> Option
     experiment.cells.iter().find(|cell| cell.key == *cell_key).and_then(|cell| floor::metric_floor(&cell.spec, metric))
 }
 
-/// The outcome of every expectation about the runs of a size.
+/// Returns the outcomes of all expectations for the runs of a size.
 #[must_use]
 pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<ExpectationOutcome> {
     experiment.expectations.iter().flat_map(|expectation| outcomes_of(experiment, full, runs, expectation)).collect()
 }
 
-/// The outcomes of one expectation.
+/// Returns the outcomes of one expectation.
 pub(super) fn outcomes_of(
     experiment: &Experiment,
     full: bool,
@@ -127,7 +127,7 @@ pub(super) fn outcomes_of(
     }
 }
 
-/// The keys of the cells that an expectation matches.
+/// Returns the keys of the cells of a size that an expectation matches.
 pub(in crate::experiment) fn matching_keys<'a>(
     experiment: &'a Experiment,
     full: bool,
@@ -160,7 +160,7 @@ pub(in crate::experiment) const fn verdict(is_known: bool, holds: bool) -> Expec
     }
 }
 
-/// A figure with three digits that matter.
+/// Formats a figure with about three significant digits.
 pub(in crate::experiment) fn format_number(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 100.0 => format!("{value:.0}"),

@@ -1,5 +1,5 @@
-//! An expectation that must hold for a share of its cells, such as 95 of 100. Cells without a result do not count; the
-//! remark has their number.
+//! Expectations that must hold for a share of their cells, such as 95 of 100. Cells without a result are excluded;
+//! their number is in the remark.
 
 use super::OWN_SOURCE;
 use crate::experiment::collect::metric;
@@ -7,7 +7,7 @@ use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict
 use crate::experiment::spec::file::Expectation;
 use crate::experiment::spec::read::Experiment;
 
-/// The maximum number of named cells that missed the expectation.
+/// The maximum number of cells named in the remark as missing the expectation.
 const MAX_NAMED: usize = 8;
 
 /// Validates the share of an expectation.
@@ -22,7 +22,7 @@ pub(super) fn validate(expectation: &Expectation, mut report: impl FnMut(String)
     }
 }
 
-/// The outcome, from the outcomes of each cell; empty without a cell in this size.
+/// Combines the outcomes of the cells into one outcome. Empty if there is no cell in this size.
 #[allow(clippy::cast_precision_loss, reason = "a number of places")]
 pub(super) fn share_outcome(
     experiment: &Experiment,
@@ -70,7 +70,8 @@ fn describe(experiment: &Experiment, expectation: &Expectation) -> String {
     format!("{}: {key} {}{}", expectation.treatment, bounds.join(", "), to.trim_end())
 }
 
-/// The remark of the file, the cells that missed the expectation, and the number of unknown cells.
+/// Returns the remark of the expectation, the cells that missed the expectation, and the number of cells without a
+/// result.
 fn remark(expectation: &Expectation, outcomes: &[ExpectationOutcome], unknown: usize) -> Option<String> {
     let missed: Vec<&ExpectationOutcome> =
         outcomes.iter().filter(|outcome| outcome.verdict == ExpectationVerdict::Missed).collect();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::file::Workload;
 use crate::program::server::Protocol;
 
-/// Connections that are alike, and send at the same time as those of other groups.
+/// Connections with the same settings, which send concurrently with those of other groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowGroup {
@@ -20,20 +20,20 @@ pub struct FlowGroup {
     pub to: String,
     /// The congestion control of the sender.
     pub congestion: String,
-    /// How many connections send all the time; of short flows, how many of these are under way at once.
+    /// Number of connections that always have data to send, or of concurrent short flows.
     #[serde(default = "one")]
     pub connections: u32,
-    /// Makes it a group of short flows, one after the other.
+    /// Size and interval of short flows. With this key, each connection is replaced by short flows, one after another.
     pub short: Option<ShortFlowSettings>,
 }
 
-/// A flow that is over soon, and another a while after it began.
+/// Short flows of one size, one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShortFlowSettings {
-    /// How much one sends.
+    /// Size of each flow.
     pub bytes: Bytes,
-    /// How long after the start of one the next begins; at its end, if that is later.
+    /// Interval between the starts of two flows; a flow that takes longer delays the next until its end.
     pub every: Span,
 }
 
@@ -41,10 +41,10 @@ const fn one() -> u32 {
     1
 }
 
-/// Short flows beside others are written at once.
+/// Maximum size of a short flow beside bulk flows, in bytes: the flow is sent from one buffer in memory.
 const MAX_SHORT_FLOW_BYTES: u64 = 16 << 20;
 
-/// More connections than one process of iperf3 takes.
+/// Maximum number of connections of one iperf3 process.
 const MAX_CONNECTIONS: u32 = 128;
 
 /// Validates the groups of a workload.
@@ -102,7 +102,7 @@ pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
 }
 
 impl Workload {
-    /// The groups that send all the time.
+    /// Returns the groups that are not groups of short flows.
     pub fn long_groups(&self) -> impl Iterator<Item = &FlowGroup> {
         self.group.iter().filter(|group| group.short.is_none())
     }

@@ -1,4 +1,4 @@
-//! Errors that span several keys of an experiment file: combinations that make no sense.
+//! Validation across several keys of an experiment file: detects contradictory or meaningless combinations.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::program::server::{Protocol, ServerProgram};
 use crate::program::{chain, sink};
 use crate::topology::{self, Backend, Family};
 
-/// A block is in memory, and one write(2).
+/// Maximum size of a block, in bytes: a block is held in memory and written with one write(2).
 const MAX_BLOCK_BYTES: u64 = 16 << 20;
 
-/// Why a combination makes no sense, if it makes none.
+/// Returns the reason to skip a meaningless combination of levels and treatment; `None` if the combination can run.
 pub fn skip_reason(spec: &RunSpec) -> Option<String> {
     let (treatment, protocol) = (&spec.treatment, spec.workload.protocol);
     if treatment.program == RelayProgram::Direct {
@@ -88,7 +88,7 @@ pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
     validate_path_choice(spec, mistakes);
 }
 
-/// Configurations and rules of some programs are made for IPv4 only.
+/// Reports programs and protocols whose configurations or rules support only IPv4, if the lab uses IPv6.
 fn validate_family(spec: &RunSpec, mistakes: &mut Vec<String>) {
     use RelayProgram::{Command, Direct, Ekiden, Haproxy, Squid};
     if spec.lab.family == Family::Ipv4 {
@@ -105,7 +105,7 @@ fn validate_family(spec: &RunSpec, mistakes: &mut Vec<String>) {
     }
 }
 
-/// Packets are seen by the emulator only.
+/// Validates the packet log: only the emulator can log the packets of a link.
 fn validate_packet_log(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let log = &spec.workload.packet_log;
     for name in log {
@@ -265,7 +265,7 @@ pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistak
     }
 }
 
-/// Validates the factors and levels that `quick` names.
+/// Validates the factors and levels that `quick` rules name.
 pub fn validate_quick_rules(factors: &[Factor], mistakes: &mut Vec<String>) {
     let is_known = |factor: &String, level: &String| {
         factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
@@ -342,7 +342,8 @@ fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
     validate_event_times(spec, mistakes);
 }
 
-/// The start times of transfers are unknown unless the file gives them.
+/// Validates the times of events, which must be later than `begins`: without this key, the start of the transfers is
+/// unknown.
 fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
     let times: Vec<Duration> = spec

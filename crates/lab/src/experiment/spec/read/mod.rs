@@ -1,4 +1,4 @@
-//! From the text of an experiment file to an experiment in which every combination of levels has been read.
+//! Parser of experiment files: reads and validates the file for every combination of levels and treatment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,36 +19,36 @@ use crate::topology::{self, Lab};
 
 mod errors;
 
-/// An experiment, read and found right.
+/// A validated experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
     /// The name of the experiment.
     pub name: String,
-    /// The text it was read from.
+    /// The text of the experiment file.
     pub text: String,
-    /// The seed of the order of runs and of every emulated decision.
+    /// The seed of the order of runs and of the emulator's random decisions.
     pub seed: u64,
     /// The question of the experiment, in one sentence.
     pub title: String,
-    /// The publication that the experiment repeats, if there is one.
+    /// The publication that the experiment repeats; `None` if there is none.
     pub source: Option<String>,
-    /// How it is carried out.
+    /// The settings of the campaign: treatments, blocks, timeout, and others.
     pub settings: ExperimentSettings,
-    /// The figure that runs are compared by.
+    /// The metric that runs are compared by.
     pub metric: Metric,
-    /// Further figures that have tables and charts of their own.
+    /// Further metrics, each with its own tables and charts.
     pub extra_metrics: Vec<Metric>,
     /// The factors in the order of the file.
     pub factors: Vec<Factor>,
     /// The expected results in the order of the file.
     pub expectations: Vec<Expectation>,
-    /// The cells: every combination of levels, in the order of the file.
+    /// The cells of all combinations of levels and treatments that can run, in the order of the file.
     pub cells: Vec<ExperimentCell>,
-    /// Combinations that make no sense, with the reason.
+    /// Combinations that are not run because they are meaningless, with the reason.
     pub skipped: Vec<(CellKey, String)>,
 }
 
-/// A combination of levels, and a treatment.
+/// Identity of a cell: a combination of levels and a treatment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CellKey {
     /// The level of each factor, by the factor's name.
@@ -67,15 +67,15 @@ impl fmt::Display for CellKey {
 /// One cell: a combination of levels and a treatment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentCell {
-    /// Where in the experiment.
+    /// The levels and the treatment of the cell.
     pub key: CellKey,
-    /// Whether it takes part in the quick size.
+    /// Whether the cell is part of the quick size.
     pub quick: bool,
     /// The file's settings for the cell, with every default filled in.
     pub spec: RunSpec,
 }
 
-/// All that one run depends on.
+/// The settings that a run depends on, apart from its seed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct RunSpec {
     /// The hosts and links.
@@ -89,10 +89,10 @@ pub struct RunSpec {
 }
 
 impl Experiment {
-    /// Reads the text of a file.
+    /// Parses and validates the text of an experiment file.
     ///
     /// # Errors
-    /// Every mistake in it, at every combination of levels.
+    /// All mistakes in the text, at all combinations of levels.
     pub fn parse(name: &str, text: &str) -> Result<Self, Vec<String>> {
         let document: Table =
             text.parse().map_err(|error: toml::de::Error| vec![error.to_string().trim().to_owned()])?;
@@ -132,7 +132,7 @@ impl Experiment {
         if mistakes.is_empty() { Ok(experiment) } else { Err(mistakes) }
     }
 
-    /// Reads every combination. A mistake that several combinations share is reported once.
+    /// Builds the cells of all combinations. A mistake that several combinations share is reported once.
     fn build_cells(&mut self, document: &Table, mistakes: &mut Vec<String>) {
         let mut reported: BTreeSet<String> = mistakes.iter().cloned().collect();
         for (levels, sets) in combinations(&self.factors) {
@@ -157,13 +157,14 @@ impl Experiment {
         }
     }
 
-    /// Whether a combination of levels takes part in the quick size.
+    /// Whether a combination of levels is part of the quick size.
     #[must_use]
     pub fn is_quick(&self, levels: &BTreeMap<String, String>) -> bool {
         self.factors.iter().all(|factor| factor.is_quick_at(levels))
     }
 
-    /// How long a run takes in a size, roughly: streams are longer in the full one.
+    /// Returns the approximate duration of a run: `run_takes`, plus the longest additional stream time of the full
+    /// size.
     #[must_use]
     pub fn estimated_run_time(&self, full: bool) -> Duration {
         let times = self.cells.iter().filter_map(|cell| cell.spec.workload.time);
@@ -171,13 +172,13 @@ impl Experiment {
         self.settings.run_takes.0 + longer.unwrap_or_default()
     }
 
-    /// The cells of a size.
+    /// Returns the cells of a size.
     pub fn selected_cells(&self, full: bool) -> impl Iterator<Item = &ExperimentCell> {
         self.cells.iter().filter(move |cell| full || cell.quick)
     }
 }
 
-/// Every combination of levels: their names, and their changes.
+/// Returns every combination of levels: the names of the levels, and their changes to the file.
 fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>)> {
     let mut rows = vec![(BTreeMap::new(), Vec::new())];
     for factor in factors {
@@ -195,7 +196,7 @@ fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>
     rows
 }
 
-/// The document as it is at these levels and for this treatment.
+/// Applies the changes of the levels and of the treatment to the document, and reads the result.
 fn build_spec(document: &Table, sets: &[Table], cell_key: &CellKey) -> Result<RunSpec, Vec<String>> {
     let mut document = document.clone();
     let mut mistakes: Vec<String> = sets.iter().flat_map(|set| overrides::apply(&mut document, set)).collect();
@@ -222,7 +223,7 @@ fn build_spec(document: &Table, sets: &[Table], cell_key: &CellKey) -> Result<Ru
     if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
 }
 
-/// Reads one part of a document, and writes a mistake down with the key it is at.
+/// Reads one part of a document. Mistakes are reported with their key.
 fn parse_part<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Option<T> {
     let Some(value) = document.get(key) else {
         mistakes.push(format!("{key}: missing"));
@@ -231,7 +232,7 @@ fn parse_part<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut V
     words::read_value(key, value).map_err(|problems| mistakes.extend(format_problems(problems))).ok()
 }
 
-/// Reads a list of parts, each for itself.
+/// Reads a list of tables, each separately, so that the mistakes of all are reported.
 fn parse_parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Vec<T> {
     let values = match document.get(key) {
         None => return Vec::new(),
