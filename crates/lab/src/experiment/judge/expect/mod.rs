@@ -51,16 +51,14 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
         share::validate(expectation, &mut report);
         if expectation.over_floor.is_some() && !has_floors(experiment, expectation) {
             report(
-                "over_floor: requires first_byte_ms or completion_ms, not as a ratio, and cells with a known floor"
+                "over_floor: requires first_byte_ms or completion_ms without a ratio or difference, and cells with a known \
+                 floor"
                     .into(),
             );
         }
         gain::validate(experiment, expectation, &mut report);
         accuracy::validate(experiment, expectation, &mut report);
-        let bases = [&expectation.ratio_to, &expectation.minus, &expectation.ratio_to_metric].map(Option::is_some);
-        let other_bases =
-            [expectation.ratio_to_best_of.is_empty(), expectation.ratio_to_level.is_empty()].map(|empty| !empty);
-        if bases.iter().chain(&other_bases).filter(|base| **base).count() > 1 {
+        if count_bases(expectation) > 1 {
             report(
                 "expected at most one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus".into(),
             );
@@ -74,13 +72,19 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
     }
 }
 
+/// Returns the number of keys that relate the metric to another figure.
+fn count_bases(expectation: &Expectation) -> usize {
+    let Expectation { ratio_to, minus, ratio_to_metric, ratio_to_best_of, ratio_to_level, .. } = expectation;
+    let bases = [ratio_to, minus, ratio_to_metric].map(Option::is_some);
+    let other_bases = [!ratio_to_best_of.is_empty(), !ratio_to_level.is_empty()];
+    bases.into_iter().chain(other_bases).filter(|base| *base).count()
+}
+
 /// Whether every figure of an expectation is a time with an arithmetic floor.
 fn has_floors(experiment: &Experiment, expectation: &Expectation) -> bool {
     let key = expectation.metric.as_ref().unwrap_or(&experiment.metric.key);
-    let has_base = [&expectation.ratio_to, &expectation.ratio_to_metric].into_iter().any(Option::is_some);
-    let is_a_ratio = has_base || !expectation.ratio_to_best_of.is_empty();
     let has_floor = |cell_key: &&CellKey| floor_at(experiment, cell_key, key).is_some();
-    !is_a_ratio && matching_keys(experiment, true, expectation).iter().all(has_floor)
+    count_bases(expectation) == 0 && matching_keys(experiment, true, expectation).iter().all(has_floor)
 }
 
 fn floor_at(experiment: &Experiment, cell_key: &CellKey, metric: &str) -> Option<ArithmeticFloor> {

@@ -110,6 +110,14 @@ fn invalid_expectations_are_rejected() {
             "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nwhere = { protocol = \"ftp\" }\nover_floor = 1.05",
             "cells with a known floor",
         ),
+        (
+            "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nminus = \"dante\"\nover_floor = 1.05",
+            "without a ratio or difference",
+        ),
+        (
+            "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nratio_to_level = { delay = \"short\" }\nover_floor = 1.05",
+            "without a ratio or difference",
+        ),
         ("treatment = \"dante\"\nmaximum_over = \"delay\"\nat_least = 1", "maximum_over, is: set both or neither"),
     ];
     for (text, wanted) in wrong {
