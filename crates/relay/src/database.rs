@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// The name by which SQLite opens a database in memory.
+/// The path that SQLite uses for a database in memory.
 const IN_MEMORY: &str = ":memory:";
 
-/// How long a database may be locked by another process.
+/// Time to wait for the lock of another process on a database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens a database with the tables of `schema`, of at most `max_pages` pages of 4 KiB. A new database has mode 600; SQLite gives
-/// the journal the permissions of the database.
+/// Opens a database, creates it if it is missing, and executes `schema`. The size is limited to `max_pages` pages of 4
+/// KiB. A new database has mode 600; SQLite gives the journal the permissions of the database.
 ///
 /// # Errors
-/// SQLite's: also where the file is no database.
+/// Errors of SQLite, for example if the file is not a database.
 pub fn open(file: &Path, schema: &str, max_pages: u32) -> rusqlite::Result<Connection> {
     if file != Path::new(IN_MEMORY) {
         // Opening the database below fails with the same error, and reports it with the name of the file.
@@ -33,11 +33,11 @@ pub fn open(file: &Path, schema: &str, max_pages: u32) -> rusqlite::Result<Conne
     Ok(database)
 }
 
-/// A thread that writes from time to time, and once more at its end.
+/// A thread that calls a function periodically, and once more at its end.
 #[derive(Debug)]
 pub struct WriterThread {
     thread: JoinHandle<()>,
-    /// Dropped to end it.
+    /// Dropping it stops the thread.
     stop_sender: Sender<()>,
 }
 
@@ -45,7 +45,7 @@ impl WriterThread {
     /// Starts a thread that calls `write`, which returns the pause before the next call.
     ///
     /// # Errors
-    /// The kernel's, when it cannot create a thread.
+    /// The thread cannot be created.
     pub fn start(name: &str, mut write: impl FnMut() -> Duration + Send + 'static) -> io::Result<Self> {
         let (stop_sender, stopped) = channel();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -60,10 +60,10 @@ impl WriterThread {
         Ok(Self { thread, stop_sender })
     }
 
-    /// Has the thread write and end.
+    /// Stops the thread after a last call of its function, and waits for its end.
     pub fn stop(self) {
         drop(self.stop_sender);
-        // One that panicked has ended as well.
+        // A thread that panicked has ended as well.
         let _ = self.thread.join();
     }
 }

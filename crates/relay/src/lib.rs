@@ -1,4 +1,4 @@
-//! The relay daemon. Its main path, in the order in which a connection meets it:
+//! The relay daemon. Its main path, in the order in which a connection passes it:
 //!
 //! [`server::run`] → `session::run` → `ingress::accept` → `path::select` → `dial::connect` → `pump::run` →
 //! [`Event::Closed`](ekiden_proto::event::Event::Closed).
@@ -25,6 +25,6 @@ pub mod status;
 mod tunnel;
 mod worker;
 
-/// For fuzzing: one row of an FTP server's list, as HTML.
+/// Formats a line of an FTP server's directory listing as an HTML row. Public for fuzzing only.
 #[doc(hidden)]
 pub use ingress::http::ftp_row;

@@ -1,5 +1,6 @@
-//! Access to the admin listener. A web page that a user of this host has open can send requests to any address that the
-//! user's browser reaches; its host name (DNS rebinding) or its origin reveals it, and it is refused even with a token.
+//! Access control of the admin listener. A web page that a user of this host has open can send requests to any address
+//! that the user's browser reaches. Such requests are recognised by their host name (DNS rebinding) or their origin,
+//! and refused even with a token.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use tokio::time::sleep;
 
 use crate::config::{AdminBind, AdminConfig, AdminToken};
 
-/// Delay of the answer to a wrong token. A connection that waits for this answer yields to new connections.
+/// Delay of the response to a wrong token. A connection that waits for this response can be evicted for a new one.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
-/// The credentials and the names by which clients may ask.
+/// The token that clients must send, and the host names that requests may contain.
 pub(super) struct AdminAuth {
     token: Option<AdminToken>,
     hosts: Vec<String>,
@@ -30,9 +31,9 @@ impl Serialize for AdminAuth {
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdminRefusal {
-    /// The request names another host.
+    /// The `Host` header names another host.
     UnknownHost,
-    /// A page from elsewhere asks.
+    /// The request comes from a web page of another origin.
     CrossOrigin,
     /// A token is required.
     MissingToken,
@@ -41,13 +42,13 @@ pub(super) enum AdminRefusal {
 }
 
 impl AdminAuth {
-    /// Access as configured in `admin`. Clients of a unix socket need no token.
+    /// Creates the access control configured in `admin`. Clients of a unix socket need no token.
     pub fn new(admin: &AdminConfig) -> Self {
         let token = admin.token.clone().filter(|_| matches!(admin.bind, AdminBind::Tcp(_)));
         Self { token, hosts: admin.hosts.clone() }
     }
 
-    /// Checks a request for the page, which contains nothing of this relay.
+    /// Checks a request for the files of the dashboard, which contain no data of this relay.
     pub fn check_page(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
         if !self.is_own_host(head) {
             return Err(AdminRefusal::UnknownHost);
@@ -55,7 +56,7 @@ impl AdminAuth {
         if is_same_origin(head) { Ok(()) } else { Err(AdminRefusal::CrossOrigin) }
     }
 
-    /// Checks a request for data. The answer to a wrong token is delayed.
+    /// Checks a request for data. The response to a wrong token is delayed.
     pub async fn authorize(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
         self.check_page(head)?;
         let Some(token) = &self.token else { return Ok(()) };
@@ -67,7 +68,9 @@ impl AdminAuth {
         Err(AdminRefusal::WrongToken)
     }
 
-    /// A page carries the name of its own server. A literal address needs no name.
+    /// Whether the `Host` header is a name of this listener. The requests of a web page carry the name of the page's
+    /// own server (DNS rebinding). A literal address is safe from that; one that is not a loopback address requires a
+    /// configured token.
     fn is_own_host(&self, head: &HeaderMap) -> bool {
         let mut names = head.get_all(HOST).iter();
         let (Some(name), None) = (names.next(), names.next()) else { return !head.contains_key(HOST) };
@@ -79,8 +82,9 @@ impl AdminAuth {
     }
 }
 
-/// The origin of the page that asks, as sent by browsers (Fetch, section 3.2; Fetch Metadata): the own page, or none
-/// after a typed address. Other programs send nothing.
+/// Whether a request comes from a page of this listener, according to the headers that browsers send (Fetch, section
+/// 3.2; Fetch Metadata), or has no such header. Other programs send none; `none` stands for an address typed by the
+/// user.
 fn is_same_origin(head: &HeaderMap) -> bool {
     let site = head.get("sec-fetch-site").map(|site| site.as_bytes());
     let origin = head.get(ORIGIN).map(|origin| origin.as_bytes());
@@ -91,14 +95,14 @@ fn is_same_origin(head: &HeaderMap) -> bool {
     matches!(site, None | Some(b"same-origin" | b"none")) && origin.is_none_or(matches_host)
 }
 
-/// The token in `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
+/// Extracts the token from `Bearer TOKEN`, the value of `Authorization` (RFC 6750, section 2.1).
 fn bearer_token(authorization: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = authorization.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
 impl AdminRefusal {
-    /// The status of the answer.
+    /// The HTTP status of the response.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::UnknownHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
@@ -106,7 +110,7 @@ impl AdminRefusal {
         }
     }
 
-    /// The refusal and its remedy.
+    /// The text of the response: the reason and the remedy.
     pub const fn message(self) -> &'static str {
         match self {
             Self::UnknownHost => {

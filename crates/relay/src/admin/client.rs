@@ -1,4 +1,4 @@
-//! Asking a running relay about itself, as `ekiden status` does.
+//! Client of the admin listener, used by commands such as `ekiden status`.
 
 use std::io;
 use std::path::Path;
@@ -14,17 +14,17 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::config::{AdminBind, AdminConfig, AdminToken};
 
-/// Asks a running relay for `path`.
+/// Requests `path` from a running relay and returns the body.
 ///
 /// # Errors
-/// The error of the system when no relay answers, and the answer of a relay that refuses. This function sends no request to a
-/// socket of another user, except root.
+/// The error of the system if no relay answers, or the text of an error response. Sends nothing to a unix socket that
+/// belongs to another user, except root.
 pub async fn fetch(admin: &AdminConfig, path: &str) -> io::Result<String> {
     Ok(fetch_and_identify(admin, path).await?.0)
 }
 
-/// As [`fetch`], with the process that listens on the unix socket, from the kernel (unix(7), `SO_PEERCRED`). `None` over TCP, and
-/// for a process of another PID namespace.
+/// Like [`fetch`], but also returns the pid of the process that listens on the unix socket, as reported by the kernel
+/// (unix(7), `SO_PEERCRED`). The pid is `None` over TCP, and for a process of another PID namespace.
 ///
 /// # Errors
 /// As [`fetch`].
@@ -41,7 +41,8 @@ pub async fn fetch_and_identify(admin: &AdminConfig, path: &str) -> io::Result<(
     }
 }
 
-/// The pid of the listening process, if it belongs to this user or to root. Root may ask any relay.
+/// Returns the pid of the listening process. Unless this process runs as root, the listening process must belong to
+/// this user or to root.
 fn trusted_peer_pid(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
     let (peer, own) = (stream.peer_cred()?, process::effective_uid());
     let user = peer.uid();
@@ -50,7 +51,7 @@ fn trusted_peer_pid(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32
         let message = format!("{socket} belongs to user {user}, which is neither this user nor root: not trusted");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
-    // 0 stands for a process of another PID namespace.
+    // The kernel reports 0 for a process of another PID namespace.
     Ok(peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0))
 }
 

@@ -1,9 +1,10 @@
-//! Connections of the admin listener: places, which connection yields when there is no place, and the write timeout.
+//! Connections of the admin listener: the limit of their number, the eviction of connections at this limit, and the
+//! write timeout.
 //!
-//! A connection is unproven until it has sent a valid request, with the token where the listener has one. When all
-//! places are taken, an unproven connection yields to a new one, so connections without a request delay no other
-//! request. The source address with the most such connections yields first, and of these the oldest connection. A
-//! client that stops reading loses its place.
+//! A connection is unproven until it has sent a valid request, with the token if the listener requires one. When all
+//! slots are taken, an unproven connection is evicted for a new one, so connections without a request do not delay
+//! other requests. The source address with the most unproven connections loses one first: its oldest. A client that
+//! stops reading is disconnected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,38 +18,38 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Sleep, sleep};
 
-/// All connections of the listener.
+/// The slots for connections of the listener.
 #[derive(Clone)]
 pub(super) struct ConnectionSlots {
     permits: Arc<Semaphore>,
     unproven: Arc<Mutex<UnprovenConnections>>,
 }
 
-/// The connections that may have to yield, in the order of their arrival.
+/// The connections that can be evicted, in the order of their arrival.
 #[derive(Default)]
 struct UnprovenConnections {
     next_number: u64,
     connections: BTreeMap<u64, (Option<IpAddr>, oneshot::Sender<()>)>,
 }
 
-/// The place of one connection; the place is free when this is dropped.
+/// The slot of a connection; freed on drop.
 pub(super) struct ConnectionSlot {
     number: u64,
     slots: ConnectionSlots,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Completes when the connection has to yield its place; never after it was proven.
+/// Completes when the connection is evicted. Never completes once the connection is proven.
 pub(super) struct EvictionSignal(oneshot::Receiver<()>);
 
 impl ConnectionSlots {
-    /// With `places` free places, one for each connection.
+    /// Creates `places` free slots, one for each connection.
     pub fn new(places: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(places)), unproven: Arc::default() }
     }
 
-    /// Takes a place for a connection from `source`. If all are taken, an unproven connection loses its place; if there
-    /// is none, this waits for the end of an answer.
+    /// Takes a slot for a connection from `source`. If all are taken, one unproven connection is evicted; if there is
+    /// none, this waits until a proven connection ends.
     pub async fn admit(&self, source: Option<IpAddr>) -> (ConnectionSlot, EvictionSignal) {
         let result = Arc::clone(&self.permits).try_acquire_owned();
         let permit = match result {
@@ -68,12 +69,12 @@ impl ConnectionSlots {
         (ConnectionSlot { number, slots: self.clone(), _permit: permit }, EvictionSignal(receiver))
     }
 
-    /// Evicts one unproven connection. Returns false if there is none.
+    /// Evicts an unproven connection. Returns false if there is none.
     pub fn evict(&self) -> bool {
         let mut unproven = self.lock_unproven();
         let Some(number) = unproven.eviction_candidate() else { return false };
         let displaced = unproven.connections.remove(&number);
-        // A connection that has just ended has nothing to give up.
+        // Sending fails if the connection has just ended.
         displaced.is_some_and(|(_, sender)| sender.send(()).is_ok())
     }
 
@@ -83,7 +84,7 @@ impl ConnectionSlots {
 }
 
 impl UnprovenConnections {
-    /// The oldest connection of the source that has the most.
+    /// The oldest connection of the source address with the most connections.
     fn eviction_candidate(&self) -> Option<u64> {
         let mut sources: HashMap<Option<IpAddr>, (usize, u64)> = HashMap::new();
         for (number, (source, _)) in &self.connections {
@@ -95,7 +96,7 @@ impl UnprovenConnections {
 }
 
 impl ConnectionSlot {
-    /// Marks the connection as proven: it keeps its place until it ends.
+    /// Marks the connection as proven: it is not evicted any more.
     pub fn mark_proven(&self) {
         self.slots.lock_unproven().connections.remove(&self.number);
     }
@@ -108,7 +109,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl EvictionSignal {
-    /// Completes when the connection has to yield.
+    /// Completes when the connection is evicted.
     pub async fn wait(self) {
         if self.0.await.is_err() {
             // The connection was proven.
@@ -117,23 +118,23 @@ impl EvictionSignal {
     }
 }
 
-/// How long nothing may be read at the other end.
+/// Maximum time for which a write can be blocked because the client reads nothing.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A stream with a write timeout.
 pub(super) struct WriteTimeoutStream<S> {
     connection: S,
-    /// Since a write has had to wait.
+    /// Runs since a write was blocked; `None` while no write is.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteTimeoutStream<S> {
-    /// Nothing has waited yet.
+    /// Creates a stream without a blocked write.
     pub fn new(connection: S) -> Self {
         Self { connection, timer: None }
     }
 
-    /// Passes on the outcome of a write, or measures the time without one.
+    /// Returns the result of a write, or runs the timeout while the write is blocked.
     fn poll_outcome<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.timer = None;

@@ -1,4 +1,4 @@
-//! The answers, by path.
+//! Responses to requests, by path.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ const NOT_FOUND_TEXT: &str = "404: the paths are / (the dashboard), /metrics, /a
                               /api/events and /api/stream\n";
 const TOO_MANY_READERS_TEXT: &str = "503: too many stream clients; retry later, or read /api/sessions\n";
 
-/// Whether other paths require a token, so that the page need not try.
+/// Path that reports whether other paths require a token, so that the dashboard need not try.
 const ACCESS_PATH: &str = "/api/access";
 
-/// The state that answers are made from.
+/// The data sources of the responses.
 pub(super) struct AdminHandler {
     pub services: Arc<Services>,
     pub workers: WorkerHandles,
@@ -38,7 +38,7 @@ pub(super) struct AdminHandler {
     pub stream: Arc<SnapshotStream>,
 }
 
-/// The answer of `/api/sessions`.
+/// The response of `/api/sessions`.
 #[derive(Serialize)]
 struct SessionsResponse {
     version: &'static str,
@@ -56,7 +56,7 @@ struct SessionsResponse {
 }
 
 impl AdminHandler {
-    /// Answers the request of the connection that has `slot`.
+    /// Handles a request of the connection that has `slot`.
     pub async fn handle(&self, request: &Request<Incoming>, slot: &ConnectionSlot) -> AdminResponse {
         let (head, path) = (request.headers(), request.uri().path());
         let file = file(path);

@@ -1,4 +1,4 @@
-//! Where the relay answers about itself, and how many may ask at once.
+//! The admin listener: its socket, and the limit of concurrent connections.
 
 use std::convert::Infallible;
 use std::fs::{self, DirBuilder, Permissions};
@@ -36,29 +36,32 @@ use crate::config::{AdminBind, AdminConfig};
 use crate::ingress::services::Services;
 use crate::worker::Command;
 
-/// Most connections at once. When a new one comes, one that has not sent a valid request yields.
+/// Maximum number of concurrent connections. At the limit, a new connection replaces one that has not sent a valid
+/// request.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Timeout for the head of a request.
+/// Timeout for receiving the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most bytes of a head; and an answer is asked for more as long as fewer wait to be sent.
+/// Maximum size of a request head, in bytes. Also the limit of buffered response bytes, above which no more of the body
+/// is generated.
 const READ_BUFFER: usize = 16 << 10;
 
-/// Send buffer of each connection, in bytes. Without a bound it grows to megabytes (tcp(7), `tcp_wmem`), and a slow
-/// reader receives outdated snapshots.
+/// Send buffer of each connection, in bytes. Without a limit it grows to megabytes (tcp(7), `tcp_wmem`), and a slow
+/// reader would receive outdated snapshots.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Connections that wait to be accepted at a unix socket.
+/// Maximum length of the accept queue of a unix socket.
 const BACKLOG: i32 = 128;
 
 /// The error of accept(2) at the limit of open descriptors.
 const EMFILE: i32 = 24;
 
-/// Pause after a failed accept: without descriptors, also of the reserve, accept(2) would fail again at once.
+/// Pause after a failed accept: while no descriptors are left, not even of the reserve, accept(2) would fail again at
+/// once.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A running admin listener. Dropping it ends the listener and removes its socket file.
+/// A running admin listener. Dropping it stops the listener and removes its socket file.
 pub struct AdminListener {
     tasks: [JoinHandle<()>; 2],
     socket_file: Option<PathBuf>,
@@ -66,15 +69,15 @@ pub struct AdminListener {
 }
 
 impl AdminListener {
-    /// A duplicate of the listening socket, for another process.
+    /// Returns a duplicate of the listening socket, for a successor process.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub fn try_clone_descriptor(&self) -> io::Result<OwnedFd> {
         self.descriptor.try_clone()
     }
 
-    /// Another process answers there from now on.
+    /// Stops the listener, but leaves the socket file to the successor process, which accepts there from now on.
     pub fn hand_over(mut self) {
         self.socket_file = None;
     }
@@ -90,10 +93,10 @@ impl Drop for AdminListener {
     }
 }
 
-/// Starts listening, on an inherited socket if there is one for this address.
+/// Starts the admin listener, on the inherited socket if there is one.
 ///
 /// # Errors
-/// The address is taken, or the socket file cannot be created.
+/// The address is in use, or the socket file cannot be created.
 pub fn start(
     admin: &AdminConfig,
     inherited: Option<OwnedFd>,
@@ -111,7 +114,7 @@ pub fn start(
             let socket = inherited.map_or_else(|| bind_unix_or_next(path), |it| Ok(it.into()))?;
             let descriptor = socket.try_clone()?.into();
             let file = socket.local_addr()?.as_pathname().map(Path::to_owned);
-            // The kernel names the process that has called listen(2) last to clients (unix(7), SO_PEERCRED).
+            // For `SO_PEERCRED`, the kernel reports the process that has called listen(2) last (unix(7)).
             SockRef::from(&socket).listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
             (AdminSocket::Unix(UnixListener::from_std(socket)?), descriptor, file)
@@ -125,17 +128,18 @@ pub fn start(
     Ok(AdminListener { tasks: [publish_task, accept_task], socket_file, descriptor })
 }
 
-/// Says which port the kernel has chosen.
+/// Prepares a TCP socket for accepting, and emits "listening" with the port, which the kernel may have chosen.
 fn listen_tcp(socket: std::net::TcpListener, services: &Services) -> io::Result<AdminSocket> {
     socket.set_nonblocking(true)?;
-    // Connections inherit the options of their listener (tcp(7)).
+    // Accepted connections inherit the options of the listening socket (tcp(7)).
     SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
     let (listener, address) = ("admin".to_owned(), socket.local_addr()?);
     services.events.emit(&Event::Listening { listener, kind: "admin", address });
     Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
 }
 
-/// Binds the socket file at `path`. If that is the default and another relay answers there, binds the next one that is free.
+/// Binds the socket file at `path`. If that is a default path and another relay answers there, binds the next free
+/// default path.
 fn bind_unix_or_next(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let mut sockets = default_sockets().skip_while(|socket| socket != path).skip(1);
     let mut result = bind_unix(path);
@@ -148,7 +152,7 @@ fn bind_unix_or_next(path: &Path) -> io::Result<std::os::unix::net::UnixListener
     result
 }
 
-/// Binds a socket file that only its owner can use, and replaces one left by a relay that is gone.
+/// Binds a socket file that only its owner can use. Replaces the file of a relay that no longer runs.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let folder = private_folder();
     if path.parent() == Some(&folder) {
@@ -169,8 +173,8 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     Ok(listener)
 }
 
-/// Creates a directory that only this user can enter, or verifies that it is one: in /tmp another user may have created
-/// it first.
+/// Creates a directory that only this user can enter, or verifies that an existing one is such a directory: in /tmp
+/// another user may have created it first.
 fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -197,7 +201,7 @@ enum AdminSocket {
 trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
 
-/// An accepted connection, with its source address if it has one.
+/// An accepted connection; with its source address for TCP.
 type AcceptedStream = (Box<dyn AdminStream>, Option<IpAddr>);
 
 impl AdminSocket {
@@ -215,7 +219,8 @@ impl AdminSocket {
         }
     }
 
-    /// As above. When sessions use all descriptors of their limit, this uses the reserve above the limit.
+    /// Accepts the next connection. When sessions use all file descriptors of the soft limit, this uses the reserve
+    /// above that limit.
     async fn accept(&self) -> io::Result<AcceptedStream> {
         poll_fn(|cx| match self.poll_accept(cx) {
             Poll::Ready(Err(error)) if error.raw_os_error() == Some(EMFILE) => {
@@ -235,7 +240,7 @@ async fn accept_loop(listener: AdminSocket, handler: Arc<AdminHandler>) {
                 let (slot, eviction) = slots.admit(source).await;
                 tokio::spawn(serve_connection(connection, Arc::clone(&handler), slot, eviction));
             }
-            // The reserve is used up. A connection that yields gives a descriptor back.
+            // The reserve is used up. An evicted connection frees a descriptor.
             Err(_) if slots.evict() => yield_now().await,
             Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
         }
@@ -254,10 +259,10 @@ async fn serve_connection(
         async move { Ok::<_, Infallible>(handler.handle(&request, &slot).await) }
     });
     let mut server = http1::Builder::new();
-    // One request per connection: a proven connection ends with its answer.
+    // One request per connection, so that a proven connection ends with its response.
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(READ_BUFFER).keep_alive(false);
     tokio::select! {
-        // An error concerns only this client.
+        // An error affects only this client.
         _ = server.serve_connection(TokioIo::new(WriteTimeoutStream::new(connection)), service) => {}
         () = eviction.wait() => {}
     }

@@ -1,8 +1,9 @@
-//! The admin listener: the dashboard for browsers, `/metrics` for Prometheus, and JSON; on a loopback address or a unix
-//! socket, or with a token on any other address. Read-only.
+//! The admin listener: the dashboard for browsers, `/metrics` for Prometheus, and JSON. It listens on a loopback
+//! address or a unix socket, or on any other address if a token is configured. Read-only.
 //!
-//! `listener` accepts, `connections` bounds the number of clients, `access` checks requests, `handler` answers them, `stream`
-//! sends the snapshots that `snapshot` takes once a second, `responses` has headers and pages. `client` is the other side.
+//! `listener` accepts connections, `connections` limits their number, `access` checks requests, `handler` answers them,
+//! `stream` sends the snapshots that `snapshot` takes once a second, and `responses` has headers and the dashboard.
+//! `client` is the client side.
 
 mod access;
 mod client;

@@ -1,4 +1,4 @@
-//! Responses for browsers: the dashboard from inside the binary, and security headers.
+//! HTTP responses: the files of the dashboard, which are part of the binary, and security headers.
 
 use http_body_util::{Either, Full};
 use hyper::body::Bytes;
@@ -10,12 +10,12 @@ use hyper::{Response, StatusCode};
 
 use super::stream::SnapshotReader;
 
-/// A response: complete, or a stream.
+/// A response with a complete body or a stream.
 pub(super) type AdminResponse = Response<Either<Full<Bytes>, SnapshotReader>>;
 
 macro_rules! files {
     ($($path:literal: $kind:literal = $file:literal;)+) => {
-        /// The kind and the text of a file of the dashboard.
+        /// The content type and the text of a file of the dashboard.
         pub(super) fn file(path: &str) -> Option<(&'static str, &'static str)> {
             Some(match path {
                 $($path => ($kind, include_str!(concat!("../../dashboard/", $file))),)+
@@ -38,7 +38,8 @@ files! {
     "/icon.svg": "image/svg+xml" = "icon.svg";
 }
 
-/// On every answer: only files from here, no frames, nothing kept, no guessing of types.
+/// Headers of every response: only resources of this origin, no frames, no caching, no sniffing of content types, no
+/// referrer.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -52,12 +53,12 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// A response with its whole body.
+/// Creates a response with a complete body.
 pub(super) fn full_response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> AdminResponse {
     with_headers(status, kind, Either::Left(Full::new(body.into())))
 }
 
-/// A stream of server-sent events (HTML, section 9.2).
+/// Creates a response with a stream of server-sent events (HTML, section 9.2).
 pub(super) fn stream_response(reader: SnapshotReader) -> AdminResponse {
     with_headers(StatusCode::OK, "text/event-stream", Either::Right(reader))
 }

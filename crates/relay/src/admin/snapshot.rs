@@ -1,5 +1,5 @@
-//! Snapshots for the dashboard: totals, and details of the busiest sessions. Counters of all sessions are cheap to
-//! read; kernel data of their sections is not.
+//! Snapshots for the dashboard: totals, and details of the busiest sessions. Reading the counters of all sessions is
+//! cheap; reading the kernel data of their sections is not.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,16 +21,16 @@ use crate::status::fleet::FleetSummary;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
 use crate::worker::{Command, SessionProgress, StatusQuery, WorkerStatus};
 
-/// Most sessions that are shown whole.
+/// Maximum number of sessions with details.
 const MAX_SESSIONS: usize = 100;
 
-/// Most of everything else there may be many of.
+/// Maximum length of most other lists in a snapshot.
 const MAX_ITEMS: usize = 50;
 
-/// Interval for data that seldom changes.
+/// Interval of updates of [`SlowSnapshot`].
 const SLOW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Takes snapshots, and keeps the last counters because rates are differences.
+/// Takes snapshots. Keeps the previous counters to compute rates.
 pub(super) struct SnapshotSource {
     services: Arc<Services>,
     workers: WorkerHandles,
@@ -39,10 +39,10 @@ pub(super) struct SnapshotSource {
     slow: Option<(Instant, SlowSnapshot)>,
 }
 
-/// Counters of the last snapshot.
+/// Byte counters at the time of a snapshot.
 struct CounterSample {
     sampled_at: Instant,
-    /// Of the whole relay.
+    /// Bytes transferred by the whole relay.
     bytes_moved: DuplexBytes,
     tallies: HashMap<u64, DuplexBytes>,
 }
@@ -56,24 +56,24 @@ struct DuplexBytes {
 
 #[derive(Serialize)]
 struct Snapshot<'a> {
-    /// How many there have been.
+    /// Number of snapshots so far, this one included.
     number: u64,
     /// Unix time in seconds.
     time: f64,
     version: &'static str,
     uptime_seconds: f64,
-    /// Sessions that are open.
+    /// Number of open sessions.
     open: usize,
-    /// Bytes since the start.
+    /// Bytes transferred since the start of the process.
     moved: DuplexBytes,
     /// Rates in bytes per second.
     rate: DuplexBytes,
     pipes_open: usize,
     pipes_idle: usize,
     pipe_fallbacks: u64,
-    /// The paths that open sessions take.
+    /// The paths of open sessions.
     paths: Vec<PathTotals>,
-    /// The sessions that move most.
+    /// The sessions with the highest rates.
     sessions: Vec<SessionRateView>,
     pools: Vec<PoolView>,
     interfaces: Vec<InterfaceView>,
@@ -92,7 +92,7 @@ struct PathTotals {
     rate: DuplexBytes,
 }
 
-/// A session and its rates.
+/// A session with its transfer rates.
 #[derive(Serialize)]
 struct SessionRateView {
     #[serde(flatten)]
@@ -101,10 +101,10 @@ struct SessionRateView {
     rate: DuplexBytes,
 }
 
-/// Data that seldom changes.
+/// Data that rarely changes.
 #[derive(Serialize)]
 struct SlowSnapshot {
-    /// The relays of paths that have names, in order.
+    /// The hops of each named path, in order.
     hops: BTreeMap<Box<str>, Vec<Box<str>>>,
     sections: Vec<RelaySectionView>,
     choices: Vec<ChoiceView>,
@@ -113,17 +113,17 @@ struct SlowSnapshot {
 }
 
 impl SnapshotSource {
-    /// Nothing is known yet.
+    /// Creates a source without previous counters.
     pub fn new(services: Arc<Services>, workers: WorkerHandles) -> Self {
         Self { services, workers, snapshot_count: 0, previous: None, slow: None }
     }
 
-    /// Forgets the last counters, when no reader is left.
+    /// Discards the previous counters and data, when no reader is left.
     pub fn reset(&mut self) {
         (self.previous, self.slow) = (None, None);
     }
 
-    /// The current snapshot as a server-sent event.
+    /// Takes a snapshot and formats it as a server-sent event.
     pub async fn next_event(&mut self) -> Bytes {
         let WorkerStatus { tallies, pipes, congestion, .. } = self.workers.describe(StatusQuery::Tallies).await;
         let sample = CounterSample::take(&self.services, &tallies);
@@ -159,7 +159,7 @@ impl SnapshotSource {
         event
     }
 
-    /// The sessions with the highest rates, then the newest idle ones.
+    /// Returns details of the sessions with the highest rates; sessions with equal rates are in order from the newest.
     async fn busiest_sessions(&self, tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<SessionRateView> {
         let mut order: Vec<_> = tallies.iter().zip(rates).map(|(tally, rate)| (tally.session, *rate)).collect();
         order.sort_unstable_by_key(|(session, rate)| Reverse((rate.down + rate.up, *session)));
@@ -186,14 +186,14 @@ impl CounterSample {
         }
     }
 
-    /// Bytes per second since then, of the whole relay and of each session; none are known the first time.
+    /// Rates since `previous`, of the whole relay and of each session; all are zero without `previous`.
     fn rates_since(&self, previous: Option<&Self>, tallies: &[SessionProgress]) -> (DuplexBytes, Vec<DuplexBytes>) {
         let Some(previous) = previous else {
             return (DuplexBytes::default(), vec![DuplexBytes::default(); tallies.len()]);
         };
         let span = self.sampled_at.saturating_duration_since(previous.sampled_at);
         let session_rates = tallies.iter().map(|tally| {
-            // All bytes of a new session count for this interval.
+            // For a new session, all bytes so far count for this interval.
             let earlier = previous.tallies.get(&tally.session).copied().unwrap_or_default();
             DuplexBytes { down: tally.down, up: tally.up }.per_second(earlier, span)
         });
@@ -226,7 +226,7 @@ fn path_hops(config: &Config) -> BTreeMap<Box<str>, Vec<Box<str>>> {
     config.paths().into_iter().take(MAX_ITEMS).map(|path| (path.name.clone(), names(path))).collect()
 }
 
-/// Totals by path, the highest rate first.
+/// Returns the totals of each path, the highest rate first.
 fn path_totals(tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<PathTotals> {
     let mut sums: HashMap<&str, PathTotals> = HashMap::new();
     for (tally, rate) in tallies.iter().zip(rates) {
@@ -249,7 +249,7 @@ fn truncated<T>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// In JSON there is no end of line, which would end the data.
+/// Formats a snapshot as a server-sent event. The JSON has no line breaks, which would end the data field.
 fn sse_event(snapshot: &Snapshot<'_>) -> Bytes {
     let mut event = b"data: ".to_vec();
     if let Err(error) = serde_json::to_writer(&mut event, snapshot) {
@@ -301,12 +301,12 @@ mod tests {
 pub(super) struct WorkerHandles(pub Vec<mpsc::Sender<Command>>);
 
 impl WorkerHandles {
-    /// The counters of each worker.
+    /// Returns the counters of all workers that run.
     pub async fn counts(&self) -> Vec<WorkerCounts> {
         self.query_all(Command::Count).await
     }
 
-    /// The descriptions of all workers, merged.
+    /// Returns the merged status of all workers that run.
     pub async fn describe(&self, request: StatusQuery) -> WorkerStatus {
         let mut all = WorkerStatus::default();
         for description in self.query_all(|answer| Command::Describe(request.clone(), answer)).await {
@@ -315,7 +315,8 @@ impl WorkerHandles {
         all
     }
 
-    /// Asks all at once, so that the slowest says how long it takes. A worker that is gone has nothing to say.
+    /// Sends a query to all workers before it waits for the answers, so that the total time is that of the slowest
+    /// worker. Workers that have ended are left out.
     async fn query_all<T>(&self, command: impl Fn(oneshot::Sender<T>) -> Command) -> Vec<T> {
         let mut answers = Vec::with_capacity(self.0.len());
         for worker in &self.0 {

@@ -1,7 +1,7 @@
-//! `/api/stream`: once a second a snapshot of the relay, as a server-sent event.
+//! `/api/stream`: a snapshot of the relay every second, as a server-sent event.
 //!
-//! It is made once for all readers, and only while there are any. A reader holds the newest one and no other: a slow
-//! reader misses some, and costs no memory.
+//! Snapshots are taken once for all readers, and only while there are readers. Only the newest snapshot is kept: a slow
+//! reader misses some, and uses no additional memory.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::snapshot::SnapshotSource;
 
-/// Most readers at once.
+/// Maximum number of readers.
 const MAX_READERS: usize = 16;
 
 /// Time between two snapshots.
@@ -30,23 +30,23 @@ pub(super) struct SnapshotStream {
 }
 
 impl SnapshotStream {
-    /// A stream without readers.
+    /// Creates a stream without readers.
     pub fn new() -> Self {
         let (latest, _) = watch::channel(Bytes::new());
         Self { latest, permits: Arc::new(Semaphore::new(MAX_READERS)), reader_arrived: Notify::new() }
     }
 
-    /// Adds a reader; `None` at the limit of readers.
+    /// Adds a reader; `None` if the maximum number of readers is reached.
     pub fn subscribe(&self) -> Option<SnapshotReader> {
         let place = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let mut newest = self.latest.subscribe();
-        // A later reader starts with the current snapshot.
+        // Marked, so that a new reader gets the current snapshot at once.
         newest.mark_changed();
         self.reader_arrived.notify_one();
         Some(SnapshotReader { next: Box::pin(next_snapshot(newest)), _permit: place })
     }
 
-    /// Publishes snapshots while there are readers.
+    /// Publishes snapshots while there are readers. Never returns.
     pub async fn publish(self: Arc<Self>, mut source: SnapshotSource) {
         let mut tick = interval(SNAPSHOT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -64,10 +64,10 @@ impl SnapshotStream {
     }
 }
 
-/// A snapshot, and the channel of the next.
+/// A snapshot, and the receiver of the following ones.
 type NextSnapshot = (Bytes, watch::Receiver<Bytes>);
 
-/// A reader's place, and its pending snapshot.
+/// A reader of the stream, with its place among the readers and its pending snapshot. Used as the body of a response.
 pub(super) struct SnapshotReader {
     next: Pin<Box<dyn Future<Output = Option<NextSnapshot>> + Send>>,
     _permit: OwnedSemaphorePermit,

@@ -1,8 +1,8 @@
-//! Access rules for targets: patterns of names, networks and ports, and the decision.
+//! Access rules for targets: patterns of names, networks and ports, and their evaluation.
 //!
-//! The decision is made after name resolution, for the requested name and the address to dial. Where a hop resolves the
-//! name, only the name can be checked. A name in `deny` does not stop a client that asks for its address: to block a
-//! host reliably, deny its network.
+//! The rules are evaluated after name resolution, for the requested name and the address to dial. If a hop resolves the
+//! name, only the name can be checked. A name in `deny` does not stop a client that requests the address instead: to
+//! block a host reliably, deny its network.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,37 +13,37 @@ use ekiden_sys::transparent::is_local;
 
 use super::{AccessRules, HostPattern, TargetPattern};
 
-/// Why a target may not be reached.
+/// Why a target is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// A pattern of `deny` matches.
     #[error("the target is on the deny list")]
     Listed,
-    /// There is an `allow`, and none of its patterns matches.
+    /// `allow` is not empty, and none of its patterns matches.
     #[error("the target is not on the allow list")]
     Unlisted,
-    /// A private address, or one of this host, without `allow_private`.
+    /// A private address or an address of this host, without `allow_private`.
     #[error("the target's address is private")]
     Private,
 }
 
-/// All the rules that a session is under: those of its listener, and those of the relay it came from.
+/// All access rules of a session: those of its listener, and those of the relay that opened it.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessPolicy<'a> {
     /// The rules of the listener.
     pub listener: &'a AccessRules,
-    /// The peer's, at a section listener.
+    /// The rules of the peer, at a section listener.
     pub peer: Option<&'a AccessRules>,
 }
 
 impl AccessPolicy<'_> {
-    /// Whether all of them permit it; see [`AccessRules::permits`].
+    /// Whether all rules permit the target; see [`AccessRules::permits`].
     #[must_use]
     pub fn permits(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         self.judge(host, address, port).is_ok()
     }
 
-    /// Like `permits`, with the reason of the refusal.
+    /// Like `permits`, but returns the reason of a refusal.
     ///
     /// # Errors
     /// The rule that refuses the target.
@@ -61,13 +61,13 @@ impl AccessRules {
         self.judge(host, address, port).is_ok()
     }
 
-    /// Like `permits`, with the reason of the refusal.
+    /// Like `permits`, but returns the reason of a refusal.
     ///
     /// A name or network in `allow` also permits private addresses. `*` and networks of all addresses do not: `allow =
-    /// ["*:443"]` is about ports, and must not open the services of this host.
+    /// ["*:443"]` restricts ports, and must not give access to the services of this host.
     ///
-    /// The addresses of this host count as private: the firewall of the host does not see a connection from the host to
-    /// itself. The kernel is asked each time, because addresses change while the relay runs.
+    /// The addresses of this host count as private, because its firewall does not filter connections from the host to
+    /// itself. The kernel is queried each time, because addresses change while the relay runs.
     ///
     /// # Errors
     /// The rule that refuses the target.
@@ -92,15 +92,15 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Whether a client must not hear that a name resolves to `address`: the address is private, and private addresses are
-    /// not for clients of this listener.
+    /// Whether the resolved address must not be revealed to clients: the address is private, and the listener does not
+    /// permit private addresses.
     #[must_use]
     pub fn conceals(&self, address: IpAddr) -> bool {
         !self.allow_private && self.is_private(address)
     }
 
-    /// Whether `address`, or an IPv4 address that it contains, is private or one of this host. An address that the kernel
-    /// does not answer for counts as one of this host.
+    /// Whether `address`, or an IPv4 address embedded in it, is private or an address of this host. If the kernel
+    /// cannot answer, the address counts as one of this host.
     fn is_private(&self, address: IpAddr) -> bool {
         let is_own = |address: IpAddr| is_local(address).unwrap_or(true);
         is_private(address, &self.nat64)
@@ -110,7 +110,8 @@ impl AccessRules {
 }
 
 impl TargetPattern {
-    /// Whether `host`, which resolved to `address` (`None` when not resolved here), at `port` is one of these targets.
+    /// Whether the pattern matches `port` and either `host` or `address`, to which the name was resolved (`None` when
+    /// not resolved here).
     #[must_use]
     pub fn matches(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         let name = match host {
@@ -128,7 +129,7 @@ impl TargetPattern {
         host_fits && self.port.is_none_or(|only| only == port)
     }
 
-    /// Whether it leaves the host open: `*`, or a network of all addresses.
+    /// Whether the pattern does not restrict the host: `*`, or a network of all addresses.
     fn is_any_host(&self) -> bool {
         let covers = |network: &Network, first: IpAddr, last: IpAddr| network.contains(first) && network.contains(last);
         match &self.hosts {
@@ -145,7 +146,7 @@ impl TargetPattern {
 impl FromStr for TargetPattern {
     type Err = AddrError;
     fn from_str(text: &str) -> Result<Self, AddrError> {
-        // `2001:db8::/32` ends in something that looks like a port; with one, an IPv6 network has brackets.
+        // Tried first, because the end of `2001:db8::/32` looks like a port. An IPv6 network with a port has brackets.
         if let Ok(network) = parse_network(text) {
             return Ok(Self { hosts: HostPattern::Network(network), port: None });
         }
@@ -171,10 +172,11 @@ fn parse_bracketed(text: &str) -> Result<Network, AddrError> {
     if text.contains(':') { parse_network(text) } else { Err(AddrError::Network) }
 }
 
-/// Reads a network, but not of IPv4-mapped addresses: those count as IPv4, and such a pattern would match nothing.
+/// Parses a network, except one of IPv4-mapped addresses: those are treated as IPv4, so the pattern would match
+/// nothing.
 pub(super) fn parse_network(text: &str) -> Result<Network, AddrError> {
     let network: Network = text.parse()?;
-    // Only a mapped address is shown with both.
+    // Only a mapped address is printed with both.
     let mapped = text.contains(':') && network.to_string().contains('.');
     if mapped { Err(AddrError::Network) } else { Ok(network) }
 }

@@ -1,4 +1,4 @@
-//! The limits of a user or a listener: sessions at once, a rate, and a quota of bytes for each day or month.
+//! The limits of a user or a listener: number of open sessions, rate, and quota of bytes for each day or month.
 
 use std::fmt;
 
@@ -10,34 +10,34 @@ use super::value::{ConfigValue, PositiveCount, rate_from};
 /// The limits of a user or a listener; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccountLimits {
-    /// Most sessions at once.
+    /// Maximum number of open sessions.
     pub sessions: Option<usize>,
-    /// The rate of all sessions together, in each direction: payload, without the headers of packets.
+    /// Rate of all sessions together in each direction, without the headers of packets.
     pub rate: Option<Rate>,
-    /// The bytes of all sessions together, in both directions.
+    /// Maximum number of bytes of all sessions together, in both directions.
     pub quota: Option<Quota>,
 }
 
-/// A number of bytes for each day or month.
+/// A maximum number of bytes for each day or month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// The bytes in both directions together.
+    /// Maximum number of bytes, in both directions together.
     pub bytes: Bytes,
-    /// When the count begins anew.
+    /// The period after which the count restarts.
     pub period: QuotaPeriod,
 }
 
-/// The time that a quota is for.
+/// The period of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaPeriod {
-    /// A day of UTC.
+    /// A day in UTC.
     Day,
-    /// A month of UTC.
+    /// A calendar month in UTC.
     Month,
 }
 
 impl QuotaPeriod {
-    /// Its word in the configuration and in `ekiden status`.
+    /// Returns the name of the period in the configuration and in `ekiden status`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// Reads the limits among the keys of a user or a listener.
+/// Reads the limits from the table of a user or a listener.
 pub(super) fn read_limits(reader: &TableReader<'_>) -> AccountLimits {
     AccountLimits {
         sessions: reader.optional("sessions").map(|PositiveCount(count)| count),
@@ -82,7 +82,7 @@ impl ConfigValue for Quota {
     }
 }
 
-/// The rate of an account.
+/// The rate of an account, at least 8 kbit/s.
 struct RateLimit(Rate);
 
 impl ConfigValue for RateLimit {

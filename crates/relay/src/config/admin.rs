@@ -1,6 +1,7 @@
 //! `[admin]`: the address of the admin listener, and access to it.
 //!
-//! A unix socket is accessible to its owner and a loopback address to this host; every other address requires a token.
+//! A unix socket is accessible only to its owner, and a loopback address only to this host; every other address
+//! requires a token.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,37 +20,37 @@ use super::place::KeyLocation as Written;
 use super::reader::TableReader;
 use super::value::{BindAddress, ConfigValue};
 
-/// The address of the admin listener, and access to it.
+/// The address of the admin listener and the settings of access to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// The address of the admin interface.
+    /// The address of the admin listener.
     pub bind: AdminBind,
     /// The token that TCP clients must send; `None` when no token is required.
     pub token: Option<AdminToken>,
-    /// The names by which it may be called, beside addresses and `localhost`.
+    /// Host names that requests may use, besides addresses and `localhost`.
     pub hosts: Vec<String>,
 }
 
-/// Where the relay answers.
+/// The kind and address of the admin listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminBind {
-    /// The admin interface is off.
+    /// There is no admin listener.
     Off,
-    /// An address and port for TCP.
+    /// A TCP address and port.
     Tcp(SocketAddr),
     /// The path of a unix socket.
     Unix(PathBuf),
 }
 
-/// A secret that clients of the admin listener send. Not in any `Debug` or `Display`.
+/// A secret that clients of the admin listener send. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdminToken(Box<str>);
 
 impl AdminToken {
-    /// Fewest characters: too many combinations to guess at any rate.
+    /// Minimum length in characters: too many combinations for guessing at any rate.
     const MIN_LENGTH: usize = 16;
 
-    /// Reads a token, with or without a trailing newline: letters, digits and `-._~+/=` (RFC 6750, section 2.1).
+    /// Parses a token of letters, digits and `-._~+/=` (RFC 6750, section 2.1), with or without trailing line breaks.
     ///
     /// # Errors
     /// The expected format.
@@ -62,13 +63,13 @@ impl AdminToken {
         is_valid.then(|| Self(text.into())).ok_or(EXPECTED)
     }
 
-    /// Whether `candidate` is the token. The duration of the comparison does not depend on their contents.
+    /// Whether `candidate` equals the token. The duration of the comparison does not depend on the contents.
     #[must_use]
     pub fn matches(&self, candidate: &[u8]) -> bool {
         Sha256::digest(candidate).ct_eq(&Sha256::digest(self.0.as_bytes())).into()
     }
 
-    /// The value of the `Authorization` field that a client sends.
+    /// Returns the secret itself, for the `Authorization` header of a client.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -82,7 +83,7 @@ impl fmt::Debug for AdminToken {
 }
 
 impl AdminBind {
-    /// Whether others than this host's users may come so far.
+    /// Whether other hosts can reach the address.
     #[must_use]
     pub fn is_open_to_others(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().to_canonical().is_loopback())
@@ -145,7 +146,7 @@ fn read_token(table: &TableReader<'_>) -> Option<AdminToken> {
     AdminToken::parse(&text).map_err(report).ok()
 }
 
-/// Reads the address of an admin listener, in the format of `admin.bind` and `--admin`, for a client.
+/// Parses the address of an admin listener, in the format of `admin.bind` and `--admin`, for a client.
 ///
 /// # Errors
 /// The expected format.
@@ -153,16 +154,17 @@ pub fn parse_admin_address(text: &str) -> Result<AdminConfig, &'static str> {
     AdminBind::read(text).map(AdminConfig::from)
 }
 
-/// Where the relay answers when the configuration does not say: a unix socket that its own user can reach. `ekiden
-/// status` looks there too.
+/// Returns the default admin listener: a unix socket that only the user of the relay can access. `ekiden status` uses
+/// the same default.
 #[must_use]
 pub fn default_admin() -> AdminConfig {
     AdminBind::Unix(default_socket()).into()
 }
 
-/// The sockets of several relays of one user, in the order in which they are tried: `ekiden.sock`, `ekiden-2.sock` and so on.
+/// Returns the default sockets for several relays of one user, in the order of attempts: `ekiden.sock`, `ekiden-2.sock`
+/// and so on.
 pub fn default_sockets() -> impl Iterator<Item = PathBuf> {
-    /// Most relays with a default socket.
+    /// Maximum number of relays with a default socket.
     const MAX_RELAYS: usize = 64;
     let first = default_socket();
     let further = first.clone();
@@ -179,8 +181,8 @@ fn default_socket() -> PathBuf {
     }
 }
 
-/// The user's directory below the directory for temporary files, where every user can create files. The relay makes
-/// sure that no other user can enter it.
+/// Returns the user's directory below the directory for temporary files, where every user can create files. The relay
+/// verifies that no other user can enter it.
 #[must_use]
 pub fn private_folder() -> PathBuf {
     std::env::temp_dir().join(format!("ekiden-{}", process::effective_uid()))
@@ -201,7 +203,7 @@ impl ConfigValue for AdminBind {
     }
 }
 
-/// The path of a token file; the value may be the token itself by mistake, so it is not shown.
+/// The path of a token file. The value may be the token itself by mistake, so mistakes do not show it.
 struct TokenFile(PathBuf);
 
 impl ConfigValue for TokenFile {
@@ -212,7 +214,7 @@ impl ConfigValue for TokenFile {
     }
 }
 
-/// A name of this host.
+/// A host name in requests to the admin listener.
 struct HostName(String);
 
 impl ConfigValue for HostName {

@@ -1,4 +1,4 @@
-//! Limits: file descriptors and their use, `[limits]` for clients, and `[timeouts]`.
+//! Limits: file descriptors and their allocation, `[limits]` for clients, and `[timeouts]`.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,20 +8,22 @@ use ekiden_sys::process;
 
 use super::{Config, Listener, ListenerKind};
 
-/// Most pipes of one worker; more would only move the wait from the sockets into pipes.
+/// Maximum number of pipes of one worker. With more pipes, data would only wait in pipes instead of sockets.
 const MAX_PIPES: usize = 512;
 
-/// Most connections of relays without a session, however many descriptors there are: each takes some KiB as well.
+/// Maximum number of connections from relays without a session, regardless of the number of descriptors: each also
+/// takes some KiB of memory.
 const MAX_PENDING: usize = 16_384;
 
-/// Most descriptors of the reserve for the admin listener, which answers when sessions have used up all others.
+/// Maximum number of descriptors in the reserve for the admin listener, which still accepts when sessions have used up
+/// all others.
 const MAX_RESERVED: u64 = 16;
 
-/// Sets the limit of open files to the highest that leaves a reserve below the hard limit, and returns it. The admin
-/// listener accepts beyond this limit.
+/// Sets the soft limit of open files to the highest value that leaves a reserve below the hard limit, and returns it.
+/// The admin listener accepts beyond this limit.
 ///
 /// # Errors
-/// The kernel's, from getrlimit(2) or setrlimit(2).
+/// As getrlimit(2) and setrlimit(2).
 pub fn limit_open_files() -> io::Result<u64> {
     let hard_limit = process::raise_open_file_limit()?;
     let files = hard_limit - (hard_limit / 8).min(MAX_RESERVED);
@@ -29,22 +31,22 @@ pub fn limit_open_files() -> io::Result<u64> {
     Ok(files)
 }
 
-/// How descriptors are shared out.
+/// The allocation of file descriptors.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Most sessions at once.
+    /// Maximum number of open sessions.
     pub sessions: usize,
-    /// Most pipes of each worker.
+    /// Maximum number of pipes of each worker.
     pub pipes: usize,
-    /// Ready connections to each next relay.
+    /// Maximum number of ready connections to each next relay.
     pub ready: usize,
-    /// Connections of relays that have not opened a session yet, and of load balancers without a complete PROXY header; 0
-    /// without a listener for either.
+    /// Maximum number of connections from relays that have not opened a session yet, and from load balancers without a
+    /// complete PROXY header; 0 without a listener that has such connections.
     pub pending: usize,
 }
 
 impl Budget {
-    /// Shares out so many descriptors.
+    /// Allocates `open_files` descriptors to the purposes of `config`.
     #[must_use]
     pub fn new(open_files: u64, config: &Config) -> Self {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
@@ -61,58 +63,62 @@ impl Budget {
             0
         };
         let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
-        // Two sockets for each session. A stream of HTTP/2 has three, and may be the only one of its connection.
+        // Two sockets for each session. A stream of HTTP/2 uses a third one for its connection, and may be its only
+        // stream; four descriptors cover that.
         let per_session = if config.listeners.iter().any(|listener| listener.offers_http2()) { 4 } else { 2 };
         let affordable = (files.saturating_sub(reserved) / per_session).max(1);
         Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready, pending }
     }
 }
 
-/// `[limits]` and `[timeouts]`: bounds for clients.
+/// `[limits]`: limits of sessions and connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Most concurrent sessions; `None`: as many as the open-file limit allows.
+    /// Maximum number of open sessions; `None` for as many as the limit of open files permits.
     pub sessions: Option<usize>,
-    /// Sessions at once from one source address, or from one relay among `peers`; `None` for no bound of its own.
+    /// Maximum number of open sessions from one source address, or from one relay among `peers`; `None` for no such
+    /// limit.
     pub sessions_per_client: Option<usize>,
-    /// Longest HTTP head and SOCKS handshake, in bytes.
+    /// Maximum size of an HTTP head or a SOCKS handshake, in bytes.
     pub head: usize,
-    /// Idle connections to servers and `http` hops kept for later requests, of all threads together.
+    /// Maximum number of idle connections to servers and `http` hops that are kept for later requests, for all threads
+    /// together.
     pub kept_connections: usize,
-    /// Most authenticated connections kept ready for each next relay.
+    /// Maximum number of authenticated connections that are kept ready for each next relay.
     pub ready_connections: usize,
-    /// The database with the bytes of quotas; written wherever there is a quota.
+    /// The database of bytes used for quotas; written only if there is a quota.
     pub usage_file: Option<PathBuf>,
 }
 
-/// The deadlines of `[timeouts]`.
+/// The timeouts of `[timeouts]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From accept to the end of the client's handshake, all reads together.
+    /// From accept to the end of the client's handshake, for all reads together.
     pub handshake: Duration,
-    /// How long the first packet of a connection waits for the target's answer before it is let pass without us.
+    /// Maximum time to hold the first packet of a connection until the target answers. After that, the connection
+    /// bypasses the relay.
     pub hold: Duration,
-    /// From the client's request until the whole path stands.
+    /// From the client's request until the whole path is established.
     pub connect: Duration,
-    /// Without a byte in either direction.
+    /// Maximum time without data in either direction.
     pub idle: Duration,
-    /// Without a byte after one side has closed its direction.
+    /// Maximum time without data after one side has closed its direction.
     pub half_close_idle: Duration,
-    /// How long an HTTP client may wait with its next request.
+    /// Maximum time between two requests of an HTTP client.
     pub keep_alive: Duration,
-    /// How long an idle connection to a server is kept for later requests.
+    /// Maximum time for which an idle connection to a server is kept for later requests.
     pub kept_idle: Duration,
-    /// How long a ready connection to a relay is kept, at most. A connection of a relay that has opened no session is
-    /// closed after this and `handshake`.
+    /// Maximum age of a ready connection to a relay. An accepted connection from a relay that opens no session is
+    /// closed after the sum of this and `handshake`.
     pub ready_age: Duration,
-    /// How long a connection to a relay waits for its next session after a session has ended. A connection of a relay is
-    /// closed after this and `handshake`.
+    /// Maximum time for which a connection to a relay is kept after a session has ended. An accepted connection from a
+    /// relay is closed after the sum of this and `handshake`.
     pub section_idle: Duration,
-    /// How long sessions may go on after SIGTERM.
+    /// Maximum time for running sessions to finish after SIGTERM.
     pub drain: Duration,
-    /// How long the new process of an upgrade may take until it serves.
+    /// Maximum time for the new process of an upgrade to start serving.
     pub upgrade: Duration,
-    /// How long sessions of the old one may go on after that.
+    /// Maximum time for running sessions of the old process to finish after an upgrade.
     pub upgrade_drain: Duration,
 }
 

@@ -13,53 +13,54 @@ use super::value::{ConfigValue, TomlType};
 use super::{AccessRules, HostPattern, Listener, ListenerKind, TargetPattern, TunConfig};
 use crate::rules::Marks;
 
-/// When a client is told "connected".
+/// When a client gets the response that it is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectMode {
-    /// By the target itself, as it were: its first packet waits until the target has answered.
+    /// The first packet of the connection is held until the target has answered, so TCP itself gives the response.
     Hold,
-    /// After the target has answered, where the client's protocol has words for it. Nothing of the client goes on before.
+    /// After the target has answered, if the client's protocol has such a response. No data of the client is forwarded
+    /// before.
     Strict,
-    /// The client is answered before the target is dialled.
+    /// Before the target is dialled.
     Early,
 }
 
-/// Which connections a listener catches that know nothing of it; its access rules say which targets.
+/// The connections that a transparent listener intercepts. Its access rules determine the targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureConfig {
-    /// The interfaces where they come in; at least one.
+    /// The interfaces on which the connections arrive; at least one.
     pub interfaces: Vec<String>,
-    /// Whose; none for everyone's.
+    /// The source networks of clients; empty for all clients.
     pub clients: Vec<Network>,
-    /// The rule for QUIC packets of these clients to these targets.
+    /// The policy for QUIC packets from these clients to these targets.
     pub quic: QuicPolicy,
     /// Whether routes may match the server name in the first bytes of a client.
     pub server_names: bool,
 }
 
-/// The rule for UDP packets to port 443, which bring QUIC: HTTP/3 bypasses a relay of TCP.
+/// The policy for UDP packets to port 443, which carry QUIC: HTTP/3 would bypass a TCP relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum QuicPolicy {
-    /// The kernel forwards and counts them.
+    /// The kernel forwards and counts the packets.
     #[default]
     Pass,
-    /// The kernel answers with "port unreachable", so that clients use TCP.
+    /// The kernel rejects the packets with "port unreachable", so that clients use TCP.
     Refuse,
 }
 
-/// How traffic is caught.
+/// Settings of the interception of transparent connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransparentConfig {
-    /// Whether ekiden or the operator manages the kernel rules.
+    /// Whether the relay or the operator manages the kernel rules.
     pub rules: RuleManagement,
-    /// Which of several daemons on this host, 1 to 15.
+    /// Number of this daemon among several on this host, 1 to 15.
     pub instance: u8,
 }
 
 /// The party that adds the kernel rules and removes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleManagement {
-    /// The relay installs the rules, and removes them at its end.
+    /// The relay installs the rules, and removes them when it ends.
     Managed,
     /// The operator installs the rules with `ekiden rules`.
     Manual,
@@ -118,7 +119,7 @@ pub(super) fn read(
     Some(CaptureConfig { interfaces, clients, quic, server_names })
 }
 
-/// Where connections come in.
+/// Reads the interfaces on which intercepted connections arrive.
 fn read_interfaces(reader: &TableReader<'_>, kind: ListenerKind, tun: Option<&TunConfig>) -> Vec<String> {
     if kind != ListenerKind::Tun {
         let interfaces: Vec<(KeyLocation<'_>, InterfaceName)> = reader.non_empty_list("interfaces");
@@ -131,7 +132,7 @@ fn read_interfaces(reader: &TableReader<'_>, kind: ListenerKind, tun: Option<&Tu
     tun.map(|tun| tun.device.clone()).into_iter().collect()
 }
 
-/// There are marks and queues for so many.
+/// Checks the number of transparent listeners, for which the number of marks and queues is limited.
 pub(super) fn check_listener_count(reader: &TableReader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
     let transparent_count = others.iter().filter(|other| other.kind.is_transparent()).count();
     if listener.is_some_and(|listener| listener.kind.is_transparent()) && transparent_count >= Marks::MOST_LISTENERS {
@@ -143,7 +144,7 @@ fn check_bind(reader: &TableReader<'_>, kind: ListenerKind, bind: SocketAddr, on
     if bind.port() == 0 {
         reader.error("bind", "a port above 0: the rules contain the port number");
     }
-    // Address translation leads to the address of the interface where a packet came in.
+    // Address translation changes the destination to an address of the interface on which the packet arrived.
     if kind == ListenerKind::Redirect && bind.ip().to_canonical().is_loopback() && !only_own_programs {
         reader.error("bind", "0.0.0.0 or [::]: redirected connections do not arrive at a loopback address");
     }
@@ -176,8 +177,8 @@ impl ConfigValue for QuicPolicy {
 pub(super) struct InterfaceName(pub String);
 
 impl InterfaceName {
-    /// Warns when this host has no interface of this name: the name may be misspelt. The relay serves an interface that comes
-    /// later.
+    /// Warns if this host has no interface of this name, which may be misspelt. An interface that is created later is
+    /// served.
     pub fn warn_of_absence(&self, place: &KeyLocation<'_>) {
         if !has_interface(&self.0) {
             let found = FoundValue::Value(format!("{:?}", self.0));
@@ -196,7 +197,7 @@ impl ConfigValue for InterfaceName {
     }
 }
 
-/// Which of several daemons on this host.
+/// The number of a daemon among several on this host.
 pub(super) struct InstanceNumber(pub u8);
 
 impl ConfigValue for InstanceNumber {

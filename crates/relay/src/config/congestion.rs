@@ -1,5 +1,5 @@
-//! Congestion controls by name: those that profiles request, those that a provider must load, and the replacement where
-//! one is missing. The provider itself is not known here.
+//! Congestion controls by name: those that profiles request, those that a provider must load, and the replacements of
+//! missing ones. The provider itself is a parameter.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,87 +20,88 @@ use tokio::time::{Instant, sleep};
 
 use super::Config;
 
-/// How long the kernel may take until a congestion control is gone whose owner has ended.
+/// Maximum time to wait until the kernel removes a congestion control whose loader has ended.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often that is looked for.
+/// Interval of checks for the removal.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Sees to it that the kernel has the congestion control of a name, or says why it cannot.
+/// Function that makes the congestion control of a name available in the kernel, or returns the reason why it cannot.
 pub type ControlProvider<'a> = &'a dyn Fn(&str) -> Result<ProvidedControl, String>;
 
-/// A congestion control that the kernel has.
+/// A congestion control that is available in the kernel.
 #[derive(Debug)]
 pub struct ProvidedControl {
-    /// The provider that loaded it, as text.
+    /// Description of the provider that loaded the congestion control.
     pub from: String,
-    /// It is there for as long as this is; nothing where that is not in our hands.
+    /// The congestion control stays loaded until this is dropped; `None` if the provider does not control that.
     pub control: Option<Box<dyn CongestionHandle>>,
 }
 
-/// A congestion control that can be talked with.
+/// Access to a congestion control that has options or telemetry.
 pub trait CongestionHandle: Debug + Send + Sync {
-    /// The state that the congestion control reports for one connection, if it reports any.
+    /// Returns the state of the congestion control for one connection, if it reports any.
     fn telemetry(&self, socket: BorrowedFd<'_>) -> Option<Telemetry>;
 
-    /// Asks it for something, for one connection or for all that a listener accepts.
+    /// Sets options for one connection, or for all connections that a listener accepts.
     ///
     /// # Errors
-    /// Why it cannot be asked, in words.
+    /// Why the options cannot be set.
     fn set_options(&self, socket: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String>;
 
-    /// Whether a connection can begin to send with a remembered window.
+    /// Whether a connection can start with a remembered congestion window.
     fn can_resume(&self) -> bool {
         false
     }
 
-    /// Has the next transmission of a connection begin with a remembered window.
+    /// Requests that the next transmission of a connection starts with a remembered congestion window.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why the request cannot be made.
     fn request_resume(&self, _socket: BorrowedFd<'_>, _grant: ResumeGrant) -> Result<(), String> {
         Err("this congestion control cannot resume".to_owned())
     }
 
-    /// The outcome of the last request of a connection.
+    /// Returns the outcome of the last request of a connection.
     fn resume_outcome(&self, _socket: BorrowedFd<'_>) -> Option<Jump> {
         None
     }
 }
 
-/// The report of a congestion control about one connection, once a round trip.
+/// Report of a congestion control about one connection, updated once per round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Telemetry {
     /// Congestion window, in packets.
     pub window: u32,
-    /// The part of it that losses govern, packets.
+    /// The loss-based part of the window, in packets.
     pub loss_window: u32,
-    /// The part of it that delay governs, packets.
+    /// The delay-based part of the window, in packets.
     pub delay_window: u32,
-    /// The round trip without queues.
+    /// The round-trip time without queueing.
     #[serde(skip)]
     pub base_rtt: Duration,
-    /// Packets of the connection in the path's queues.
+    /// Number of packets of the connection in queues on the path.
     pub queued: u32,
-    /// As many of them are congestion; packets.
+    /// Number of queued packets that counts as congestion.
     pub gamma: u32,
-    /// Round trips so far.
+    /// Number of round trips so far.
     pub rounds: u32,
-    /// Reductions for loss or a mark.
+    /// Number of window reductions after a loss or an ECN mark.
     pub losses: u32,
-    /// Retransmission timeouts so far.
+    /// Number of retransmission timeouts so far.
     pub timeouts: u32,
 }
 
-/// Those that one configuration asks for; they stay in the kernel while sessions of it are open.
+/// The congestion controls that one configuration requests. They stay loaded while sessions of that configuration are
+/// open.
 #[derive(Debug, Clone, Default)]
 pub struct CongestionControls {
     controls: BTreeMap<String, Arc<RequestedControl>>,
-    /// The system's own, if it is costly on short paths.
+    /// The system's default congestion control, if it is costly on short paths.
     costly_default: Option<Arc<str>>,
 }
 
-/// One that a profile asks for.
+/// A congestion control that a profile requests.
 #[derive(Debug)]
 struct RequestedControl {
     congestion: CongestionStatus,
@@ -108,8 +109,8 @@ struct RequestedControl {
 }
 
 impl CongestionControls {
-    /// Makes the congestion controls of `config` available in the kernel, and reports the results as events. Those of
-    /// `previous` stay loaded.
+    /// Makes the congestion controls of `config` available in the kernel, and reports the results as events. A
+    /// control that is available and in use by `previous` is taken from there.
     pub fn obtain(config: &Config, previous: &Self, provide: ControlProvider<'_>, emit: impl Fn(&Event)) -> Self {
         let mut controls = BTreeMap::new();
         for Algorithm(name) in config.profiles().filter_map(|profile| profile.congestion()) {
@@ -126,7 +127,7 @@ impl CongestionControls {
         Self { controls, costly_default: costly_default.map(Arc::from) }
     }
 
-    /// A single control, which is available.
+    /// For tests: a single control, which is available.
     #[cfg(test)]
     pub fn with_control(name: &str, control: Box<dyn CongestionHandle>) -> Self {
         let (from, in_use) = (Some("a test".to_owned()), name.to_owned());
@@ -135,34 +136,34 @@ impl CongestionControls {
         Self { controls: [(name.to_owned(), Arc::new(requested))].into(), costly_default: None }
     }
 
-    /// The controls of a system whose default is `name`, which is costly on short paths.
+    /// For tests: the controls of a system whose default is `name`, which is costly on short paths.
     #[cfg(test)]
     pub fn with_costly_default(name: &str) -> Self {
         Self { costly_default: Some(name.into()), ..Self::default() }
     }
 
-    /// [`sockopt::apply`], and the settings that are no socket options.
+    /// Applies a profile with [`sockopt::apply`], and the settings of it that are not socket options.
     pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
         sockopt::apply(socket, profile, role);
-        // Already reported the first time.
+        // Errors were already reported by the first `apply_and_report`.
         let _ = self.set_auto_congestion(socket, profile);
         let _ = self.set_control_options(socket, profile);
     }
 
-    /// The congestion control for sections of `profile` whose path turns out to be no short one; `None` where they have it
-    /// from the beginning.
+    /// Returns the congestion control to select for a section of `profile` when its path turns out not to be short;
+    /// `None` if sections of this profile have their final control from the start.
     #[must_use]
     pub fn long_path_control(&self, profile: &Profile) -> Option<Arc<str>> {
         self.costly_default.as_ref().filter(|_| profile.has_auto_congestion()).cloned()
     }
 
-    /// The system's own congestion control, if sections of short paths have another one.
+    /// Returns the system's default congestion control, if it is replaced on short paths.
     #[must_use]
     pub fn costly_default(&self) -> Option<Arc<str>> {
         self.costly_default.clone()
     }
 
-    /// Has a socket begin as on a short path, if the profile says so.
+    /// Selects the congestion control for short paths, if the profile leaves the choice to the relay.
     fn set_auto_congestion(&self, socket: BorrowedFd<'_>, profile: &Profile) -> io::Result<()> {
         if self.costly_default.is_some() && profile.has_auto_congestion() {
             return congestion::set(socket, SHORT_PATH_CONTROL);
@@ -170,7 +171,7 @@ impl CongestionControls {
         Ok(())
     }
 
-    /// [`sockopt::apply_and_report`], and the settings that are no socket options.
+    /// Applies a profile with [`sockopt::apply_and_report`], and the settings of it that are not socket options.
     #[must_use]
     pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
         let mut report = sockopt::apply_and_report(socket, profile, role);
@@ -190,7 +191,7 @@ impl CongestionControls {
         report
     }
 
-    /// Sets the options of the congestion control itself; `None` when the profile sets none.
+    /// Sets the options of the congestion control; `None` if the profile sets none.
     fn set_control_options(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
         let request = profile.compound_tcp()?;
         let requested = self.controls.get(&profile.congestion()?.0)?;
@@ -200,13 +201,13 @@ impl CongestionControls {
         })
     }
 
-    /// The congestion control of a connection, if it can begin with a remembered window.
+    /// Returns the congestion control of a connection, if it can start with a remembered window.
     #[must_use]
     pub fn resuming(&self, socket: BorrowedFd<'_>) -> Option<&dyn CongestionHandle> {
         let can_resume =
             |requested: &Arc<RequestedControl>| requested.control.as_ref().is_some_and(|it| it.can_resume());
         if !self.controls.values().any(can_resume) {
-            // Most relays ask for none, and save the system call.
+            // Most relays load no such control: the system call below is saved.
             return None;
         }
         let requested =
@@ -214,13 +215,14 @@ impl CongestionControls {
         requested.control.as_deref()
     }
 
-    /// The telemetry of the connection's congestion control.
+    /// Returns the telemetry of a connection whose congestion control is `name`.
     #[must_use]
     pub fn telemetry(&self, name: &str, socket: BorrowedFd<'_>) -> Option<Telemetry> {
         self.controls.get(name)?.control.as_ref()?.telemetry(socket)
     }
 
-    /// Waits whether the kernel removes a control whose loader has ended. The removal takes the kernel some time.
+    /// Returns whether the kernel removes a control whose loader has ended. Waits for some time, because the removal is
+    /// delayed.
     pub async fn wait_removed(&self) -> bool {
         let foreign =
             |requested: &&Arc<RequestedControl>| requested.congestion.is_worth_logging() && requested.is_in_use();
@@ -236,7 +238,7 @@ impl CongestionControls {
         false
     }
 
-    /// The result for each requested control.
+    /// Returns the result for each requested control.
     #[must_use]
     pub fn describe(&self) -> Vec<CongestionStatus> {
         self.controls.values().map(|requested| requested.congestion.clone()).collect()
@@ -244,7 +246,7 @@ impl CongestionControls {
 }
 
 impl RequestedControl {
-    /// Whether sections use the requested control.
+    /// Whether the requested control was available, so that sections use it.
     fn is_in_use(&self) -> bool {
         self.congestion.in_use == self.congestion.name
     }
@@ -270,7 +272,7 @@ impl RequestedControl {
 const RESTRICTED: &str =
     "its selection requires CAP_NET_ADMIN, or its name in sysctl net.ipv4.tcp_allowed_congestion_control";
 
-/// The congestion control of a socket after a request for `name`.
+/// Returns the congestion control that a socket gets after a request for `name`.
 fn in_use(name: &str) -> String {
     let mut profile = Profile::default();
     profile.set(Setting::Congestion(Algorithm(name.to_owned())));

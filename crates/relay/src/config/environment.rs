@@ -1,11 +1,11 @@
-//! Variables of the environment in texts: `${NAME}` is the value of NAME, and `$${` stands for `${`.
+//! Environment variables in texts: `${NAME}` is replaced by the value of NAME, and `$${` by `${`.
 
 use std::env::VarError;
 
-/// Returns the text with the values of its variables; `None` if there is nothing to replace.
+/// Returns the text with all variables replaced; `None` if there is nothing to replace.
 ///
 /// # Errors
-/// The expectation that a variable does not meet. No value is part of it.
+/// The expected text for a variable that cannot be replaced. It contains no value of a variable.
 pub(super) fn expand(text: &str, get: impl Fn(&str) -> Result<String, VarError>) -> Result<Option<String>, String> {
     const UNFINISHED: &str = "${NAME} with the name of an environment variable, or $${ for the characters ${";
     if !text.contains("${") {
@@ -29,7 +29,7 @@ pub(super) fn expand(text: &str, get: impl Fn(&str) -> Result<String, VarError>)
     Ok(Some(expanded + rest))
 }
 
-/// Whether it is the name of a variable in a shell (POSIX.1-2017, 3.235).
+/// Whether the text is a valid name of a shell variable (POSIX.1-2017, 3.235).
 fn is_name(text: &str) -> bool {
     !text.starts_with(|first: char| first.is_ascii_digit())
         && !text.is_empty()

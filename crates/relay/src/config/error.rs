@@ -1,7 +1,7 @@
-//! Errors of a configuration: every mistake with its place, its key, the value, and the expected value.
+//! Errors of a configuration: every mistake with its location, key, value, and the expected value.
 //!
-//! A mistake is a value, so that `ekiden check` can show all of them at once. The wrong value is shown unless it may
-//! hold a private key or a password; then no text of the value is kept.
+//! Mistakes are collected, so that `ekiden check` can show all of them at once. The wrong value is shown unless it may
+//! contain a private key or a password; in that case, no part of it is stored.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,43 +11,43 @@ use toml::de::DeValue;
 use super::place::display_value;
 use super::url;
 
-/// Every mistake of a configuration, in the order of its lines.
+/// All mistakes of a configuration, in the order of files and lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
-/// One mistake in a configuration.
+/// A mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file, or `command line`.
+    /// Name of the file, or `command line`.
     pub source: String,
-    /// The line of the file, from 1, where there is one.
+    /// Line number, from 1; `None` if the mistake has no line.
     pub line: Option<usize>,
     /// The path of the key, like `listener[1].bind` (the first listener is number 1); empty for a whole line.
     pub key: String,
     /// The value in the configuration.
     pub found: FoundValue,
-    /// The value that is expected, in words.
+    /// Description of the expected value.
     pub expected: String,
 }
 
-/// The wrong value, as far as it may be shown.
+/// The wrong value, as far as it can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoundValue {
     /// A value, as TOML writes it.
     Value(String),
-    /// A value that may hold a secret.
+    /// A value that may contain a secret.
     Hidden,
-    /// Nothing: the key is required.
+    /// No value: the key is required.
     Missing,
-    /// A key that does not exist.
+    /// A key that no option has.
     Unknown,
-    /// A key that another file has, too.
+    /// A key that is also set in another file.
     Duplicate,
-    /// A text with a variable of the environment that has no value.
+    /// A text with an environment variable that cannot be replaced.
     Unexpanded,
-    /// Something that is not TOML.
+    /// Text that is not valid TOML.
     Syntax,
-    /// Something without a key: a whole line, or a whole file.
+    /// A whole line or file, without a key.
     WholeText,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Where mistakes are collected while the rest is still being read.
+/// The mistakes and warnings collected while a configuration is read.
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     errors: RefCell<Vec<ConfigError>>,
@@ -93,45 +93,46 @@ pub(super) struct Diagnostics {
     congestion_names: RefCell<Vec<NameUse>>,
 }
 
-/// A name in a configuration, with its place. The caller that knows all such names checks whether the name exists.
+/// A name in a configuration, with its location. Whether it exists is checked by the caller that has the list of such
+/// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameUse {
     /// The name as the configuration has it.
     pub name: String,
-    /// The place of the name, as a mistake with an empty `expected`.
+    /// The location of the name, as a mistake with an empty `expected`.
     pub location: ConfigError,
 }
 
 impl Diagnostics {
-    /// Adds a mistake to the list.
+    /// Adds a mistake to the collected ones.
     pub fn add_error(&self, mistake: ConfigError) {
         self.errors.borrow_mut().push(mistake);
     }
 
-    /// Adds a warning: the value is valid, and another value is recommended.
+    /// Adds a warning about a value that is valid, but not recommended.
     pub fn add_warning(&self, warning: ConfigError) {
         self.warnings.borrow_mut().push(warning);
     }
 
-    /// Adds a congestion control.
+    /// Adds the use of the name of a congestion control.
     pub fn add_congestion_name(&self, name_use: NameUse) {
         self.congestion_names.borrow_mut().push(name_use);
     }
 
-    /// All warnings, in the order of places and lines.
+    /// Takes all warnings, in the order of files and lines.
     pub fn take_warnings(&self) -> Vec<ConfigError> {
         sorted(self.warnings.take())
     }
 
-    /// All congestion controls, in the order of the file.
+    /// Takes all uses of congestion controls, in the order of the file.
     pub fn take_congestion_names(&self) -> Vec<NameUse> {
         self.congestion_names.take()
     }
 
-    /// All of them, in the order of places and lines; `Err` when there are any.
+    /// Returns all mistakes, in the order of files and lines; `Ok` if there are none.
     ///
-    /// A line that is no TOML has a follow-up: its key is missing. So has a text whose variable is not set: the text is
-    /// no valid value. Such echoes are left out.
+    /// Consequences of other mistakes are left out: after a line that is not TOML, the missing key; and for a text
+    /// whose variable is not set, the invalid value.
     pub fn into_result(self) -> Result<(), ConfigErrors> {
         let mut mistakes = self.errors.into_inner();
         let is_cause = |m: &ConfigError| matches!(m.found, FoundValue::Syntax | FoundValue::Unexpanded);
@@ -150,12 +151,12 @@ fn sorted(mut mistakes: Vec<ConfigError>) -> Vec<ConfigError> {
     // A stable sort: mistakes without a line, such as those of the command line, keep their order.
     let places: Vec<String> = mistakes.iter().map(|m| m.source.clone()).collect();
     mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.source), m.line));
-    // A file that several options name is read for each of them.
+    // A file that several options name is read once for each of them.
     mistakes.dedup();
     mistakes
 }
 
-/// The expected text where `name` is none of `names`; `noun` is the noun for these names.
+/// Returns the expected text for a `name` that is not in `names`; `noun` is the noun for these names.
 pub fn expected_one_of<'n>(noun: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<_> = names.collect();
     match closest(name, names.iter().copied()) {
@@ -165,9 +166,9 @@ pub fn expected_one_of<'n>(noun: &str, name: &str, names: impl Iterator<Item = &
     }
 }
 
-/// The candidate that `word` was probably meant to be.
+/// Returns the candidate closest to `word`, if it is similar enough to be a misspelling.
 pub(super) fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    // A third of its letters: a word of one letter is like any other.
+    // A third of the letters, so that a word of one letter matches only itself.
     let max_distance = (word.chars().count() + 1) / 3;
     candidates
         .into_iter()
@@ -177,7 +178,7 @@ pub(super) fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
         .map(|(_, c)| c)
 }
 
-/// How many letters must be added, dropped, changed or swapped with the next one to turn one word into the other (optimal
+/// Number of letters to insert, delete, substitute or swap with the next one to turn one word into the other (optimal
 /// string alignment, row by row).
 fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
@@ -198,20 +199,20 @@ fn edit_distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// How much of a wrong value a mistake shows.
+/// The part of a wrong value that a mistake may show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disclosure {
     All,
-    /// A path. A secret that was written instead of the path of its file is hidden.
+    /// The whole value if it is a path. A secret in the place of the path is hidden.
     Path,
-    /// The beginning of a key: a private key may have been written instead of the public one.
+    /// The first characters of a key: it may be a private key in the place of the public one.
     PublicKey,
-    /// A URL without user, password and query.
+    /// The URL without user, password and query.
     Url,
 }
 
 impl Disclosure {
-    /// The part of the wrong value that a mistake may show.
+    /// Returns the part of the wrong value that a mistake may show.
     pub fn disclose(self, value: &DeValue<'_>) -> FoundValue {
         match value {
             DeValue::String(text) => self.disclose_text(text),
@@ -220,7 +221,7 @@ impl Disclosure {
         }
     }
 
-    /// Like `disclose`, for a value that is plain text.
+    /// Like `disclose`, for a plain text.
     pub fn disclose_text(self, text: &str) -> FoundValue {
         let full = || FoundValue::Value(display_value(&DeValue::String(text.into())));
         match self {
@@ -235,15 +236,15 @@ impl Disclosure {
     }
 }
 
-/// 36 of the 256 bits of a key: enough to recognise the key, and too few to use it.
+/// Number of characters shown: 36 of the 256 bits of a key, enough to recognise the key, and too few to use it.
 const KEY_PREFIX: usize = 6;
 
-/// Whether it may be a key, whole or cut off: base64 (RFC 4648, 4) of about 32 bytes.
+/// Whether the text may be a key, possibly truncated: base64 (RFC 4648, 4) of about 32 bytes.
 fn is_key(text: &str) -> bool {
     text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
 }
 
-/// Whether it may be a private key or a token, and not the path of a file.
+/// Whether the text may be a private key or a token, and not a path.
 fn is_secret(text: &str) -> bool {
     const MIN_LENGTH: usize = 16;
     let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte));

@@ -1,10 +1,10 @@
-//! The state of a file that is read again when it changes.
+//! Detection of changes of a file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Device, inode, size and time of the last change: another state means other content.
+/// Device, inode, size and time of the last change: if one of them differs, the content may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     file: (u64, u64),
@@ -13,7 +13,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// The state of the file now; `None` if there is none.
+    /// Returns the current state of the file; `None` if it does not exist.
     pub fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {

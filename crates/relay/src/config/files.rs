@@ -1,4 +1,4 @@
-//! The files of a configuration: which files, their texts, and the positions that spans refer to.
+//! The files of a configuration: their paths and texts, and the offsets that spans refer to.
 
 use std::fs;
 use std::io;
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use super::error::{ConfigError, ConfigErrors, FoundValue};
 use super::key;
 
-/// One file of a configuration.
+/// A file of a configuration.
 pub(super) struct SourceFile {
-    /// Its name in mistakes.
+    /// Name of the file in mistakes.
     pub name: String,
     pub text: String,
     /// Whether every user of this host can read it.
     pub is_world_readable: bool,
-    /// The offset of its spans: the files count as one text, in which they follow one another.
+    /// The offset that is added to the spans of this file: the files count as one concatenated text.
     pub start: usize,
 }
 
 impl SourceFile {
-    /// A configuration of one text.
+    /// Creates the only file of a configuration.
     pub fn only(name: &str, text: &str) -> Self {
         Self { name: name.to_owned(), text: text.to_owned(), is_world_readable: false, start: 0 }
     }
 }
 
-/// Reads all files that `paths` name. A directory names its `*.toml` files in the order of their names.
+/// Reads all files that `paths` name. A directory stands for its `*.toml` files, in the order of their names.
 pub(super) fn read_files(paths: &[&Path]) -> Result<Vec<SourceFile>, ConfigErrors> {
     let (mut files, mut mistakes) = (Vec::new(), Vec::new());
     let mut start = 0;
@@ -45,7 +45,7 @@ pub(super) fn read_files(paths: &[&Path]) -> Result<Vec<SourceFile>, ConfigError
                     let (name, is_world_readable) = (path.display().to_string(), key::is_world_readable(&path));
                     let length = text.len();
                     files.push(SourceFile { name, text, is_world_readable, start });
-                    // The end of a text is a position in it.
+                    // One more than the length, because the end of a text is also a position in it.
                     start += length + 1;
                 }
                 Err(error) => mistakes.push(mistake(&path, format!("a readable file of UTF-8 text ({error})"))),
@@ -56,14 +56,14 @@ pub(super) fn read_files(paths: &[&Path]) -> Result<Vec<SourceFile>, ConfigError
     if mistakes.is_empty() { Ok(files) } else { Err(ConfigErrors(mistakes)) }
 }
 
-/// The files that a path names, or the expectation that it does not meet.
+/// Lists the files that a path stands for. The error is the expected text.
 fn list(path: &Path) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let entries = fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     let entries: Vec<PathBuf> = entries.map_err(|error: io::Error| format!("a readable directory ({error})"))?;
-    // Editors and installers write hidden files beside the file that they change.
+    // Editors and installers create hidden files next to the file that they change.
     let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let is_fragment = |path: &PathBuf| path.extension().is_some_and(|end| end == "toml") && !is_hidden(path);
     let mut files: Vec<_> = entries.into_iter().filter(is_fragment).collect();

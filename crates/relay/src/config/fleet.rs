@@ -1,4 +1,4 @@
-//! `[fleet]`: where relays learn of each other, and whose signature makes them believe it.
+//! `[fleet]`: the etcd through which relays discover each other, and the key that verifies their certificates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,39 +17,39 @@ use super::shared::ReadContext;
 use super::value::{ConfigValue, PositiveDuration};
 use super::{Credentials, Hop, HopKind, key};
 
-/// Longest text of a certificate, in bytes.
+/// Maximum size of a certificate file, in bytes.
 const MAX_CERTIFICATE: u64 = 4 << 10;
 
-/// `[fleet]`: credentials and trust of a fleet member or reader.
+/// `[fleet]`: the settings of a fleet member or reader.
 #[derive(Debug)]
 pub struct FleetConfig {
-    /// The servers of one etcd, as `http://HOST:PORT`; one after the other is asked.
+    /// The endpoints of one etcd cluster, as `http://HOST:PORT`, tried one after the other.
     pub etcd: Vec<String>,
     /// User and password for etcd.
     pub credentials: Option<Credentials>,
-    /// The key whose signatures are trusted.
+    /// The key that verifies certificates.
     pub key: VerifyKey,
-    /// The prefix of all entries' keys in etcd.
+    /// The prefix of the etcd keys of all entries.
     pub prefix: String,
-    /// The certificate of this relay; without it the relay only reads.
+    /// The certificate of this relay; `None` if the relay only reads the entries of others.
     pub certificate: Option<SignedCertificate>,
     /// The private key of this relay.
     pub own_key: Arc<PrivateKey>,
-    /// Where the last known state is kept.
+    /// File that stores the last known state.
     pub state_file: Option<PathBuf>,
-    /// How long our entry stays when we do not answer.
+    /// Time after which etcd deletes the entry of this relay if the relay does not renew it.
     pub lease: Duration,
-    /// Shortest interval between two entries that differ only in measurements.
+    /// Minimum interval between two entries that differ only in measurements.
     pub publish_interval: Duration,
-    /// How long a relay stays known that is no longer listed.
+    /// Time for which a relay stays known after etcd no longer lists it.
     pub member_timeout: Duration,
     /// Whether sessions to relays of the fleet are encrypted.
     pub encrypt: bool,
-    /// TCP settings of the sections to them.
+    /// TCP settings of the sections to relays of the fleet.
     pub profile: Arc<Profile>,
 }
 
-/// Reads `[fleet]`; none where the file has none.
+/// Reads `[fleet]`; `None` without that table.
 pub(super) fn read(file: &TableReader<'_>, shared: &ReadContext) -> Option<Arc<FleetConfig>> {
     let reader = file.table("fleet");
     if !file.has("fleet") {
@@ -77,13 +77,13 @@ pub(super) fn read(file: &TableReader<'_>, shared: &ReadContext) -> Option<Arc<F
     Some(Arc::new(fleet))
 }
 
-/// Two fleets on one etcd do not even see each other.
+/// Returns the default prefix, which depends on the key: fleets that share an etcd are separate.
 fn default_prefix(key: &VerifyKey) -> String {
     let begin: String = key.0[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("/ekiden/{begin}/")
 }
 
-/// Reads the file that the holder of the fleet key has made for this relay.
+/// Reads the certificate that the holder of the fleet key has issued for this relay, and verifies it.
 fn read_certificate(
     reader: &TableReader<'_>,
     fleet: Option<&VerifyKey>,
@@ -146,7 +146,7 @@ fn read_user(reader: &TableReader<'_>) -> Option<Credentials> {
 }
 
 impl Hop {
-    /// Stands for a relay of the fleet that has not come yet.
+    /// Creates a placeholder for a relay of the fleet that is not known yet.
     #[must_use]
     pub fn absent(name: &str) -> Arc<Self> {
         let address = Target::parse("absent.invalid:1", None).expect("invariant: the literal is an address");
@@ -154,7 +154,7 @@ impl Hop {
     }
 }
 
-/// A server of etcd.
+/// The URL of an etcd server.
 struct EtcdEndpoint(String);
 
 impl ConfigValue for EtcdEndpoint {
@@ -169,7 +169,7 @@ impl ConfigValue for EtcdEndpoint {
     }
 }
 
-/// The prefix of keys in etcd.
+/// The prefix of etcd keys.
 struct EtcdPrefix(String);
 
 impl ConfigValue for EtcdPrefix {
@@ -181,7 +181,7 @@ impl ConfigValue for EtcdPrefix {
     }
 }
 
-/// How long an entry stays.
+/// The duration of the lease of an entry.
 struct LeaseDuration(Duration);
 
 impl ConfigValue for LeaseDuration {

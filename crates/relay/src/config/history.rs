@@ -10,15 +10,15 @@ use super::value::ConfigValue;
 /// The database of hourly measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// A database of SQLite.
+    /// Path of an SQLite database.
     pub file: PathBuf,
-    /// How long entries are kept.
+    /// Time for which entries are kept.
     pub retention: Duration,
 }
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// Reads the table; none where nothing is kept.
+/// Reads `[history]`; `None` without a database.
 pub(super) fn read_history(table: TableReader<'_>) -> Option<HistoryConfig> {
     let file: Option<PathBuf> = table.optional("file");
     let Days(days) = table.optional_or("keep", Days(90));

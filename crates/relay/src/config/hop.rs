@@ -1,8 +1,8 @@
-//! Hops: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`, `socks5://[USER:PASS@]HOST:PORT`, and the same with `http`; each
-//! with `?profile=NAME`.
+//! Hops: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`, `socks5://[USER:PASS@]HOST:PORT`, and the same with `http`;
+//! each with an optional `?profile=NAME`.
 //!
-//! The password may stand in the URL (percent-encoded), in a file (`?password_file=PATH`) or in an environment variable
-//! (`?password_env=NAME`). No mistake shows any of it, nor the URL it stands in.
+//! The password can be given in the URL (percent-encoded), in a file (`?password_file=PATH`) or in an environment
+//! variable (`?password_env=NAME`). No mistake shows the password, or a URL that contains it.
 
 use std::path::{Path, PathBuf};
 
@@ -21,28 +21,28 @@ use super::{Credentials, Hop, HopKind, Peering, key};
 pub(super) const EXPECTED: &str = "a hop like section://HOST:PORT?key=PUBLIC, socks5://[USER:PASS@]HOST:PORT or \
     http://[USER:PASS@]HOST:PORT, with ?profile=NAME, and special characters in USER and PASS percent-encoded";
 
-/// User name, and password where there is one.
+/// The user name, and the password if there is one.
 type UrlUser = Option<(String, Option<String>)>;
 
-/// The text of a URL, and where it stands.
+/// The text of a URL, and its location in the configuration.
 struct WrittenUrl<'w, 'a> {
     location: &'w KeyLocation<'a>,
     text: &'w str,
 }
 
 impl WrittenUrl<'_, '_> {
-    /// Notes a mistake about the whole URL, and shows only the parts of the URL that hold no secret.
+    /// Reports a mistake about the whole URL. Only the parts of the URL without secrets are shown.
     fn error(&self, expected: impl Into<String>) {
         self.location.error(Disclosure::Url.disclose_text(self.text), expected);
     }
 
-    /// The password as the URL has it. A value from the environment is not in the text of a file.
+    /// Returns the password as written in the URL. A value from the environment is not found in the text of a file.
     fn password(&self) -> Option<&str> {
         let (_, rest) = self.text.split_once("://")?;
         Some(rest.rsplit_once('@')?.0.split_once(':')?.1)
     }
 
-    /// Warns of a password in the URL when other users can read the URL.
+    /// Warns of a password in the URL if other users can read the URL.
     fn warn_of_password(&self) {
         let SourceText { name, text, is_world_readable, .. } = self.location.source;
         let expected = match text {
@@ -66,12 +66,13 @@ impl WrittenUrl<'_, '_> {
 
 const IN_FILE: &str = "USER@HOST:PORT?password_file=FILE";
 
-/// Whether `text` is among the arguments of this process. The alternative is the environment, which other users cannot read.
+/// Whether `text` is part of an argument of this process. Otherwise it comes from the environment, which other users
+/// cannot read.
 fn is_on_command_line(text: &str) -> bool {
     std::env::args_os().any(|argument| argument.to_string_lossy().contains(text))
 }
 
-/// Reads the hop that stands at `place`, or notes why not.
+/// Reads the hop at `place`; reports a mistake and returns `None` if it is invalid.
 pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) -> Option<Hop> {
     let written = WrittenUrl { location: place, text };
     let report = |expected: String| {
@@ -83,11 +84,12 @@ pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) ->
     };
     let Ok(address) = address(&url) else { return report(expected_url(&url)) };
     let query = table_from_pairs(url.query);
-    // The query is no file even where the URL stands in one: all its values are texts, on the line of the URL.
+    // The query is read like the command line even if the URL is in a file: all its values are strings, on the line of
+    // the URL.
     let options = TableReader::of_text(place.clone(), &query);
     let kind = match url.scheme {
         "section" => read_section(&written, &options, &url.user, shared),
-        // The hop always resolves names, as the `h` of `socks5h` requests.
+        // Names are always resolved by the proxy, as `socks5h` requests.
         "socks5" | "socks5h" | "socks" => {
             Some(HopKind::Socks5(read_credentials(&written, &options, url.user, fits_socks5)))
         }
@@ -102,12 +104,12 @@ pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) ->
     Some(Hop { name, kind, address, profile, group: None })
 }
 
-/// The address of a hop; an error when the URL has a path behind the address.
+/// Returns the address of a hop; an error if it is invalid or followed by a path.
 fn address(url: &OptionUrl<'_>) -> Result<Target, ()> {
     if url.path.is_empty() { Target::parse(url.address, None).map_err(drop) } else { Err(()) }
 }
 
-/// The expectation that a mistake states for a URL that is no hop.
+/// Returns the expected text for a URL that is not a hop.
 fn expected_url(url: &OptionUrl<'_>) -> String {
     let (scheme, address) = (url.scheme, url.address);
     let port = match scheme {
@@ -139,12 +141,12 @@ fn expected_scheme(scheme: &str) -> String {
     }
 }
 
-/// The expectation that a mistake states for an address without a scheme; `None` when `text` is no address.
+/// Returns the expected text for an address without a scheme; `None` if `text` is not an address.
 pub(super) fn scheme_hint(text: &str) -> Option<String> {
     Target::parse(text, None).ok().map(|address| format!("a scheme before the address, like socks5://{address}"))
 }
 
-/// Reads the options of a connection to another ekiden: one set of keys for URLs and `[[relay]]`.
+/// Reads the options of a connection to another ekiden, which URLs and `[[relay]]` have in common.
 pub(super) fn read_peering(options: &TableReader<'_>, shared: &ReadContext) -> Option<Peering> {
     let encrypt = options.optional_or("encrypt", false);
     Some(Peering { key: options.required("key")?, own_key: shared.dialling_key(), encrypt })
@@ -162,18 +164,18 @@ fn read_section(
     read_peering(options, shared).map(HopKind::Section)
 }
 
-/// RFC 1929, 2: one byte each for the lengths, and neither is empty.
+/// Whether SOCKS5 can carry the credentials: 1 to 255 bytes each (RFC 1929, 2).
 fn fits_socks5(user: &str, password: &str) -> bool {
     let fits = |text: &str| (1..=255).contains(&text.len());
     fits(user) && fits(password)
 }
 
-/// RFC 7617, 2: a colon ends the user name.
+/// Whether Basic authentication can carry the credentials: a colon ends the user name (RFC 7617, 2).
 fn fits_http(user: &str, _password: &str) -> bool {
     !user.contains(':')
 }
 
-/// User and password; `None` when there are none, or a mistake about them.
+/// Reads user and password; `None` if there are none, or after a mistake about them.
 fn read_credentials(
     written: &WrittenUrl<'_, '_>,
     options: &TableReader<'_>,

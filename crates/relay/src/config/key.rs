@@ -11,7 +11,7 @@ use ekiden_proto::key::PrivateKey;
 use super::reader::TableReader;
 use super::value::KeyFile;
 
-/// Reads the key file of an option; `None` when the option is absent, or when a mistake was noted.
+/// Reads the key file of an option; `None` if the option is absent, or after reporting a mistake.
 pub(super) fn read(reader: &TableReader<'_>, option: &'static str) -> Option<Arc<PrivateKey>> {
     let KeyFile(path) = reader.optional(option)?;
     let text = read_secret(reader, option, &path, "a readable file with a private key, made by `ekiden keygen`")?;
@@ -24,7 +24,7 @@ pub(super) fn read(reader: &TableReader<'_>, option: &'static str) -> Option<Arc
     }
 }
 
-/// Reads a file that only its owner may read; `None` after noting that it is not the `expected` file.
+/// Reads a file that only its owner can read; `None` after reporting that it is not the `expected` file.
 pub(super) fn read_secret(
     reader: &TableReader<'_>,
     option: &'static str,
@@ -39,8 +39,8 @@ pub(super) fn read_secret(
     Some(text)
 }
 
-/// Warns of a file that every user of this host can read. The file is less secret than a key, so its group, such as that of the
-/// service, may read it.
+/// Warns of a file that every user of this host can read. The file is less secret than a key: its group, such as that
+/// of the service, may read it.
 pub(super) fn warn_if_world_readable(reader: &TableReader<'_>, option: &'static str, path: &Path) {
     if is_world_readable(path) {
         reader.warn(option, owner_only_hint("file", path));
@@ -52,7 +52,7 @@ pub(super) fn is_world_readable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| has_permission(&metadata, 0o007))
 }
 
-/// The expectation that a mistake states for a file that other users can read.
+/// Returns the expected text for a file that other users can read.
 pub(super) fn owner_only_hint(what: &str, path: &Path) -> String {
     format!("a {what} that only its owner can read: chmod 600 {}", path.display())
 }
@@ -62,7 +62,7 @@ fn has_permission(metadata: &Metadata, classes: u32) -> bool {
     metadata.permissions().mode() & classes != 0
 }
 
-/// Whether other users can read the file, and its content up to the size of a key file.
+/// Returns whether other users can read the file, and its content up to the size of a key file.
 pub(super) fn read_limited(path: &Path) -> io::Result<(bool, String)> {
     const MAX_LENGTH: u64 = 16 << 10;
     let file = File::open(path)?;
@@ -72,13 +72,13 @@ pub(super) fn read_limited(path: &Path) -> io::Result<(bool, String)> {
     Ok((open_to_others, text))
 }
 
-/// The key of a relay without a configured key. Only listeners that accept every key can use it. It does not change
-/// until the process ends, so a reload keeps ready connections.
+/// Returns the key of a relay without a configured key. Only listeners that accept every key accept it. The key is the
+/// same until the process ends, so that ready connections survive a reload.
 pub(super) fn temporary_key() -> Arc<PrivateKey> {
     Arc::clone(TEMPORARY_KEY.get_or_init(|| Arc::new(PrivateKey::generate())))
 }
 
-/// Whether `key` is the key that `made_at_start` returns.
+/// Whether `key` is the key that [`temporary_key`] returns.
 pub(super) fn is_temporary_key(key: &Arc<PrivateKey>) -> bool {
     TEMPORARY_KEY.get().is_some_and(|made| Arc::ptr_eq(made, key))
 }

@@ -20,23 +20,23 @@ use super::{
     AccessRules, ConnectMode, Listener, SectionListener, TargetPattern, TunConfig, capture, proxy_protocol, tls, tun,
 };
 
-/// The expected format, for mistakes in a `-L`.
+/// The expected format, for mistakes in the URL of a `-L`.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
     section://ADDR?key=FILE&peers=FILE, tproxy://ADDR?interfaces=NAME or tun://DEVICE?net=NETWORK, with the keys of [[listener]] as ?key=value&key=value";
 
-/// The listeners of one source.
+/// The listeners of the files or of the command line.
 #[derive(Default)]
 pub(super) struct ListenerSet {
     /// The listeners without mistakes.
     pub valid: Vec<Arc<Listener>>,
-    /// The addresses of all, also of those with other mistakes, and the keys of their tables.
+    /// The addresses of all listeners, also of those with mistakes, and the keys of their tables.
     addresses: Vec<(SocketAddr, String)>,
-    /// The tunnels of all, also of those with other mistakes.
+    /// The tunnels of all listeners, also of those with mistakes.
     tunnels: Vec<TunConfig>,
 }
 
 impl ListenerSet {
-    /// Reads all listeners of one source.
+    /// Reads all listeners of the files or of the command line.
     pub fn read(readers: Vec<TableReader<'_>>, shared: &ReadContext) -> Self {
         let mut listeners = Self::default();
         let mut names: Vec<String> = Vec::new();
@@ -64,8 +64,8 @@ impl ListenerSet {
         listeners
     }
 
-    /// Reads the address. The kernel would let several of our sockets share it (`SO_REUSEPORT`), and clients would
-    /// meet either listener by chance.
+    /// Reads the address of a listener. An address in use by another listener is a mistake: the kernel would let both
+    /// share it (`SO_REUSEPORT`), and distribute connections over both.
     fn bind(
         &mut self,
         reader: &TableReader<'_>,
@@ -83,17 +83,17 @@ impl ListenerSet {
         Some(bind)
     }
 
-    /// The listener that the kernel would not let listen beside one at `bind`.
+    /// Returns the address and key of a listener that cannot coexist with one at `bind`.
     pub fn overlapping(&self, bind: SocketAddr) -> Option<&(SocketAddr, String)> {
         self.addresses.iter().find(|(address, _)| is_overlapping(*address, bind))
     }
 
-    /// The addresses of all, also of those with other mistakes.
+    /// Returns the addresses of all listeners, also of those with mistakes.
     pub fn binds(&self) -> impl Iterator<Item = SocketAddr> {
         self.addresses.iter().map(|(bind, _)| *bind)
     }
 
-    /// The address of a tunnel that says none.
+    /// Chooses the address of a tunnel without `bind`.
     fn default_bind(&mut self, reader: &TableReader<'_>, tun: &TunConfig) -> Option<SocketAddr> {
         let is_free = |bind: &SocketAddr| self.binds().all(|address| address.port() != bind.port());
         let bind = (0..u16::MAX - tun::FIRST_PORT).map(|place| tun.default_bind(place)).find(is_free)?;
@@ -102,8 +102,8 @@ impl ListenerSet {
     }
 }
 
-/// Whether bind(2) refuses one address while a socket listens at the other: the addresses are equal, or one is a wildcard,
-/// `0.0.0.0` for IPv4 and `[::]` for both families (ip(7), ipv6(7)).
+/// Whether bind(2) refuses one address while a socket listens on the other: the addresses are equal, or one is a
+/// wildcard, `0.0.0.0` for IPv4 and `[::]` for both families (ip(7), ipv6(7)).
 fn is_overlapping(first: SocketAddr, second: SocketAddr) -> bool {
     let (left, right) = (first.ip().to_canonical(), second.ip().to_canonical());
     let covers = |wildcard: IpAddr, ip: IpAddr| wildcard.is_unspecified() && (wildcard.is_ipv6() || ip.is_ipv4());
@@ -111,7 +111,8 @@ fn is_overlapping(first: SocketAddr, second: SocketAddr) -> bool {
     same_host && first.port() == second.port() && first.port() != 0
 }
 
-/// `auto-1080`, or `auto-1080-2` where that is taken; a tunnel has the name of its device.
+/// Returns a name for a listener without one: `auto-1080`, or `auto-1080-2` if that is taken; for a tunnel, the name of
+/// its device.
 fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
     let base = match &listener.tun {
         Some(tun) => tun.device.clone(),
@@ -124,7 +125,7 @@ fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
     name
 }
 
-/// Reads one listener without its name; `None` when a mandatory value is wrong.
+/// Reads one listener without its name; `None` if a mandatory value is missing or invalid.
 fn read_listener(
     reader: &TableReader<'_>,
     kind: Option<ListenerKind>,
@@ -136,10 +137,10 @@ fn read_listener(
     let (target, connect) = (read_target(reader, kind, bind), read_connect_mode(reader, kind));
     let transparent = kind.is_some_and(ListenerKind::is_transparent);
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
-    // A value that is wrong is one mistake already.
+    // An invalid value counts as true here, because it is reported as a mistake of its own.
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
     let guarded = is_guarded(reader, kind, section.as_ref());
-    // A client that connects to a transparent listener directly is refused; the listener carries only traffic that is
+    // Transparent listeners are exempt: they refuse direct connections of clients, and carry only traffic that is
     // routed through this host anyway.
     if bind.is_some() && !local && !allow_open && !guarded && !transparent {
         reader.error("bind", closing_hint(kind));
@@ -200,7 +201,7 @@ fn is_socks(kind: Option<ListenerKind>) -> bool {
     matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks))
 }
 
-/// Whether clients must prove who they are.
+/// Whether clients must authenticate.
 fn is_guarded(reader: &TableReader<'_>, kind: Option<ListenerKind>, section: Option<&SectionListener>) -> bool {
     match kind {
         Some(ListenerKind::Section) => reader.has("peers") || section.is_some_and(|section| section.fleet),
@@ -231,8 +232,8 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
     None
 }
 
-/// Reads the limits of the listener. Connections that a transparent listener does not serve pass without the relay, so only their
-/// rate can be limited.
+/// Reads the limits of a listener. Connections that a transparent listener refuses would bypass the relay, so only the
+/// rate of such a listener can be limited.
 fn read_limits(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> AccountLimits {
     if kind.is_some_and(ListenerKind::is_transparent) {
         let keys = ["sessions", "quota"].into_iter().filter(|key| reader.has(key));
@@ -243,7 +244,7 @@ fn read_limits(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> AccountL
     account::read_limits(reader)
 }
 
-/// Reads whether SOCKS5 clients and other relays may have UDP associations.
+/// Reads whether SOCKS5 clients and other relays may open UDP associations.
 fn read_udp(
     reader: &TableReader<'_>,
     kind: Option<ListenerKind>,
@@ -274,8 +275,8 @@ fn read_socks_bind(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool
     reader.optional_or("socks_bind", false)
 }
 
-/// Reads whether the listener answers requests for its PAC script, which needs no password: the script shows the
-/// targets of routes.
+/// Reads whether the listener serves its PAC script. The script needs no password and shows the targets of routes, so
+/// by default it is not served if the listener has users.
 fn read_pac(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
     let is_http = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Http));
     if reader.has("pac") && !is_http && kind.is_some() {
@@ -284,7 +285,7 @@ fn read_pac(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
     reader.optional_or("pac", is_http && !reader.has("users"))
 }
 
-/// Reads when clients are told "connected".
+/// Reads when clients get the response that they are connected.
 fn read_connect_mode(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> ConnectMode {
     let transparent = kind.is_some_and(ListenerKind::is_transparent);
     let default = if transparent { ConnectMode::Hold } else { ConnectMode::Strict };
@@ -299,7 +300,7 @@ fn read_connect_mode(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> Co
     connect
 }
 
-/// Reads the options for calling relays, which only section listeners have.
+/// Reads the options for connections from other relays, which only section listeners have.
 fn read_section(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<SectionListener> {
     reader.set_disclosure("key", Disclosure::Path);
     if kind != Some(ListenerKind::Section) {
@@ -323,7 +324,7 @@ fn read_section(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &R
     Some(SectionListener { public_key: key.public_key(), private_key: key, peers, fleet, encrypt })
 }
 
-/// The ways to make a listener safe that is open to others.
+/// Returns the ways to secure a listener that other hosts can reach.
 fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
     match kind {
         Some(ListenerKind::Tcp) => {
@@ -348,7 +349,7 @@ fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
     }
 }
 
-/// Whether dialling `target` would come back to our own listener at `bind`.
+/// Whether dialling `target` would connect to this relay's own listener at `bind`.
 pub(super) fn is_loop(target: &Target, bind: SocketAddr) -> bool {
     let bind_ip = bind.ip().to_canonical();
     let local = bind_ip.is_loopback() || bind_ip.is_unspecified();
@@ -361,7 +362,7 @@ pub(super) fn is_loop(target: &Target, bind: SocketAddr) -> bool {
     same_host && target.port == bind.port()
 }
 
-/// Turns the URL of a `-L` into the table that `[[listener]]` would be; `None` after noting why not.
+/// Converts the URL of a `-L` to the equivalent table of `[[listener]]`; `None` after reporting a mistake.
 pub(super) fn table_from_url(place: &KeyLocation<'_>, text: &str) -> Option<toml::de::DeTable<'static>> {
     let found = || Disclosure::Url.disclose_text(text);
     let address = text.split('?').next().unwrap_or_default();
@@ -384,7 +385,7 @@ pub(super) fn table_from_url(place: &KeyLocation<'_>, text: &str) -> Option<toml
     ))
 }
 
-/// `net=A,B` is short for `net=A&net=B`.
+/// Splits `net=A,B`, which is short for `net=A&net=B`.
 fn split_nets(key: String, value: String) -> Vec<(String, String)> {
     if key != "net" {
         return vec![(key, value)];
@@ -419,7 +420,8 @@ fn read_target(reader: &TableReader<'_>, kind: Option<ListenerKind>, bind: Optio
     }
 }
 
-/// A fixed target that the listener itself forbids could only ever fail. A name is judged when it is resolved.
+/// Checks that the access rules permit the fixed target, to which connections would fail otherwise. A name is checked
+/// when it is resolved.
 fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules) {
     if matches!(target.host, Host::Name(_)) {
         return;
@@ -433,45 +435,45 @@ fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules)
     reader.error("target", expected);
 }
 
-/// How clients reach a relay.
+/// The protocol between clients and a listener, or the method of interception.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerKind {
-    /// SOCKS4, 4a, 5 and HTTP told apart by the first bytes.
+    /// SOCKS4, SOCKS4a, SOCKS5 and HTTP, detected from the first bytes.
     Auto,
-    /// SOCKS4, 4a and 5.
+    /// SOCKS4, SOCKS4a and SOCKS5.
     Socks,
-    /// HTTP forward proxy.
+    /// Requests to an HTTP forward proxy.
     Http,
-    /// Everything to one fixed target.
+    /// Forwarding of all connections to one fixed target.
     Tcp,
-    /// Connections that are routed through this host, caught by TPROXY.
+    /// Connections routed through this host, intercepted by TPROXY.
     Tproxy,
-    /// Connections that are routed through this host or made by its programs, caught by address translation.
+    /// Connections routed through this host or made by its programs, intercepted by address translation.
     Redirect,
-    /// Connections to networks that are behind another relay, caught by TPROXY at a TUN device.
+    /// Connections to networks behind another relay, intercepted by TPROXY on a TUN device.
     Tun,
-    /// Other relays, with keys.
+    /// Connections from other relays, authenticated by keys.
     Section,
 }
 
 impl ListenerKind {
-    /// Whether clients do not know of the listener.
+    /// Whether connections are intercepted: clients do not address the listener.
     #[must_use]
     pub const fn is_transparent(self) -> bool {
         matches!(self, Self::Tproxy | Self::Redirect | Self::Tun)
     }
 
-    /// Whether TPROXY brings clients to it.
+    /// Whether connections reach the listener by TPROXY.
     #[must_use]
     pub const fn uses_tproxy(self) -> bool {
         matches!(self, Self::Tproxy | Self::Tun)
     }
 
-    /// All kinds, in the order in which they are documented.
+    /// All kinds, in the order of the documentation.
     pub const ALL: [Self; 8] =
         [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Tproxy, Self::Redirect, Self::Tun, Self::Section];
 
-    /// Its word in the configuration, in logs and in metrics.
+    /// Returns the name of the kind in the configuration, in logs and in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

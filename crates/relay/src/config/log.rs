@@ -1,5 +1,5 @@
-//! `[log]`: which events have a line, the form of the lines, and the redacted fields. `log = "off"` is short for a table with
-//! that level.
+//! `[log]`: which events are logged, the format of the lines, and the redacted fields. `log = "off"` is short for a
+//! table with that level.
 
 use super::place::KeyLocation;
 use super::read::Flags;
@@ -9,25 +9,25 @@ use super::value::ConfigValue;
 /// The settings of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogConfig {
-    /// The form of its lines.
+    /// The format of the lines.
     pub format: LogFormat,
-    /// Which events have a line.
+    /// The events that have a line.
     pub level: LogLevel,
-    /// Fields that the lines leave out.
+    /// Fields that are left out of the lines.
     pub redact: Redaction,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// Lines of `key=value`, for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Which events have a line.
+/// The events that have a line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogLevel {
     /// Every session, every HTTP request, and events of the relay.
@@ -39,16 +39,16 @@ pub enum LogLevel {
     Off,
 }
 
-/// Fields that the lines of sessions and requests leave out.
+/// Fields that are left out of the lines of sessions and requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Redaction {
     /// The address of the client, and its user name.
     pub client: bool,
-    /// The target, the address that was dialled, URLs, and the network of a changed path.
+    /// The target, the dialled address, URLs, and the network of a changed path.
     pub target: bool,
 }
 
-/// Reads `log`; the flags beat the file.
+/// Reads `log`; the flags take precedence over the file.
 pub(super) fn read(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &Flags) -> LogConfig {
     let mut log = if file.is_string("log") {
         LogConfig { level: file.optional_or("log", LogLevel::default()), ..LogConfig::default() }

@@ -1,5 +1,5 @@
-//! Several files become one configuration: tables merge key by key, arrays of tables are appended, and every other key
-//! stands in one file. Then variables of the environment are replaced in texts.
+//! Merges several files into one configuration: tables are merged key by key, arrays of tables are concatenated, and
+//! every other key must be set in only one file. After that, environment variables in texts are replaced.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use super::files::SourceFile;
 use super::place::{KeyLocation, SourceText, display_value};
 use super::value::{ConfigValue, Version};
 
-/// Merges the files, in their order.
+/// Merges the files in their order.
 pub(super) fn merge_files<'a>(files: &'a [SourceFile], notes: &'a Diagnostics) -> DeTable<'a> {
     let mut merged = DeTable::new();
     for file in files {
         let location = KeyLocation::whole_text(SourceText::new(file, files, notes));
         let (table, errors) = DeTable::parse_recoverable(&file.text);
         for error in errors {
-            // Its `Display` would quote the line, and with it perhaps a password.
+            // Only the message: `Display` would quote the line, which may contain a password.
             let span = error.span().map(|span| moved(&span, file.start));
             location.at_span(span.as_ref()).error(FoundValue::Syntax, error.message());
         }
@@ -35,7 +35,7 @@ pub(super) fn merge_files<'a>(files: &'a [SourceFile], notes: &'a Diagnostics) -
     merged
 }
 
-/// Adds the keys of `later` to `table`, which stands at `place`.
+/// Adds the keys of `later` to `table`, which is at `place`.
 fn merge_tables<'a>(table: &mut DeTable<'a>, later: DeTable<'a>, place: &KeyLocation<'_>) {
     for (key, value) in later {
         let name: &str = key.get_ref();

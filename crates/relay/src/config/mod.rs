@@ -1,5 +1,5 @@
-//! The configuration after reading, validation and defaults. Values in here are valid; [`read`] parses the file and reports every
-//! error in it.
+//! The configuration after reading, validation and defaults. All values in these types are valid; [`read`] parses the
+//! files and reports every error in them.
 
 pub mod access;
 mod account;
@@ -65,26 +65,26 @@ pub use tls::{CertificateExpiry, HTTP2, TlsListener};
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
 
-/// One configuration, shared by all sessions that began under it.
+/// A configuration, shared by all sessions that started with it.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where clients come in; at least one.
+    /// The listeners for clients and relays; at least one.
     pub listeners: Vec<Arc<Listener>>,
-    /// Every next hop that is configured, in no path or in several.
+    /// Every configured next hop, whether paths contain it or not.
     pub relays: Vec<Arc<Hop>>,
-    /// Which ways to which targets, the first that matches; the last one matches all.
+    /// The paths by target: the first matching route applies, and the last one matches all targets.
     pub routes: Vec<Route>,
-    /// How traffic is caught that does not know of us.
+    /// Settings of the interception of transparent connections.
     pub transparent: TransparentConfig,
-    /// Interfaces whose rate is shared by the sections that leave by them.
+    /// Interfaces whose rate is shared by the sections that send through them.
     pub interfaces: Vec<InterfaceConfig>,
     /// The weights and limits of users.
     pub users: UserSettings,
-    /// How many sessions, and how many of one client.
+    /// Limits of sessions in total and for each client, and of connections.
     pub limits: LimitsConfig,
-    /// Every wait has a deadline.
+    /// The timeouts of all waits.
     pub timeouts: Timeouts,
-    /// Name servers; empty for the system's.
+    /// The DNS servers; empty for those of the system.
     pub dns_servers: Vec<SocketAddr>,
     /// The admin listener for `ekiden status`, browsers and Prometheus.
     pub admin: AdminConfig,
@@ -92,30 +92,30 @@ pub struct Config {
     pub history: Option<HistoryConfig>,
     /// The collector of OpenTelemetry traces, if one is configured.
     pub traces: Option<TracesConfig>,
-    /// `[log]`: form, level and redaction.
+    /// Format, level and redaction of the log.
     pub log: LogConfig,
-    /// The number of worker threads.
+    /// Number of worker threads.
     pub threads: usize,
-    /// The fleet that this relay belongs to, or knows.
+    /// The fleet that this relay is a member of, or only reads.
     pub fleet: Option<Arc<FleetConfig>>,
-    /// Relays of the fleet that drain: existing chains through them continue, new choices avoid them.
+    /// Keys of the fleet's relays that drain: existing connections through them continue, new sessions avoid them.
     pub draining: Vec<PublicKey>,
-    /// Warnings: values that are valid, and for which another value is recommended.
+    /// Warnings about values that are valid, but not recommended.
     pub warnings: Vec<read::ConfigError>,
-    /// The congestion controls that all profiles of the file name, also of those that nothing uses.
+    /// The congestion controls named in all profiles of the file, including unused profiles.
     pub congestion_names: Vec<read::NameUse>,
-    /// The congestion controls that profiles ask for; none before the relay has seen to them.
+    /// The congestion controls that profiles request; empty until the relay has loaded them.
     pub congestion: CongestionControls,
 }
 
 impl Config {
-    /// Whether some route sends PROXY headers.
+    /// Whether any route sends PROXY headers.
     #[must_use]
     pub fn has_send_proxy(&self) -> bool {
         self.routes.iter().any(|route| route.send_proxy.is_some())
     }
 
-    /// Every path that some route takes, once.
+    /// Returns every path used by a route, without duplicates.
     #[must_use]
     pub fn paths(&self) -> Vec<&Path> {
         let mut paths: Vec<&Path> = Vec::new();
@@ -127,8 +127,8 @@ impl Config {
         paths
     }
 
-    /// A warning for each `[[relay]]` that no session of this relay uses: its path exists, and no route or forward names it. Where
-    /// other relays connect, they may name it.
+    /// Returns a warning for each `[[relay]]` that no session of this relay uses because no route and no `forward`
+    /// contains it. No warnings if relays may be chosen at run time, by this relay or by relays that connect to it.
     pub fn unused_relay_warnings(&self) -> impl Iterator<Item = String> {
         let (may_be_used, paths) = (self.may_choose_relays(), self.paths());
         let is_used = move |hop: &Arc<Hop>| may_be_used || paths.iter().any(|path| path.hops.contains(hop));
@@ -138,19 +138,19 @@ impl Config {
         })
     }
 
-    /// The profiles in use, some more than once.
+    /// Returns the profiles in use; a profile may occur more than once.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         let listeners = self.listeners.iter().map(|listener| &*listener.profile);
         let routes = self.routes.iter().map(|route| &*route.profile);
         listeners.chain(routes).chain(self.relays.iter().map(|hop| &*hop.profile))
     }
 
-    /// The transparent listeners; their places in this order are their numbers in marks and queues.
+    /// Returns the transparent listeners. Their positions in this order determine their marks and queue numbers.
     pub fn transparent_listeners(&self) -> impl Iterator<Item = &Arc<Listener>> {
         self.listeners.iter().filter(|listener| listener.kind.is_transparent())
     }
 
-    /// The marks of our packets, where there are rules that have to know them.
+    /// Returns the marks for the sockets of this relay; `None` if no rules depend on them.
     #[must_use]
     pub fn needed_marks(&self) -> Option<Marks> {
         let needed =
@@ -158,26 +158,26 @@ impl Config {
         needed.then(|| self.marks())
     }
 
-    /// The marks of this daemon.
+    /// Returns the marks of this daemon.
     #[must_use]
     pub const fn marks(&self) -> Marks {
         Marks::new(self.transparent.instance)
     }
 
-    /// The public half of the temporary key, when this relay dials other relays with that key.
+    /// Returns the public part of the temporary key, if this relay uses that key to dial other relays.
     #[must_use]
     pub fn temporary_key(&self) -> Option<PublicKey> {
         let keys = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own_key));
         keys.filter(|key| key::is_temporary_key(key)).map(|key| key.public_key()).next()
     }
 
-    /// Whether this relay or a relay that calls it uses estimates of sections.
+    /// Whether this relay, or a relay that connects to it, uses path estimates.
     #[must_use]
     pub fn needs_estimates(&self) -> bool {
         self.has_section_listener() || self.relays.iter().any(|hop| hop.is_section())
     }
 
-    /// For tests: goes to every target by these hops, one after the other the only one of a path.
+    /// For tests: routes every target over paths of one hop each, in the order of `hops`.
     #[cfg(test)]
     pub fn set_paths_through(&mut self, hops: Vec<Arc<Hop>>) {
         let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
@@ -186,150 +186,154 @@ impl Config {
         self.relays = hops;
     }
 
-    /// Whether some sessions take the path that this relay chooses.
+    /// Whether this relay chooses the path of some sessions.
     #[must_use]
     pub fn has_auto_route(&self) -> bool {
         self.routes.iter().any(|route| route.auto)
     }
 
-    /// Whether sessions may take relays that no path of the configuration names: this relay or the relay before it chooses.
+    /// Whether sessions may use relays that no configured path contains: this relay or the previous relay chooses.
     fn may_choose_relays(&self) -> bool {
         self.has_auto_route() || self.has_section_listener()
     }
 
-    /// Whether other relays may call this one.
+    /// Whether other relays can connect to this one.
     fn has_section_listener(&self) -> bool {
         self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section)
     }
 
-    /// Whether this relay calls `hop` itself: it is the first one of a path, or we or the relay before us may choose it.
+    /// Whether this relay connects to `hop` itself: `hop` is the first one of a path, or this relay or the previous
+    /// relay may choose it.
     #[must_use]
     pub fn may_dial(&self, hop: &Arc<Hop>) -> bool {
         hop.is_section() && (self.may_choose_relays() || self.paths().iter().any(|path| path.hops.first() == Some(hop)))
     }
 }
 
-/// A listener with its rules.
+/// A listener with its access rules and limits.
 #[derive(Debug, Clone)]
 pub struct Listener {
-    /// Its name in logs and metrics.
+    /// Name of the listener in logs and metrics.
     pub name: String,
     /// The address to listen on.
     pub bind: SocketAddr,
-    /// The protocol spoken there.
+    /// The protocol of the clients.
     pub kind: ListenerKind,
     /// The fixed target; with [`ListenerKind::Tcp`] only.
     pub target: Option<Target>,
     /// The users that may connect; `None` for all clients.
     pub users: Option<Arc<Users>>,
-    /// Which targets it forwards to.
+    /// The targets that clients may reach.
     pub access: AccessRules,
     /// Whether SOCKS5 clients and other relays may have UDP associations.
     pub udp: bool,
     /// Whether SOCKS5 clients may accept connections by BIND.
     pub socks_bind: bool,
-    /// When clients are told "connected".
+    /// When clients get the response that they are connected.
     pub connect: ConnectMode,
-    /// The intercepted traffic; only with [`ListenerKind::is_transparent`].
+    /// The intercepted traffic; only if [`ListenerKind::is_transparent`].
     pub capture: Option<CaptureConfig>,
     /// The device and the networks behind it; only with [`ListenerKind::Tun`].
     pub tun: Option<TunConfig>,
-    /// Whether targets see the client's own address.
+    /// Whether connections to targets have the client's address as their source.
     pub keep_client_address: bool,
-    /// The networks of load balancers, whose connections begin with a PROXY header.
+    /// The networks of load balancers, whose connections start with a PROXY header.
     pub proxy_protocol: Vec<Network>,
-    /// Whether `/proxy.pac` is answered, without a password.
+    /// Whether requests for `/proxy.pac` are answered, without authentication.
     pub pac: bool,
-    /// The certificate, if clients speak TLS.
+    /// Certificate and settings, if clients use TLS.
     pub tls: Option<Arc<TlsListener>>,
-    /// The options for calling relays; only with [`ListenerKind::Section`].
+    /// The options for connections from other relays; only with [`ListenerKind::Section`].
     pub section: Option<SectionListener>,
-    /// How many shares of an interface its sessions have.
+    /// Weight of each of the listener's sessions in the sharing of an interface's rate.
     pub weight: u32,
-    /// The limits of all of its sessions together.
+    /// Limits of all sessions of the listener together.
     pub limits: AccountLimits,
-    /// TCP settings of the sections it accepts.
+    /// TCP settings of the accepted sections.
     pub profile: Arc<Profile>,
 }
 
 impl Listener {
-    /// Whether clients of other hosts come in without authentication.
+    /// Whether other hosts can use the listener without authentication.
     #[must_use]
     pub fn admits_unauthenticated(&self) -> bool {
         let needs_certificate = self.tls.as_ref().is_some_and(|tls| tls.needs_client_certificate());
         self.users.is_none() && !needs_certificate && !self.bind.ip().to_canonical().is_loopback()
     }
 
-    /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.
+    /// Whether both listeners have the same address. If the kernel chooses the port, listeners are distinguished by
+    /// name.
     #[must_use]
     pub fn has_same_address(&self, other: &Self) -> bool {
         self.bind == other.bind && (self.bind.port() != 0 || self.name == other.name)
     }
 }
 
-/// How other relays come in.
+/// Options of a listener for connections from other relays.
 #[derive(Debug, Clone)]
 pub struct SectionListener {
     /// The private key of this relay.
     pub private_key: Arc<PrivateKey>,
-    /// Its public half, which takes a while to compute.
+    /// The public part of `private_key`; stored because it takes time to compute.
     pub public_key: PublicKey,
-    /// The relays that may connect; `None` for all.
+    /// The relays that may connect; `None` permits every relay.
     pub peers: Option<Arc<Peers>>,
-    /// Whether relays of the fleet may as well.
+    /// Whether members of the fleet may connect in addition to `peers`.
     pub fleet: bool,
-    /// Whether sessions that are not encrypted are refused.
+    /// Whether unencrypted sessions are refused.
     pub encrypt: bool,
 }
 
-/// Which targets may be reached; deny beats allow, allow beats the private default.
+/// The permitted targets: `deny` takes precedence over `allow`, and `allow` over the default for private addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessRules {
-    /// Targets that are refused.
+    /// The targets that are always refused.
     pub deny: Vec<TargetPattern>,
-    /// Always these; and when there are any, nothing else.
+    /// Permitted targets. If there are any, all others are refused.
     pub allow: Vec<TargetPattern>,
-    /// Whether private addresses may be targets without being listed in `allow`.
+    /// Whether private addresses are permitted without being listed in `allow`.
     pub allow_private: bool,
-    /// The prefixes of NAT64 translators: an address in one counts as the IPv4 address in it.
+    /// The prefixes of NAT64 translators: an address with such a prefix is judged like the IPv4 address that it
+    /// contains.
     pub nat64: Arc<[Nat64Prefix]>,
 }
 
-/// A set of targets: by name, by network, by port.
+/// A set of targets, by host name or network, and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetPattern {
-    /// The matching hosts.
+    /// The host names or addresses that match.
     pub hosts: HostPattern,
-    /// Which port; `None` for all.
+    /// The matching port; `None` for all ports.
     pub port: Option<u16>,
 }
 
 /// The hosts of a [`TargetPattern`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
-    /// Every host matches.
+    /// All host names and addresses match.
     Any,
     /// A host name, without its subdomains.
     Name(String),
-    /// A domain's subdomains, written `*.example.com`; the text begins with the dot.
+    /// The subdomains of a domain, written `*.example.com`; the text starts with the dot.
     Subdomains(String),
     /// The addresses of a network.
     Network(Network),
 }
 
-/// The relays that may come in by a section listener, by their keys.
+/// The relays that may connect to a section listener, by public key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
 
 /// A relay that may connect to a section listener.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name in logs.
+    /// Name of the relay in logs.
     pub name: Box<str>,
     /// The targets that the peer may reach, within the rules of the listener.
     pub access: AccessRules,
-    /// The names of the relays it may go on to; `None` for every one that is configured.
+    /// The names of the next relays that the peer may use; `None` for all configured relays.
     pub next_hops: Option<Vec<Box<str>>>,
-    /// The networks from which it may send packets through tunnels; `None` for those that are routed to it.
+    /// The source networks of packets that the peer may send through tunnels; `None` for the networks routed to the
+    /// peer.
     pub from: Option<Vec<Network>>,
 }

@@ -1,20 +1,20 @@
-//! The privileges that a configuration requires of its service, and no more: capabilities (capabilities(7)) and a
-//! device, as a drop-in of the systemd unit.
+//! The privileges that a configuration requires of its service: capabilities (capabilities(7)) and access to a device,
+//! as a drop-in of the systemd unit.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{AdminBind, Config, ListenerKind};
 
-/// The first port that needs no privilege (`net.ipv4.ip_unprivileged_port_start`, ip(7)), as kernels have it by default.
+/// The first port that needs no privilege by default (`net.ipv4.ip_unprivileged_port_start`, ip(7)).
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 /// A privilege that a configuration requires, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// The privilege that the setting requires.
+    /// The privilege that the configuration requires.
     pub privilege: Privilege,
-    /// The reason, as text.
+    /// The setting that requires the privilege, as text.
     pub reason: String,
 }
 
@@ -23,17 +23,17 @@ pub struct Requirement {
 pub enum Privilege {
     /// Binding ports below 1024 (capabilities(7)).
     LowPorts,
-    /// Marks, rules, foreign addresses, devices, restricted congestion controls.
+    /// `CAP_NET_ADMIN`: marks, rules, foreign addresses, devices, restricted congestion controls.
     NetAdmin,
     /// Access to the device /dev/net/tun.
     TunDevice,
-    /// A congestion control that root loads before.
+    /// A congestion control that root must load before the service starts.
     LoadedCongestion(String),
 }
 
 impl Config {
-    /// The privileges that the configuration requires on a host where every user may select the congestion controls
-    /// `free`, with the controls that ekiden carries according to `carried`.
+    /// Returns the privileges that the configuration requires. `free` are the congestion controls that every user of
+    /// the host may select; `carried` returns whether ekiden contains a control.
     #[must_use]
     pub fn requirements(&self, free: &[String], carried: impl Fn(&str) -> bool) -> Vec<Requirement> {
         let mut requirements = Vec::new();
@@ -77,7 +77,7 @@ impl Config {
     }
 }
 
-/// The drop-in that gives a service the privileges of `requirements`, and nothing else.
+/// Returns the drop-in that gives a service exactly the privileges of `requirements`.
 #[must_use]
 pub fn systemd_drop_in(requirements: &[Requirement]) -> String {
     let mut text = "[Service]\n".to_owned();
@@ -91,7 +91,7 @@ pub fn systemd_drop_in(requirements: &[Requirement]) -> String {
     let privileges: BTreeSet<_> = requirements.iter().map(|requirement| &requirement.privilege).collect();
     let capabilities: Vec<_> = privileges.iter().filter_map(|privilege| privilege.capability()).collect();
     for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
-        // An empty assignment resets the list of the unit.
+        // An empty assignment clears the list of the unit.
         line(format!("{key}="));
         if !capabilities.is_empty() {
             line(format!("{key}={}", capabilities.join(" ")));

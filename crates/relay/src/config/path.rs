@@ -18,20 +18,20 @@ use super::target_list::{self, TargetList};
 use super::value::{ConfigValue, Name};
 use super::{HostPattern, TargetPattern, proxy_protocol};
 
-/// Where sessions to some targets go.
+/// The paths of sessions to a set of targets.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The targets it is for; none, and no lists, for all.
+    /// Patterns of targets; without patterns and `lists`, the route is for all targets.
     pub to: Vec<TargetPattern>,
-    /// More of them, in files.
+    /// Lists of further targets in files.
     pub lists: Vec<Arc<TargetList>>,
     /// The relay that resolves names.
     pub resolve: Resolve,
-    /// The ways, the best first; at least one. Where the relay chooses, those that race as long as it knows too little.
+    /// The paths, the preferred one first; at least one. With `auto`, the paths that race while estimates are missing.
     pub paths: Vec<Arc<Path>>,
-    /// Whether the relay chooses among direct and all that it can make of the relays it knows.
+    /// Whether this relay chooses among direct and all paths over known relays.
     pub auto: bool,
-    /// TCP settings of sections dialled to the targets themselves.
+    /// TCP settings of sections dialled to targets.
     pub profile: Arc<Profile>,
     /// The version of the PROXY headers to the targets; `None` for no headers.
     pub send_proxy: Option<ProxyVersion>,
@@ -40,11 +40,11 @@ pub struct Route {
 /// The relay that resolves the names of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolve {
-    /// The client's choice: a name is resolved by the last relay, and an address stays.
+    /// As the client requests: the last relay resolves a name, and an address is used unchanged.
     AsRequested,
-    /// This relay. Others get an address.
+    /// This relay; later relays get an address.
     Here,
-    /// The last relay. It gets the name of the server also for intercepted connections.
+    /// The last relay. For intercepted connections, it gets the server name.
     Exit,
 }
 
@@ -60,20 +60,21 @@ impl ConfigValue for Resolve {
 }
 
 impl Route {
-    /// A route for all targets by `paths`.
+    /// Creates a route for all targets over `paths`.
     #[must_use]
     pub fn to_all(paths: Vec<Arc<Path>>, profile: Arc<Profile>) -> Self {
         let (to, lists, resolve) = (Vec::new(), Vec::new(), Resolve::AsRequested);
         Self { to, lists, resolve, paths, auto: false, profile, send_proxy: None }
     }
 
-    /// Whether it is for all targets.
+    /// Whether the route is for all targets.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         self.to.is_empty() && self.lists.is_empty()
     }
 
-    /// Whether the target is one of these. `address` is that of a host whose name is known beside it; names are not resolved.
+    /// Whether the route is for this target. `address` is the address of a host whose name is also known; names are not
+    /// resolved here.
     #[must_use]
     pub fn matches(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         let address = match host {
@@ -89,7 +90,7 @@ impl Route {
 /// The hops between this relay and a target.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Its name in logs: that of `[[path]]`, or its hops, or `direct`.
+    /// Name of the path in logs: that of `[[path]]`, or of its hops, or `direct`.
     pub name: Box<str>,
     /// The hops in order; none for `direct`.
     pub hops: Vec<Arc<Hop>>,
@@ -99,7 +100,7 @@ impl Path {
     /// The name of the path without hops.
     pub const DIRECT: &str = "direct";
 
-    /// One that has no name of its own.
+    /// Creates a path without a configured name.
     #[must_use]
     pub fn from_hops(hops: Vec<Arc<Hop>>) -> Self {
         if hops.is_empty() {
@@ -110,40 +111,41 @@ impl Path {
     }
 }
 
-/// The next thing a relay dials on the way to a target.
+/// A relay or proxy on the way to a target.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Its name in logs and metrics: that of `[[relay]]`, or its URL without the credentials.
+    /// Name of the hop in logs and metrics: that of `[[relay]]`, or its URL without credentials.
     pub name: Box<str>,
     /// The protocol of the hop, and its credentials.
     pub kind: HopKind,
-    /// The address and port of the hop; of a group, those of its first member.
+    /// Host and port of the hop; for a group, those of its first member.
     pub address: Target,
-    /// TCP settings of the section to it.
+    /// TCP settings of the section to the hop.
     pub profile: Arc<Profile>,
     /// The members, if the hop has several addresses.
     pub group: Option<RelayGroup>,
 }
 
-/// Equal relays behind one name and one key.
+/// Relays with a common name and key, which are equivalent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RelayGroup {
-    /// How sessions are shared among the members.
+    /// How sessions are distributed over the members.
     pub balance: Balance,
-    /// The members in the order of the configuration; at least two. A member's name is that of the group and its address.
+    /// The members in the order of the configuration; at least two. The name of a member consists of that of the group
+    /// and its address.
     pub members: Vec<Arc<Hop>>,
 }
 
 /// The protocol of a [`Hop`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HopKind {
-    /// Another ekiden relay, by the section protocol.
+    /// Another ekiden relay, with the section protocol.
     Section(Peering),
     /// A SOCKS5 proxy (RFC 1928).
     Socks5(Option<Credentials>),
-    /// HTTP proxy with CONNECT.
+    /// An HTTP proxy, with CONNECT (RFC 9110, 9.3.6).
     Http(Option<Credentials>),
-    /// A relay of the fleet that is not there now.
+    /// A relay of the fleet that is not known at present.
     Absent,
 }
 
@@ -154,11 +156,11 @@ pub struct Peering {
     pub key: PublicKey,
     /// The private key of this relay.
     pub own_key: Arc<PrivateKey>,
-    /// Whether sessions to it are encrypted.
+    /// Whether sessions to the hop are encrypted.
     pub encrypt: bool,
 }
 
-/// User name and password for a hop. Never printed: there is no `Display`, and `Debug` hides the password.
+/// User name and password for a proxy. Not printable: there is no `Display`, and `Debug` hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The user name at the proxy.
@@ -168,7 +170,7 @@ pub struct Credentials {
 }
 
 impl HopKind {
-    /// Its word in the configuration, in logs and in metrics.
+    /// Returns the name of the protocol in the configuration, in logs and in metrics.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -181,7 +183,7 @@ impl HopKind {
 }
 
 impl Hop {
-    /// Key and options of the hop, if it is another ekiden.
+    /// Returns key and options of the hop, if it is another ekiden.
     #[must_use]
     pub fn peering(&self) -> Option<&Peering> {
         match &self.kind {
@@ -190,29 +192,29 @@ impl Hop {
         }
     }
 
-    /// Whether it is the ekiden with this key.
+    /// Whether the hop is the ekiden with this key.
     #[must_use]
     pub fn has_key(&self, key: &PublicKey) -> bool {
         self.peering().is_some_and(|peering| peering.key == *key)
     }
 
-    /// The hops to dial: the members of a group, or the hop itself.
+    /// Returns the hops to dial: the members of a group, or the hop itself.
     #[must_use]
     pub fn members(self: &Arc<Self>) -> &[Arc<Self>] {
         self.group.as_ref().map_or(std::slice::from_ref(self), |group| &group.members)
     }
 
-    /// Whether it is another ekiden.
+    /// Whether the hop is another ekiden.
     #[must_use]
     pub fn is_section(&self) -> bool {
         self.peering().is_some()
     }
 }
 
-/// Two are the same when they call the same relay as the same one, in the same way.
+/// Equal if both stand for the same relay, dialled with the same key and options.
 impl PartialEq for Peering {
     fn eq(&self, other: &Self) -> bool {
-        // Public halves have to be computed, and nearly always both are the same key anyway.
+        // The pointers are compared first, because computing public keys takes time and nearly all hops share one key.
         let is_same_own_key =
             || Arc::ptr_eq(&self.own_key, &other.own_key) || self.own_key.public_key() == other.own_key.public_key();
         (self.key, self.encrypt) == (other.key, other.encrypt) && is_same_own_key()
@@ -221,7 +223,7 @@ impl PartialEq for Peering {
 
 impl Eq for Peering {}
 
-/// Its name, for logs and metrics.
+/// The name of the hop, for logs and metrics.
 impl fmt::Display for Hop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -234,10 +236,10 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The word for the path that the relay chooses.
+/// The value of `path` for routes whose path this relay chooses.
 const AUTO: &str = "auto";
 
-/// Reads all routes. The last one is that of all other targets: by `forward`, or direct.
+/// Reads all routes. The last one is for all other targets: over `forward`, or direct.
 pub(super) fn read(
     file: &TableReader<'_>,
     relays: &NamedTables<Arc<Hop>>,
@@ -280,16 +282,16 @@ pub(super) fn read(
 /// The names that a route may reference.
 struct RouteContext<'a> {
     paths: &'a NamedTables<Arc<Path>>,
-    /// The paths, and each relay by its name as the path through it alone.
+    /// All paths, and for each relay the path over it alone, with the name of the relay.
     paths_and_relays: NamedTables<Arc<Path>>,
     relays: &'a NamedTables<Arc<Hop>>,
     forward: &'a [Arc<Hop>],
-    /// Whether relays come from a fleet as well.
+    /// Whether there are also relays of a fleet.
     fleet: bool,
 }
 
 impl RouteContext<'_> {
-    /// The paths of a route that says which.
+    /// Reads the paths of a route that lists them.
     fn read_listed(&self, reader: &TableReader<'_>) -> Vec<Arc<Path>> {
         if reader.has("default") {
             reader.error(
@@ -300,7 +302,7 @@ impl RouteContext<'_> {
         self.paths_and_relays.read_list(reader, "path")
     }
 
-    /// The paths of a route that leaves it to the relay: the default, and direct.
+    /// Returns the paths of an `auto` route that race while estimates are missing: the default path, and direct.
     fn read_racing(&self, reader: &TableReader<'_>) -> Vec<Arc<Path>> {
         if !self.fleet && !self.relays.valid().chain(self.forward).any(|hop| hop.is_section()) {
             let expected = "a list of paths: auto chooses among ekiden relays, and no [[relay]] has address and key";
@@ -311,7 +313,7 @@ impl RouteContext<'_> {
         first.filter(|path| !path.is_direct()).into_iter().chain([direct]).collect()
     }
 
-    /// The one that the route names.
+    /// Reads the default path that the route names.
     fn read_default(&self, reader: &TableReader<'_>) -> Option<Arc<Path>> {
         let Name(name) = reader.required("default")?;
         let path = self.paths_and_relays.get(&name);
@@ -321,7 +323,8 @@ impl RouteContext<'_> {
         path.cloned().flatten()
     }
 
-    /// Without one: the first path of the file, else forward, else the first relay.
+    /// Returns the default path of a route that names none: the first path of the file, else `forward`, else the first
+    /// relay.
     fn first_path(&self) -> Option<Arc<Path>> {
         let path = self.paths.valid().find(|path| !path.is_direct()).cloned();
         let forward = || (!self.forward.is_empty()).then(|| Arc::new(Path::from_hops(self.forward.to_vec())));
@@ -343,7 +346,7 @@ fn read_paths(readers: Vec<TableReader<'_>>, relays: &NamedTables<Arc<Hop>>) -> 
             reader.error("name", "another name: auto is the path that the relay chooses");
         }
         let hops = relays.read_list(&reader, "relays");
-        // In logs, `forward` through that relay alone has its name.
+        // In logs, `forward` over that relay alone has the name of the relay.
         let misleading = |relay: &Arc<Hop>| !matches!(&hops[..], [hop] if Arc::ptr_eq(hop, relay));
         if let Some(Some(relay)) = name.as_deref().and_then(|name| relays.get(name))
             && misleading(relay)
@@ -364,7 +367,8 @@ fn read_paths(readers: Vec<TableReader<'_>>, relays: &NamedTables<Arc<Hop>>) -> 
     paths
 }
 
-/// The targets of a route; none for all, which has to be meant.
+/// Reads the target patterns of a route; none if `to` is missing. An empty `to` is a mistake, so that no route is for
+/// all targets by accident.
 fn read_targets(reader: &TableReader<'_>) -> Vec<TargetPattern> {
     if !reader.has("to") {
         return Vec::new();

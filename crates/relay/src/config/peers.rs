@@ -1,4 +1,5 @@
-//! The file of peers: which relays may come in by a section listener, and how far each may go.
+//! The file of peers: the relays that may connect to a section listener, and the targets, next relays and packet
+//! sources permitted to each.
 //!
 //! ```text
 //! # public key                                 name     targets                  next relays     sources of packets
@@ -34,10 +35,10 @@ impl Peers {
         Self::from_text(&text, own_keys, relays)
     }
 
-    /// Reads the text of a file of peers.
+    /// Parses the text of a file of peers.
     ///
     /// # Errors
-    /// Line numbers, and the expected text. The line itself is not shown: it may hold a private key.
+    /// Line numbers, and the expected texts. The line itself is not shown, because it may contain a private key.
     pub fn from_text(text: &str, own_keys: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
         let mut peers = BTreeMap::new();
         let mut mistakes = Vec::new();
@@ -65,14 +66,14 @@ impl Peers {
     }
 }
 
-/// Reads the words of a line; `None` after a mistake was reported.
+/// Parses the words of a line; `None` after reporting a mistake.
 fn parse_line(words: &[&str], relays: &[String], report: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
     let [key, name, options @ ..] = words else {
         report(LINE_FORMAT.to_owned());
         return None;
     };
     let mut peer = Peer { name: (*name).into(), access: AccessRules::default(), next_hops: None, from: None };
-    // `allow` bounds the targets of the peer here; the listener decides about private targets.
+    // The `allow` list of the peer restricts its targets; private addresses are judged by the rules of the listener.
     peer.access.allow_private = true;
     for option in options {
         match option.split_once('=') {
@@ -94,7 +95,7 @@ fn parse_patterns(list: &str, report: &mut impl FnMut(String)) -> Vec<TargetPatt
     list.split(',').filter_map(read).collect()
 }
 
-/// The networks of the packets that a peer may send.
+/// Parses the source networks of packets that a peer may send.
 fn parse_networks(list: &str, report: &mut impl FnMut(String)) -> Vec<Network> {
     let mut nets: Vec<Network> = Vec::new();
     for text in list.split(',') {

@@ -1,4 +1,4 @@
-//! The place of a value: text, line and key. Mistakes are noted with it.
+//! The location of a value: text, line and key. Mistakes are reported with it.
 
 use std::ops::Range;
 
@@ -8,33 +8,33 @@ use super::error::{ConfigError, Diagnostics, FoundValue};
 use super::files::SourceFile;
 use super::value::{ConfigValue, TomlType};
 
-/// A text that is being read: a file, or the command line.
+/// A text with configuration: a file, or the command line.
 #[derive(Clone, Copy)]
 pub(super) struct SourceText<'a> {
-    /// Its name in mistakes.
+    /// Name of the text in mistakes.
     pub name: &'a str,
-    /// The text, to count lines in; `None` for the command line, where moreover every value is a string.
+    /// The text, for counting lines; `None` for the command line, where all values are strings.
     pub text: Option<&'a str>,
-    /// Whether it is a file that every user of this host can read.
+    /// Whether the text is a file that every user of this host can read.
     pub is_world_readable: bool,
-    /// All files of the configuration, which the spans of values refer to; none for the command line.
+    /// All files of the configuration, to which the spans of values refer; empty for the command line.
     pub files: &'a [SourceFile],
-    /// Where mistakes are collected.
+    /// Collects the mistakes in the text.
     pub diagnostics: &'a Diagnostics,
 }
 
 impl<'a> SourceText<'a> {
-    /// The text of `file`, which is one of `files`.
+    /// Creates the source for `file`, which is one of `files`.
     pub fn new(file: &'a SourceFile, files: &'a [SourceFile], diagnostics: &'a Diagnostics) -> Self {
         Self { name: &file.name, text: Some(&file.text), is_world_readable: file.is_world_readable, files, diagnostics }
     }
 
-    /// The command line, where values have no line.
+    /// Creates the source for the command line, where values have no line.
     pub fn command_line(name: &'a str, diagnostics: &'a Diagnostics) -> Self {
         Self { name, text: None, is_world_readable: false, files: &[], diagnostics }
     }
 
-    /// The file and the line of `span`; `None` where values have no lines.
+    /// Returns the file and the line of `span`; `None` if values have no lines.
     fn locate(&self, span: &Range<usize>) -> Option<(Self, usize)> {
         self.text?;
         let file = self.files.iter().rfind(|file| file.start <= span.start)?;
@@ -44,51 +44,51 @@ impl<'a> SourceText<'a> {
     }
 }
 
-/// Where a value stands.
+/// The location of a value.
 #[derive(Clone)]
 pub(super) struct KeyLocation<'a> {
-    /// The text it stands in.
+    /// The text that contains the value.
     pub source: SourceText<'a>,
-    /// The path of its key; empty for the whole text.
+    /// The path of the value's key; empty for the whole text.
     pub key: String,
-    /// The line of the place, if it is known.
+    /// The line of the value, if it is known.
     pub line: Option<usize>,
 }
 
 impl<'a> KeyLocation<'a> {
-    /// The place of a whole text, without a line.
+    /// Returns the location of a whole text, without a line.
     pub fn whole_text(source: SourceText<'a>) -> Self {
         Self { source, key: String::new(), line: None }
     }
 
-    /// A mistake at this place.
+    /// Creates a mistake at this location.
     pub fn config_error(&self, found: FoundValue, expected: impl Into<String>) -> ConfigError {
         let (place, key) = (self.source.name.to_owned(), self.key.clone());
         ConfigError { source: place, line: self.line, key, found, expected: expected.into() }
     }
 
-    /// Notes a mistake here.
+    /// Reports a mistake at this location.
     pub fn error(&self, found: FoundValue, expected: impl Into<String>) {
         self.source.diagnostics.add_error(self.config_error(found, expected));
     }
 
-    /// Notes a warning: the value is valid, and another value is recommended.
+    /// Reports a warning at this location about a value that is valid, but not recommended.
     pub fn warn(&self, found: FoundValue, expected: impl Into<String>) {
         self.source.diagnostics.add_warning(self.config_error(found, expected));
     }
 
-    /// The place of `key` in the table that stands here.
+    /// Returns the location of `key` in the table at this location.
     pub fn child(&self, key: &str, span: Option<&Range<usize>>) -> Self {
         let key = if self.key.is_empty() { key.to_owned() } else { format!("{}.{key}", self.key) };
         Self { key, ..self.at_span(span) }
     }
 
-    /// The place of the item `index` (from 0) in the list that stands here.
+    /// Returns the location of the item `index` (from 0) in the list at this location.
     pub fn child_item(&self, index: usize, span: Option<&Range<usize>>) -> Self {
         Self { key: format!("{}[{}]", self.key, index + 1), ..self.at_span(span) }
     }
 
-    /// The same place, at the line of `span`.
+    /// Returns this location with the line of `span`.
     pub fn at_span(&self, span: Option<&Range<usize>>) -> Self {
         match span.and_then(|span| self.source.locate(span)) {
             Some((source, line)) => Self { source, line: Some(line), ..self.clone() },
@@ -96,18 +96,18 @@ impl<'a> KeyLocation<'a> {
         }
     }
 
-    /// The place as FILE:LINE.
+    /// Formats the location as FILE:LINE.
     pub fn describe(&self) -> String {
         let name = self.source.name;
         self.line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"))
     }
 
-    /// Reads the text that stands here, or notes why not.
+    /// Reads the value `text` at this location; `None` after reporting a mistake.
     pub fn read_text<T: ConfigValue>(&self, text: &str) -> Option<T> {
         self.read(&DeValue::String(text.into()))
     }
 
-    /// Reads the value that stands here, or notes why not.
+    /// Reads `value` at this location; `None` after reporting a mistake.
     pub fn read<T: ConfigValue>(&self, value: &DeValue<'_>) -> Option<T> {
         let all_text = self.source.text.is_none();
         let fits = match value {
@@ -129,7 +129,7 @@ impl<'a> KeyLocation<'a> {
     }
 }
 
-/// The text of a scalar, without the quotes.
+/// Returns the text of a scalar, without quotes.
 fn scalar_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
@@ -144,7 +144,7 @@ fn parse_integer(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// A value as a mistake shows it: one short line.
+/// Formats a value for a mistake: one short line.
 pub(super) fn display_value(value: &DeValue<'_>) -> String {
     const MAX_LENGTH: usize = 80;
     match value {

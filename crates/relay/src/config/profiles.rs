@@ -1,4 +1,4 @@
-//! `[profile.NAME]`: TCP settings under a name, built on another profile or on the kernel's defaults.
+//! `[profile.NAME]`: named TCP settings, based on another profile or on the defaults of the kernel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::error::expected_one_of;
 use super::reader::TableReader;
 use super::value::ScalarText;
 
-/// All profiles: the built-in ones and those of the file.
+/// All profiles by name: the built-in ones and those of the file.
 pub(super) struct Profiles(BTreeMap<String, Arc<Profile>>);
 
-/// A profile as it is written.
+/// A profile as configured, before its base is resolved.
 struct ProfileDraft<'a> {
     name: &'a str,
     base: Option<String>,
@@ -20,7 +20,7 @@ struct ProfileDraft<'a> {
 }
 
 impl Profiles {
-    /// Reads the tables `[profile.NAME]`, given with their names.
+    /// Reads the tables `[profile.NAME]`, which are given with their names.
     pub fn read(tables: Vec<(&str, TableReader<'_>)>) -> Self {
         let built_in = BUILT_IN.iter().filter_map(|name| Profile::built_in(name));
         let mut profiles: BTreeMap<_, _> = built_in.map(|p| (p.name.clone(), Arc::new(p))).collect();
@@ -39,7 +39,7 @@ impl Profiles {
         Self(profiles)
     }
 
-    /// Reads an option that names a profile; `lan` when left out.
+    /// Reads an option that names a profile; the default is `lan`.
     pub fn read_profile(&self, reader: &TableReader<'_>, key: &'static str) -> Arc<Profile> {
         let name = reader.optional_or(key, "lan".to_owned());
         if let Some(profile) = self.0.get(&name) {
@@ -50,8 +50,9 @@ impl Profiles {
     }
 }
 
-/// The profile of a section between relays. Unless it says otherwise, the section is tuned, since both ends are ours, and has no
-/// Nagle delay: the first bytes of a session follow OPEN, and would wait for its acknowledgement.
+/// Returns the profile of a section between relays: the profile with `tune` and `nodelay`, unless it sets them. Both
+/// ends of such a section are relays, so it can be tuned. Without `nodelay`, the first bytes of a session would wait
+/// for the acknowledgement of OPEN.
 pub(super) fn for_section(profile: Arc<Profile>) -> Arc<Profile> {
     let defaults = [Setting::Nodelay(true), Setting::Tune(true)];
     let missing: Vec<_> = defaults.into_iter().filter(|setting| !profile.has_setting(setting.key())).collect();
@@ -82,8 +83,8 @@ impl<'a> ProfileDraft<'a> {
         Self { name, base, settings }
     }
 
-    /// The profile with everything it is built on. A base that leads nowhere, or back, is a mistake of this draft only
-    /// if it is this draft that names it, so each mistake is told once.
+    /// Returns the profile with the settings of all profiles that it is based on. An unknown base is reported only for
+    /// the draft that names it, and a cycle only for drafts that are part of it.
     fn resolve(&self, drafts: &[ProfileDraft<'_>], reader: &TableReader<'_>) -> Profile {
         let mut chain = vec![self];
         let mut bottom = None;

@@ -11,7 +11,7 @@ use super::value::ConfigValue;
 use super::{Listener, ListenerKind, Path};
 
 impl Listener {
-    /// Whether connections from `source` begin with a PROXY header.
+    /// Whether connections from `source` must start with a PROXY header.
     #[must_use]
     pub fn is_load_balancer(&self, source: IpAddr) -> bool {
         self.proxy_protocol.iter().any(|network| network.contains(source))
@@ -33,14 +33,14 @@ pub(super) fn read_trusted(
                         routed through this host";
         reader.error("proxy_protocol", expected);
     } else if trusted.iter().any(|network: &Network| network.prefix_len() == 0) {
-        // No ordinary client is left: each host may claim any address, and a host that claims none is refused.
+        // Every client counts as a load balancer: it may claim any address, and is refused without a PROXY header.
         reader.warn("proxy_protocol", "the networks of load balancers: each host in them may claim any client address");
     }
     trusted
 }
 
-/// Reads the version of the headers to targets. The relay that connects to the target writes the header, so all paths of the
-/// route must be direct.
+/// Reads the version of the PROXY headers to targets. The relay that connects to the target sends the header, so all
+/// paths of the route must be direct.
 pub(super) fn read_send_proxy(reader: &TableReader<'_>, paths: &[Arc<Path>], auto: bool) -> Option<ProxyVersion> {
     let version = reader.optional("send_proxy");
     if reader.has("send_proxy") && (auto || paths.iter().any(|path| !path.is_direct())) {

@@ -1,9 +1,8 @@
-//! Typed reading of a table: each option of ekiden is declared by the one line that reads it, with its key, its type
-//! and its default.
+//! Typed reading of tables: each option of ekiden is declared by the one line that reads it, with its key, its type and
+//! its default.
 //!
-//! A reader walks a `toml` table whose values know their position. A value that cannot be read becomes a
-//! [`ConfigError`] and the reading continues, so that one pass finds all mistakes; the end of the reader reports
-//! unknown keys.
+//! A reader uses a `toml` table whose values have positions. A value that cannot be read becomes a [`ConfigError`] and
+//! the reading continues, so that all mistakes are found at once; [`TableReader::finish`] reports unknown keys.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -15,29 +14,29 @@ use super::error::{ConfigError, FoundValue, NameUse, closest};
 use super::place::{KeyLocation, SourceText, display_value};
 use super::value::ConfigValue;
 
-/// A table that is being read.
+/// Reader of a table.
 pub(super) struct TableReader<'a> {
     location: KeyLocation<'a>,
-    /// `None` for a table that is not written: everything has its default.
+    /// `None` if the table is not in the file: every option has its default.
     table: Option<&'a DeTable<'a>>,
     known_keys: RefCell<Vec<&'static str>>,
-    /// Keys whose values mistakes show in part, or not at all.
+    /// Keys whose values are hidden in mistakes, in part or as a whole.
     disclosures: RefCell<Vec<(&'static str, Disclosure)>>,
 }
 
 impl<'a> TableReader<'a> {
-    /// Reads `table`, which stands at `place`.
+    /// Creates a reader of `table`, which is at `location`.
     pub fn new(location: KeyLocation<'a>, table: Option<&'a DeTable<'a>>) -> Self {
         Self { location, table, known_keys: RefCell::default(), disclosures: RefCell::default() }
     }
 
-    /// Reads a table that was part of a text at `place`: every value is a string, and on the line of that text.
+    /// Creates a reader of a table that is part of a text at `place`: all values are strings, on the line of that text.
     pub fn of_text(place: KeyLocation<'a>, table: &'a DeTable<'a>) -> Self {
         let source = SourceText { text: None, ..place.source };
         Self::new(KeyLocation { source, ..place }, Some(table))
     }
 
-    /// The place of `key`, and its value if it is written.
+    /// Returns the location of `key`, and its value if it is set. Marks `key` as known.
     fn find(&self, key: &'static str) -> (KeyLocation<'a>, Option<&'a DeValue<'a>>) {
         self.known_keys.borrow_mut().push(key);
         match self.table.and_then(|table| table.get_key_value(key)) {
@@ -46,44 +45,44 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether `key` is written, rightly or wrongly.
+    /// Whether `key` is set, to a valid or an invalid value.
     pub fn has(&self, key: &'static str) -> bool {
         self.find(key).1.is_some()
     }
 
-    /// Whether `key` is this text.
+    /// Whether `key` is set to this text.
     pub fn has_text(&self, key: &'static str, text: &str) -> bool {
         self.find(key).1.and_then(|value| value.as_str()).is_some_and(|written| written == text)
     }
 
-    /// Whether `key` is a text, and no table.
+    /// Whether `key` is set to a string, not to a table.
     pub fn is_string(&self, key: &'static str) -> bool {
         self.find(key).1.is_some_and(|value| value.is_str())
     }
 
-    /// The place of the table itself.
+    /// Returns the location of the table itself.
     pub fn location(&self) -> KeyLocation<'a> {
         self.location.clone()
     }
 
-    /// The place of `key`, for mistakes that only show when everything is read.
+    /// Returns the location of `key`, for mistakes that are found only after everything is read.
     pub fn location_of(&self, key: &'static str) -> KeyLocation<'a> {
         self.find(key).0
     }
 
-    /// Notes a mistake about `key` that only shows in the light of other keys.
+    /// Reports a mistake about `key` that depends on other keys.
     pub fn error(&self, key: &'static str, expected: impl Into<String>) {
         let (place, found) = self.found_value(key);
         place.error(found, expected);
     }
 
-    /// Notes a warning about `key`: the value is valid, and another value is recommended.
+    /// Reports a warning about `key`, whose value is valid, but not recommended.
     pub fn warn(&self, key: &'static str, expected: impl Into<String>) {
         let (place, found) = self.found_value(key);
         place.warn(found, expected);
     }
 
-    /// Notes that `key` names a congestion control.
+    /// Records that `key` names a congestion control.
     pub fn add_congestion_name(&self, key: &'static str, name: &str) {
         let (place, found) = self.found_value(key);
         place
@@ -106,18 +105,18 @@ impl<'a> TableReader<'a> {
         (place, found)
     }
 
-    /// Notes a mistake about the name of the table itself.
+    /// Reports a mistake about the table itself.
     pub fn table_error(&self, expected: impl Into<String>) {
         self.location.error(FoundValue::Value("{...}".to_owned()), expected);
     }
 
-    /// Makes sure that mistakes show no more of the value of `key` than this.
+    /// Limits what mistakes show of the value of `key`.
     pub fn set_disclosure(&self, key: &'static str, disclosure: Disclosure) {
         self.disclosures.borrow_mut().push((key, disclosure));
     }
 
-    /// Returns the content of the file that `key` names, or notes the mistakes in it by their lines; those of line 0
-    /// are about the whole file.
+    /// Returns the content of the file that `key` names, or reports the mistakes in it with their lines; a mistake with
+    /// line 0 concerns the whole file.
     pub fn accept_file<T>(&self, key: &'static str, file: &Path, read: Result<T, Vec<(usize, String)>>) -> Option<T> {
         let note = |(line, expected)| {
             if line == 0 {
@@ -135,7 +134,7 @@ impl<'a> TableReader<'a> {
         read.map_err(|mistakes| mistakes.into_iter().for_each(note)).ok()
     }
 
-    /// An option that may be left out.
+    /// Reads an option that may be missing.
     pub fn optional<T: ConfigValue>(&self, key: &'static str) -> Option<T> {
         if T::DISCLOSURE != Disclosure::All {
             self.set_disclosure(key, T::DISCLOSURE);
@@ -144,12 +143,12 @@ impl<'a> TableReader<'a> {
         place.read(value?)
     }
 
-    /// An option with a default.
+    /// Reads an option with a default.
     pub fn optional_or<T: ConfigValue>(&self, key: &'static str, default: T) -> T {
         self.optional(key).unwrap_or(default)
     }
 
-    /// An option that must be written; `None` when there is a mistake.
+    /// Reads a mandatory option; `None` after reporting a mistake.
     pub fn required<T: ConfigValue>(&self, key: &'static str) -> Option<T> {
         if !self.has(key) {
             self.error(key, T::EXPECTED);
@@ -157,13 +156,13 @@ impl<'a> TableReader<'a> {
         self.optional(key)
     }
 
-    /// A list, empty when left out. On the command line a single value is a list of one.
+    /// Reads a list, empty if the option is missing. On the command line, a single value counts as a list.
     pub fn list<T: ConfigValue>(&self, key: &'static str) -> Vec<T> {
         let accept_single = self.location.source.text.is_none();
         self.items(key, accept_single).into_iter().map(|(_, item)| item).collect()
     }
 
-    /// A list that has something in it, each item with its place. A single value is a list of one.
+    /// Reads a list of at least one item, each with its location. A single value counts as a list.
     pub fn non_empty_list<T: ConfigValue>(&self, key: &'static str) -> Vec<(KeyLocation<'a>, T)> {
         let empty = |value: &DeValue<'_>| value.as_array().is_some_and(|items| items.is_empty());
         if self.find(key).1.is_none_or(empty) {
@@ -189,7 +188,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// A URL that may hold a password, with its place.
+    /// Reads a URL that may contain a password, with its location.
     pub fn url(&self, key: &'static str, expected: &str) -> Option<(KeyLocation<'a>, &'a str)> {
         self.set_disclosure(key, Disclosure::Url);
         let (place, value) = self.find(key);
@@ -202,7 +201,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// A list of URLs that may hold passwords, each with its place.
+    /// Reads a list of URLs that may contain passwords, each with its location.
     pub fn urls(&self, key: &'static str, expected: &str) -> Vec<(KeyLocation<'a>, &'a str)> {
         let (place, value) = self.find(key);
         let items = match value {
@@ -224,14 +223,14 @@ impl<'a> TableReader<'a> {
         texts
     }
 
-    /// A table `[key]`; everything in it has its default when it is left out.
+    /// Returns a reader of the table `[key]`; if it is missing, all its options have their defaults.
     pub fn table(&self, key: &'static str) -> TableReader<'a> {
         let (place, value) = self.find(key);
         let table = value.and_then(|value| as_table(&place, value, &format!("a table [{key}]")));
         TableReader::new(place, table)
     }
 
-    /// The tables of the array `[[key]]`.
+    /// Returns readers of the tables `[[key]]`.
     pub fn tables(&self, key: &'static str) -> Vec<TableReader<'a>> {
         let (place, value) = self.find(key);
         let expected = format!("tables that begin with [[{key}]]");
@@ -253,7 +252,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// The tables `[key.NAME]` by name.
+    /// Returns readers of the tables `[key.NAME]`, with their names.
     pub fn named_tables(&self, key: &'static str) -> Vec<(&'a str, TableReader<'a>)> {
         let tables = self.table(key);
         let mut readers = Vec::new();
@@ -266,7 +265,7 @@ impl<'a> TableReader<'a> {
         readers
     }
 
-    /// Every key of a table whose keys are names that the file chooses, its place, and its value where that can be read.
+    /// Reads a table with arbitrary keys: returns each key with its location, and its value if it is valid.
     pub fn entries<T: ConfigValue>(&self) -> Vec<(&'a str, KeyLocation<'a>, Option<T>)> {
         let keys = self.table.into_iter().flatten();
         keys.map(|(name, value)| {
@@ -277,7 +276,7 @@ impl<'a> TableReader<'a> {
         .collect()
     }
 
-    /// Notes every key that was not asked for. Its value is not shown: it may be a misplaced password.
+    /// Reports all keys that no option has used. Their values are not shown: they may be misplaced passwords.
     pub fn finish(self) {
         let mut known_keys = self.known_keys.into_inner();
         known_keys.sort_unstable();

@@ -17,7 +17,7 @@ use super::shared::ReadContext;
 use super::value::ConfigValue;
 use super::{Hop, HopKind, RelayGroup};
 
-/// Reads `[[relay]]`; `names` are those of the tables.
+/// Reads the tables `[[relay]]`, whose names are `names`.
 pub(super) fn read(
     readers: Vec<TableReader<'_>>,
     names: &[Option<String>],
@@ -75,7 +75,7 @@ fn read_relay(reader: &TableReader<'_>, name: &str, shared: &ReadContext) -> Opt
     Some(hop(name.to_owned(), first, group))
 }
 
-/// Reads the addresses of a relay, each once; none if there is a mistake.
+/// Reads the addresses of a relay, without duplicates; empty if `address` is missing.
 fn read_addresses(reader: &TableReader<'_>) -> Vec<Target> {
     if !reader.has("address") {
         reader.error(
@@ -94,7 +94,7 @@ fn read_addresses(reader: &TableReader<'_>) -> Vec<Target> {
     addresses
 }
 
-/// Why going on to `hop` would come back here, and the key that says so.
+/// Returns why connections to `hop` would lead back to this relay, and the key of the mistake.
 fn loop_error(hop: &Arc<Hop>, shared: &ReadContext, listeners: &ListenerSet) -> Option<(&'static str, String)> {
     let is_own = |member: &&Arc<Hop>| listeners.binds().any(|bind| is_loop(&member.address, bind));
     if let Some(member) = hop.members().iter().find(is_own) {
@@ -106,21 +106,21 @@ fn loop_error(hop: &Arc<Hop>, shared: &ReadContext, listeners: &ListenerSet) -> 
     is_own_key.then(|| ("key", "the key of another relay, not of this relay".to_owned()))
 }
 
-/// Whether both are the same ekiden.
+/// Whether both hops are the same ekiden.
 fn is_same_relay(one: &Hop, other: &Hop) -> bool {
     let key = |hop: &Hop| hop.peering().map(|peering| peering.key);
     one.is_section() && key(one) == key(other)
 }
 
-/// Why a relay with several addresses cannot be behind a proxy: the proxy is asked for one address, and nothing is known of the load
-/// and the health of the others.
+/// Returns why the second of two consecutive hops cannot be a group if the first is a proxy: the proxy gets one
+/// address, and load and health of the other members are unknown.
 pub(super) fn proxied_group_error(hops: &[Arc<Hop>]) -> Option<String> {
     let is_proxy = |hop: &Hop| matches!(hop.kind, HopKind::Socks5(_) | HopKind::Http(_));
     let group = hops.windows(2).find(|pair| is_proxy(&pair[0]) && pair[1].group.is_some())?;
     Some(format!("a relay with one address behind the proxy {}: {} has several addresses", group[0], group[1]))
 }
 
-/// Reads the hops of all targets that have no other way: those of the command line if there are any.
+/// Reads the hops for all targets without a route: those of the command line if there are any.
 pub(super) fn read_forward(
     file: &TableReader<'_>,
     command: &KeyLocation<'_>,
@@ -134,7 +134,7 @@ pub(super) fn read_forward(
     let flags = flags.forward.iter().enumerate();
     let flags: Vec<_> = flags.map(|(at, text)| (place.child_item(at, None), text.as_str())).collect();
     let (used, replaced) = if flags.is_empty() { (from_file, flags) } else { (flags, from_file) };
-    // Replaced, but still to be right in itself.
+    // Read although the command line replaces them, so that their mistakes are reported.
     for (place, text) in replaced {
         read_hop(&place, text, shared, relays);
     }
@@ -156,7 +156,7 @@ pub(super) fn read_forward(
     hops
 }
 
-/// Reads a hop: a URL, or the name of a relay.
+/// Reads a hop, which is a URL or the name of a relay; `None` after reporting a mistake.
 fn read_hop(
     place: &KeyLocation<'_>,
     text: &str,

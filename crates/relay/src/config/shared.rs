@@ -1,4 +1,4 @@
-//! Context that the tables of a configuration share, and tables that others reference by name.
+//! Context shared by the tables of a configuration, and tables that others reference by name.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,28 +17,29 @@ use super::users::Users;
 use super::value::Name;
 use super::{Peers, key};
 
-/// State that listeners and hops share while they are read.
+/// State that is shared while listeners and hops are read.
 pub(super) struct ReadContext {
     /// All profiles by name.
     pub profiles: Profiles,
-    /// The key of `private_key` or `--key`.
+    /// The key of `private_key` or `--key`, if configured.
     pub private_key: Option<Arc<PrivateKey>>,
-    /// The names of all `[[relay]]`s, also of those with mistakes.
+    /// The names of all `[[relay]]` tables, also of those with mistakes.
     pub relay_names: Vec<String>,
-    /// Whether there is a fleet.
+    /// Whether `[fleet]` is configured.
     pub has_fleet: bool,
     /// The prefixes of NAT64 translators.
     pub nat64: Arc<[Nat64Prefix]>,
-    /// Our own public keys, as far as they are read.
+    /// The public keys of this relay that have been read so far.
     own_keys: RefCell<Vec<PublicKey>>,
-    /// Each users file is read once, so that listeners also share verified passwords; `None` for a file with mistakes.
+    /// The files of users, each read once, so that listeners also share verified passwords; `None` for a file with
+    /// mistakes.
     users: RefCell<BTreeMap<PathBuf, Option<Arc<Users>>>>,
-    /// Whether users of some listener have certificates.
+    /// Whether a listener gets the names of users from client certificates.
     has_certified_users: Cell<bool>,
 }
 
 impl ReadContext {
-    /// Before any listener is read.
+    /// Creates the context before any listener is read.
     pub fn new(
         profiles: Profiles,
         private_key: Option<Arc<PrivateKey>>,
@@ -66,40 +67,40 @@ impl ReadContext {
         Some(key)
     }
 
-    /// The key with which we call other relays.
+    /// Returns the key with which this relay dials other relays.
     pub fn dialling_key(&self) -> Arc<PrivateKey> {
         self.private_key.clone().unwrap_or_else(key::temporary_key)
     }
 
-    /// Whether it is one of our own keys.
+    /// Whether `key` is a public key of this relay.
     pub fn is_own_key(&self, key: &PublicKey) -> bool {
         self.own_keys.borrow().contains(key)
     }
 
-    /// Reads the file of peers that a listener names.
+    /// Reads the file of peers of a listener.
     pub fn read_peers(&self, reader: &TableReader<'_>) -> Option<Arc<Peers>> {
         let path: PathBuf = reader.optional("peers")?;
         let own_keys = self.own_keys.borrow();
         reader.accept_file("peers", &path, Peers::load(&path, &own_keys, &self.relay_names)).map(Arc::new)
     }
 
-    /// Accepts every name of a user from now on: the names are in certificates of clients.
+    /// Accepts any user name from now on, because client certificates contain user names.
     pub fn accept_any_user(&self) {
         self.has_certified_users.set(true);
     }
 
-    /// Whether a users file has a user of this name, or could have one if it had no mistakes.
+    /// Whether a user of this name may exist: in a file of users, also one with mistakes, or in a client certificate.
     pub fn may_have_user(&self, name: &str) -> bool {
         self.has_certified_users.get()
             || self.users.borrow().values().any(|users| users.as_ref().is_none_or(|users| users.has(name)))
     }
 
-    /// Whether some listener has users.
+    /// Whether any listener has users.
     pub fn may_have_users(&self) -> bool {
         self.has_certified_users.get() || !self.users.borrow().is_empty()
     }
 
-    /// Reads the file of users that a listener names.
+    /// Reads the file of users of a listener.
     pub fn read_users(&self, reader: &TableReader<'_>) -> Option<Arc<Users>> {
         let path: PathBuf = reader.optional("users")?;
         key::warn_if_world_readable(reader, "users", &path);
@@ -108,54 +109,54 @@ impl ReadContext {
     }
 }
 
-/// Tables by name. A table with a mistake keeps its name, so that references to it are not reported as well.
+/// Tables by name. The name of a table with mistakes stays known, so that references to it are not reported as well.
 pub(super) struct NamedTables<T> {
-    /// The noun for one of them in mistakes.
+    /// The noun for one of the tables in mistakes.
     noun: &'static str,
     entries: Vec<(String, Option<T>)>,
-    /// Makes one for a name that is not known yet.
+    /// Creates the value for an unknown name, if unknown names are permitted.
     placeholder: Option<fn(&str) -> T>,
 }
 
 impl<T: Clone> NamedTables<T> {
-    /// Tables without an entry.
+    /// Creates an empty set of tables.
     pub fn new(noun: &'static str) -> Self {
         Self { noun, entries: Vec::new(), placeholder: None }
     }
 
-    /// From now on, an unknown name resolves to the value that `make` returns.
+    /// Permits unknown names from now on, and uses the value that `make` returns for them.
     pub fn set_placeholder(&mut self, make: fn(&str) -> T) {
         self.placeholder = Some(make);
     }
 
-    /// Adds one; `value` is `None` for one with mistakes.
+    /// Adds a table; `value` is `None` for one with mistakes.
     pub fn add(&mut self, name: &str, value: Option<T>) {
         self.entries.push((name.to_owned(), value));
     }
 
-    /// These values, and a value made from each of `others` whose name no value has.
+    /// Returns these tables, and values that `make` creates from those of `others` with other names.
     pub fn with_others<U>(&self, noun: &'static str, others: &NamedTables<U>, make: impl Fn(&U) -> T) -> Self {
         let missing = others.entries.iter().filter(|(name, _)| self.get(name).is_none());
         let converted = missing.map(|(name, value)| (name.clone(), value.as_ref().map(&make)));
         Self { noun, entries: self.entries.iter().cloned().chain(converted).collect(), placeholder: self.placeholder }
     }
 
-    /// Those without mistakes, in their order.
+    /// Returns the values of tables without mistakes, in the order of the file.
     pub fn valid(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter_map(|(_, value)| value.as_ref())
     }
 
-    /// The one with this name, if there is one.
+    /// Returns the table with this name; `Some(&None)` for one with mistakes.
     pub fn get(&self, name: &str) -> Option<&Option<T>> {
         self.entries.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// The expected text, where `name` is unknown.
+    /// Returns the expected text for the unknown `name`.
     pub fn expected(&self, name: &str) -> String {
         expected_one_of(self.noun, name, self.entries.iter().map(|(known, _)| known.as_str()))
     }
 
-    /// Reads a list of names: at least one, and each once.
+    /// Reads a list of at least one name, without duplicates, and returns the values.
     pub fn read_list(&self, reader: &TableReader<'_>, key: &'static str) -> Vec<T> {
         let mut seen = Vec::new();
         let mut values = Vec::new();
@@ -180,7 +181,7 @@ fn name_error(place: &KeyLocation<'_>, name: &(impl Debug + ?Sized), expected: S
     place.error(FoundValue::Value(format!("{name:?}")), expected);
 }
 
-/// The name of each table, `None` for one without. Each has to have one that no other has.
+/// Reads the name of each table; `None` if it is missing or invalid. Names must be unique.
 pub(super) fn read_names(readers: &[TableReader<'_>]) -> Vec<Option<String>> {
     let mut names = Vec::new();
     for reader in readers {

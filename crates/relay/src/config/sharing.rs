@@ -10,23 +10,23 @@ use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::value::{ConfigValue, TomlType, rate_from};
 
-/// An interface whose rate is shared by all sections that leave by it.
+/// An interface whose rate is shared by all sections that send through it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceConfig {
-    /// Its name; it need not be there yet.
+    /// Name of the interface, which need not exist yet.
     pub name: String,
-    /// The rate of the interface, with the headers of all packets.
+    /// The rate of the interface, including the headers of all packets.
     pub rate: Rate,
 }
 
-/// The name of the table for every user without a table.
+/// The name of the table for all users without a table of their own.
 const EVERY_OTHER: &str = "*";
 
 /// The weights and the limits of users.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserSettings(BTreeMap<String, UserConfig>);
 
-/// The settings of one table `[user.NAME]`.
+/// The settings of a table `[user.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct UserConfig {
     weight: u32,
@@ -38,25 +38,25 @@ impl UserSettings {
         self.0.get(user).or_else(|| self.0.get(EVERY_OTHER))
     }
 
-    /// The weight of a user, or of a session without a user name.
+    /// Returns the weight of a user, or of a session without a user name.
     #[must_use]
     pub fn weight_of(&self, user: Option<&str>) -> u32 {
         user.and_then(|user| self.of(user)).map_or(1, |config| config.weight)
     }
 
-    /// The limits of a user.
+    /// Returns the limits of a user.
     #[must_use]
     pub fn limits_of(&self, user: &str) -> AccountLimits {
         self.of(user).map(|config| config.limits).unwrap_or_default()
     }
 
-    /// The users with limits of their own.
+    /// Returns the names of users with limits of their own.
     pub fn limited_names(&self) -> impl Iterator<Item = &str> {
         let limited = self.0.iter().filter(|(_, config)| config.limits != AccountLimits::default());
         limited.map(|(name, _)| name.as_str()).filter(|name| *name != EVERY_OTHER)
     }
 
-    /// Whether some user has a quota.
+    /// Whether any user has a quota.
     pub(super) fn has_quota(&self) -> bool {
         self.0.values().any(|config| config.limits.quota.is_some())
     }
@@ -77,7 +77,7 @@ pub(super) fn read_interfaces(readers: Vec<TableReader<'_>>) -> Vec<InterfaceCon
     interfaces
 }
 
-/// Reads the tables `[user.NAME]`; the listeners and their users are known by then.
+/// Reads the tables `[user.NAME]`, after the listeners and their users.
 pub(super) fn read_users(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadContext) -> UserSettings {
     let mut users = BTreeMap::new();
     for (name, reader) in readers {
@@ -92,7 +92,7 @@ pub(super) fn read_users(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadCon
     UserSettings(users)
 }
 
-/// The weight of a user.
+/// The weight of a user or a listener.
 pub(super) struct ShareWeight(pub u32);
 
 impl ConfigValue for ShareWeight {

@@ -1,7 +1,7 @@
-//! Lists of targets in files, which are read again when the files change: domains, or the networks of a country.
+//! Lists of targets in files, such as domains or the networks of a country. They are read again when the files change.
 //!
-//! Each line has a pattern as in `to`; `#` begins a comment. A list may have a hundred thousand patterns, so a target is looked up
-//! and not compared with each of them.
+//! Each line has a pattern as in `to`; `#` starts a comment. A list may have a hundred thousand patterns, so targets
+//! are looked up in hash tables, not compared with each pattern.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -15,10 +15,10 @@ use super::file_stamp::FileStamp;
 use super::reader::TableReader;
 use super::{HostPattern, TargetPattern};
 
-/// Largest file, in bytes.
+/// Maximum size of a file, in bytes.
 const MAX_FILE_SIZE: u64 = 64 << 20;
 
-/// Most mistakes of one file in the errors.
+/// Maximum number of reported mistakes of one file.
 const MAX_MISTAKES: usize = 10;
 
 /// The targets in a file.
@@ -30,16 +30,16 @@ pub struct TargetList {
     stamps: Mutex<ListStamps>,
 }
 
-/// States of a file.
+/// States of the file that decide when to read it again.
 #[derive(Debug)]
 struct ListStamps {
-    /// When the file was last read, also if it had a mistake.
+    /// State when the file was last read, with or without mistakes.
     read: Option<FileStamp>,
-    /// At the last look.
+    /// State at the last check.
     seen: Option<FileStamp>,
 }
 
-/// Mistakes in a file, with their lines; line 0 is the whole file.
+/// Mistakes in a file, with their lines; line 0 stands for the whole file.
 type Mistakes = Vec<(usize, String)>;
 
 impl TargetList {
@@ -50,11 +50,11 @@ impl TargetList {
         Ok(Self { path, targets: RwLock::new(Arc::new(targets)), stamps })
     }
 
-    /// Reads the file if it has changed, and not since the last look: it may be being written. `None` if it is not read. A file with
-    /// mistakes leaves the list as it is. Blocks.
+    /// Reads the file again if it has changed since it was read, but not since the last check: it may still be being
+    /// written. Returns `None` if the file is not read. A file with mistakes leaves the list unchanged. Blocks.
     pub fn refresh(&self) -> Option<Result<(), String>> {
         let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the file: a change in between is seen the next time.
+        // Before reading: a change in between is detected at the next check.
         let stamp = FileStamp::of(&self.path);
         let previous = std::mem::replace(&mut stamps.seen, stamp);
         if stamp == stamps.read || stamp != previous {
@@ -73,18 +73,18 @@ impl TargetList {
         })
     }
 
-    /// Whether `host`, which has `address` if that is known, is listed at `port`.
+    /// Whether the list contains `host` with `port`. `address` is the address of the host, if known.
     pub fn matches(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         self.current().matches(host, address, port)
     }
 
-    /// Whether a network in the list contains all of `net`, at all ports.
+    /// Whether a network in the list contains all of `net`, for all ports.
     pub fn covers(&self, net: &Network) -> bool {
         let targets = self.current();
         targets.any_host.all || targets.networks_around(net.address(), net.prefix_len()).any(|ports| ports.all)
     }
 
-    /// Whether a network in the list contains addresses of `net`.
+    /// Whether a network in the list overlaps `net`.
     pub fn overlaps(&self, net: &Network) -> bool {
         let targets = self.current();
         let is_within = || targets.networks.keys().any(|listed| net.covers(listed));
@@ -97,7 +97,7 @@ impl TargetList {
     }
 }
 
-/// Reads the lists that a route names.
+/// Reads the lists of a route.
 pub(super) fn read(reader: &TableReader<'_>, key: &'static str) -> Vec<Arc<TargetList>> {
     if !reader.has(key) {
         return Vec::new();
@@ -106,20 +106,20 @@ pub(super) fn read(reader: &TableReader<'_>, key: &'static str) -> Vec<Arc<Targe
     paths.filter_map(|path| reader.accept_file(key, &path.clone(), TargetList::load(path)).map(Arc::new)).collect()
 }
 
-/// Patterns, sorted for lookups.
+/// Patterns, indexed for lookups.
 #[derive(Debug, Default)]
 struct TargetSet {
-    /// The ports of `*`.
+    /// The ports of patterns for all hosts, `*`.
     any_host: Ports,
     names: HashMap<Box<str>, Ports>,
-    /// By the domain, without the dot before it.
+    /// Ports by domain, without the leading dot.
     subdomains: HashMap<Box<str>, Ports>,
     networks: HashMap<Network, Ports>,
-    /// The lengths of the prefixes in `networks`.
+    /// The prefix lengths of `networks`.
     prefixes: BTreeSet<u8>,
 }
 
-/// The ports of a host.
+/// The ports of the patterns for a host.
 #[derive(Debug, Default)]
 struct Ports {
     all: bool,
@@ -170,7 +170,7 @@ impl TargetSet {
         self.any_host.has(port) || is_named || address.is_some_and(has_network)
     }
 
-    /// The ports of the networks in which `address` lies, of prefixes up to `longest` bits.
+    /// Returns the ports of the networks that contain `address`, with prefixes of at most `longest` bits.
     fn networks_around(&self, address: IpAddr, longest: u8) -> impl Iterator<Item = &Ports> {
         let networks = self.prefixes.range(..=longest).filter_map(move |prefix| Network::around(address, *prefix));
         networks.filter_map(|network| self.networks.get(&network))
@@ -181,7 +181,7 @@ fn read_file(path: &Path) -> Result<TargetSet, Mistakes> {
     let file_mistake = |expected: String| vec![(0, expected)];
     let unreadable = |error: std::io::Error| file_mistake(format!("a readable file with patterns ({error})"));
     match fs::metadata(path).map_err(unreadable)?.len() {
-        // More likely the result of a failed download than a list that is meant to be empty.
+        // An empty file is more likely the result of a failed download than an intended list.
         0 => return Err(file_mistake("a file with patterns or comments: this file is empty".to_owned())),
         1..=MAX_FILE_SIZE => {}
         _ => return Err(file_mistake(format!("a file of at most {} MiB", MAX_FILE_SIZE >> 20))),

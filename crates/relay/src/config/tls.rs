@@ -1,4 +1,4 @@
-//! TLS of listeners: the certificate chain and the private key, which are read again when their files change.
+//! TLS of listeners: the certificate chain and the private key, which are read again when the files change.
 
 use std::fmt;
 use std::fs;
@@ -21,36 +21,36 @@ use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::{Listener, ListenerKind, key};
 
-/// How often the files are looked at, at most.
+/// Minimum interval between two checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time for the renewal of a certificate, before its end.
+/// Time before the expiry of a certificate from which it should be renewed.
 const RENEWAL_TIME: Duration = Duration::from_secs(14 * DAY);
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// The key of the certificate chain in the configuration.
+/// The option for the certificate chain.
 const CERTIFICATE: &str = "tls_certificate";
 
-/// The key of the private key in the configuration.
+/// The option for the private key.
 const KEY: &str = "tls_key";
 
-/// The key of the authorities of clients in the configuration.
+/// The option for the authorities that sign client certificates.
 const CLIENTS: &str = "tls_clients";
 
-/// The names of HTTP in ALPN, in the order of preference (RFC 9113, 3.2; RFC 7301, 6).
+/// The ALPN names of HTTP, in the order of preference (RFC 9113, 3.2; RFC 7301, 6).
 const HTTP_PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
-/// The name of HTTP/2 over TLS in ALPN.
+/// The ALPN name of HTTP/2 over TLS.
 pub const HTTP2: &[u8] = b"h2";
 
-/// A certificate and its files.
+/// The certificate of a listener, and the files that it is read from.
 pub struct TlsListener {
     files: TlsFiles,
     current: Mutex<CurrentCertificate>,
 }
 
-/// The end of a certificate, or of the certificate of its chain that ends first.
+/// The earliest expiry of the certificates in a chain.
 #[derive(Debug)]
 pub struct CertificateExpiry {
     file: PathBuf,
@@ -59,19 +59,19 @@ pub struct CertificateExpiry {
 }
 
 impl CertificateExpiry {
-    /// Whether the certificate is to be renewed: it ends within two weeks, or has ended.
+    /// Whether the certificate should be renewed: it expires within two weeks, or has expired.
     #[must_use]
     pub fn is_soon(&self, now: SystemTime) -> bool {
         self.end < now + RENEWAL_TIME
     }
 
-    /// Whether clients refuse the certificate.
+    /// Whether the certificate has expired, so that clients refuse it.
     #[must_use]
     pub fn is_over(&self, now: SystemTime) -> bool {
         self.end < now
     }
 
-    /// The file and the end, in words.
+    /// Formats the file and the date of expiry.
     #[must_use]
     pub fn describe(&self, now: SystemTime) -> String {
         let (file, date) = (self.file.display(), OffsetDateTime::from(self.end).date());
@@ -84,39 +84,39 @@ impl CertificateExpiry {
     }
 }
 
-/// The files that the configuration names.
+/// The configured files and options.
 #[derive(Debug)]
 struct TlsFiles {
     certificate: PathBuf,
     key: PathBuf,
-    /// The certificates of the authorities that sign certificates of clients.
+    /// The certificates of the authorities that sign client certificates; `None` without client certificates.
     clients: Option<PathBuf>,
-    /// Whether a client without a certificate may have a password.
+    /// Whether clients without a certificate may authenticate with a password.
     has_users: bool,
-    /// The protocols that clients may select (RFC 7301).
+    /// The offered ALPN protocols (RFC 7301).
     alpn: Vec<Vec<u8>>,
 }
 
-/// The certificate in force.
+/// The certificate in use.
 struct CurrentCertificate {
     config: Arc<ServerConfig>,
-    /// The files when they were read last, also if they had a mistake.
+    /// State of the files when they were last read, with or without mistakes.
     stamps: FileStamps,
     checked_at: Instant,
 }
 
-/// The state of the files: another state means other content.
+/// State of the files: if it differs, the content may differ.
 type FileStamps = [Option<FileStamp>; 3];
 
 impl Listener {
-    /// Whether clients may speak HTTP/2.
+    /// Whether the listener offers HTTP/2 to clients.
     #[must_use]
     pub fn offers_http2(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.files.alpn.iter().any(|name| name == HTTP2))
     }
 }
 
-/// A mistake in the files: the key of the configuration that names the file, and the expected content.
+/// A mistake in the files: the option that names the file, and the expected content.
 #[derive(Debug)]
 pub struct TlsFileError {
     option: &'static str,
@@ -141,7 +141,7 @@ impl TlsListener {
         self.files.clients.is_some() && !self.files.has_users
     }
 
-    /// The end of the certificate in the file; `None` if the file cannot be read.
+    /// Returns the expiry of the certificate in the file; `None` if the file cannot be read.
     pub fn expiry(&self) -> Option<CertificateExpiry> {
         let file = self.files.certificate.clone();
         let chain = read_chain(CERTIFICATE, &file).ok()?;
@@ -155,15 +155,15 @@ impl TlsListener {
         Ok(Self { files, current: Mutex::new(CurrentCertificate { config, stamps, checked_at: Instant::now() }) })
     }
 
-    /// The configuration for the next handshake, and the result if changed files were read. Files with mistakes leave the
-    /// certificate as it is.
+    /// Returns the configuration for the next handshake, and the result of reading if the files have changed. Files
+    /// with mistakes leave the certificate unchanged.
     pub fn server_config(&self) -> (Arc<ServerConfig>, Option<Result<(), TlsFileError>>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.checked_at.elapsed() < CHECK_INTERVAL {
             return (Arc::clone(&current.config), None);
         }
         current.checked_at = Instant::now();
-        // Before the files: a change in between is seen the next time.
+        // Before reading: a change in between is detected at the next check.
         let stamps = self.files.stamps();
         if stamps == current.stamps {
             return (Arc::clone(&current.config), None);
@@ -196,10 +196,10 @@ impl TlsFiles {
             other => error(KEY, format!("a key and a certificate that TLS can use ({other})")),
         })?;
         config.alpn_protocols.clone_from(&self.alpn);
-        // For kernel TLS.
+        // Kernel TLS needs the secrets.
         config.enable_secret_extraction = true;
         if self.clients.is_some() {
-            // A resumed session would not check the certificate of the client again.
+            // A resumed session would skip the verification of the client certificate.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         } else if let Ok(ticketer) = ring::Ticketer::new() {
@@ -250,7 +250,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
         .map_err(|_| error(KEY, "a file with a private key in PEM, without a passphrase"))
 }
 
-/// Reads the options of TLS; `None` without TLS, or after noting a mistake.
+/// Reads the TLS options; `None` without TLS, or after reporting a mistake.
 pub(super) fn read(
     reader: &TableReader<'_>,
     kind: Option<ListenerKind>,
@@ -274,7 +274,7 @@ pub(super) fn read(
         shared.accept_any_user();
     }
     let [Some(certificate), Some(key), clients] = paths else { return None };
-    // SOCKS has no registered name (RFC 7301).
+    // SOCKS has no registered ALPN name (RFC 7301).
     let alpn = if kind == ListenerKind::Socks { Vec::new() } else { HTTP_PROTOCOLS.map(<[u8]>::to_vec).to_vec() };
     let files = TlsFiles { certificate, key, clients, has_users: reader.has("users"), alpn };
     match TlsListener::load(files) {

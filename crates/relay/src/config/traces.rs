@@ -1,4 +1,4 @@
-//! `[traces]`: where sessions are told as OpenTelemetry has them, and how many of them.
+//! `[traces]`: the export of sessions as OpenTelemetry traces.
 
 use std::fs;
 
@@ -10,22 +10,22 @@ use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::value::{ConfigValue, Name, TomlType};
 
-/// The traced share of sessions, and the collector.
+/// The collector and the sampled share of sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TracesConfig {
     /// The collector that spans are sent to.
     pub collector: Collector,
-    /// Which of them: 0 for none, 1 for all.
+    /// The sampled share of sessions: 0 for none, 1 for all.
     pub sample_ratio: SampleRatio,
-    /// Whether clients' addresses are told as well.
+    /// Whether spans contain the addresses of clients.
     pub client_address: bool,
     /// The `service.name` of this relay.
     pub name: String,
-    /// The key by which other relays know us.
+    /// The public key that identifies this relay to other relays.
     pub key: PublicKey,
 }
 
-/// Reads the table; `None` without a collector.
+/// Reads `[traces]`; `None` without a collector.
 pub(super) fn read_traces(file: &TableReader<'_>, shared: &ReadContext) -> Option<TracesConfig> {
     let reader = file.table("traces");
     let collector = if file.has("traces") { reader.required("endpoint") } else { None };
@@ -37,13 +37,13 @@ pub(super) fn read_traces(file: &TableReader<'_>, shared: &ReadContext) -> Optio
     collector.map(|collector| TracesConfig { collector, sample_ratio: sample, client_address, name, key: key() })
 }
 
-/// The name of this host (proc_sys_kernel(5)).
+/// Returns the name of this host (proc_sys_kernel(5)).
 fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// A collector that speaks OTLP over HTTP.
+/// A collector with OTLP over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collector {
     /// The address and port of the collector.
@@ -53,7 +53,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// The usual port (OTLP specification, OTLP/HTTP).
+    /// The default port (OTLP specification, OTLP/HTTP).
     const PORT: u16 = 4318;
 }
 
@@ -69,13 +69,13 @@ impl ConfigValue for Collector {
         if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)) {
             return Err(Self::EXPECTED);
         }
-        // Its documentation may have shown the whole of it.
+        // The documentation of a collector may give the URL including this part.
         let path = path.strip_suffix("v1/traces").unwrap_or(path).trim_end_matches('/');
         Ok(Self { address, path: if path.is_empty() { String::new() } else { format!("/{path}") } })
     }
 }
 
-/// A share of all.
+/// A share from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleRatio(pub f64);
 

@@ -1,4 +1,4 @@
-//! A tunnel: its device, the networks behind it, and the check that no route leads back into it.
+//! A tunnel: its device, the networks behind it, and the check that no path leads back into the tunnel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,26 +12,27 @@ use super::reader::TableReader;
 use super::value::{ConfigValue, TomlType};
 use super::{Config, HostPattern, Listener, ListenerKind, Route, TargetPattern};
 
-/// The ports of tunnels without a `bind`, for the first one and so on.
+/// The first port of tunnels without a `bind`; further tunnels use the following ports.
 pub(super) const FIRST_PORT: u16 = 7100;
 
-/// A device and the networks behind it.
+/// A TUN device and the networks behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunConfig {
-    /// The name of the interface.
+    /// Name of the network interface.
     pub device: String,
-    /// The networks behind it.
+    /// The networks behind the tunnel.
     pub nets: Vec<Network>,
-    /// The longest packet that the host sends into it, in bytes.
+    /// Maximum size of packets that the host sends into the device, in bytes.
     pub mtu: u32,
-    /// The source address of this host's own programs there; `None`: the kernel chooses.
+    /// The source address for connections of this host's own programs into the tunnel; `None` if the kernel chooses it.
     pub source: Option<IpAddr>,
-    /// Whether no relay leads there from here, so that the relay only answers packets from there.
+    /// Whether this relay has no path to the networks, and only answers packets from them.
     pub answer_only: bool,
 }
 
 impl TunConfig {
-    /// Where first packets are taken: at a loopback address of its networks' family, or everywhere if it has both.
+    /// Returns the default address for intercepted connections: the loopback address of the networks' family, or the
+    /// wildcard address if there are networks of both families.
     pub(super) fn default_bind(&self, place: u16) -> SocketAddr {
         let port = FIRST_PORT + place;
         let (v4, v6) = self.families();
@@ -42,13 +43,13 @@ impl TunConfig {
         }
     }
 
-    /// Whether there are networks of IPv4, and of IPv6.
+    /// Whether there are networks of IPv4 and of IPv6.
     fn families(&self) -> (bool, bool) {
         let has = |v4| self.nets.iter().any(|net| net.address().is_ipv4() == v4);
         (has(true), has(false))
     }
 
-    /// Whether connections to all its networks can come to a listener at `bind`.
+    /// Whether a listener at `bind` can accept connections to all networks of the tunnel.
     fn accepts_bind(&self, bind: SocketAddr) -> bool {
         match self.families() {
             (true, true) => bind.is_ipv6() && bind.ip().is_unspecified(),
@@ -89,7 +90,7 @@ pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others:
     (!nets.is_empty()).then_some(TunConfig { device: device?, nets, mtu, source, answer_only })
 }
 
-/// The targets of a tunnel's listener: the networks behind the device.
+/// Returns the permitted targets of a tunnel's listener: the networks behind the device.
 pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> Vec<TargetPattern> {
     if reader.has("allow") {
         reader.error("allow", "no allow: net lists the networks behind the device, and deny excludes targets in them");
@@ -98,7 +99,7 @@ pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> V
     nets.map(|net| TargetPattern { hosts: HostPattern::Network(*net), port: None }).collect()
 }
 
-/// Checks the address at which a tunnel's connections are taken.
+/// Checks the address at which intercepted connections of a tunnel are accepted.
 pub(super) fn check_bind(reader: &TableReader<'_>, tun: &TunConfig, bind: SocketAddr) {
     if !tun.accepts_bind(bind) {
         reader.error(
@@ -108,7 +109,7 @@ pub(super) fn check_bind(reader: &TableReader<'_>, tun: &TunConfig, bind: Socket
     }
 }
 
-/// Finds tunnels that would lead into themselves.
+/// Reports tunnels whose own sections would be routed into them.
 pub(super) fn check_loops(config: &Config, place: &KeyLocation<'_>) {
     for (_, tun) in config.tunnels() {
         for net in &tun.nets {
@@ -120,7 +121,8 @@ pub(super) fn check_loops(config: &Config, place: &KeyLocation<'_>) {
     }
 }
 
-/// Why sessions to `net` cannot go on.
+/// Returns why sessions to `net` cannot be forwarded: their path is direct, so that connections would enter the tunnel
+/// again.
 fn direct_route_error(config: &Config, net: &Network) -> Option<String> {
     config.routes_into(*net).find(|route| route.paths.iter().all(|path| path.is_direct())).map(|_| {
         format!(
@@ -131,7 +133,7 @@ fn direct_route_error(config: &Config, net: &Network) -> Option<String> {
     })
 }
 
-/// Why sections to `net` would go into the tunnel that they are to carry.
+/// Returns why sections would enter the tunnel that they carry: the first hop of a path is in `net`.
 fn inner_hop_error(config: &Config, net: &Network) -> Option<String> {
     let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first()).flat_map(|hop| hop.members());
     let is_in_net = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
@@ -143,12 +145,12 @@ fn inner_hop_error(config: &Config, net: &Network) -> Option<String> {
 }
 
 impl Config {
-    /// The tunnels, with the listeners they are of.
+    /// Returns the tunnels with their listeners.
     pub fn tunnels(&self) -> impl Iterator<Item = (&Arc<Listener>, &TunConfig)> {
         self.listeners.iter().filter_map(|listener| Some((listener, listener.tun.as_ref()?)))
     }
 
-    /// The routes that an address in `net` may take.
+    /// Returns the routes that may apply to addresses in `net`.
     pub fn routes_into(&self, net: Network) -> impl Iterator<Item = &Route> {
         let mut decided = false;
         self.routes.iter().filter(move |route| {
@@ -183,7 +185,7 @@ fn matches_all_of(pattern: &TargetPattern, net: &Network) -> bool {
     hosts && pattern.port.is_none()
 }
 
-/// The longest packet of an interface.
+/// The MTU of an interface, in bytes.
 struct Mtu(u32);
 
 impl ConfigValue for Mtu {

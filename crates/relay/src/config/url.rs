@@ -1,7 +1,7 @@
 //! The URLs of `-L` and `-F`: `SCHEME://[USER:PASS@]ADDR[/PATH][?key=value&...]`.
 //!
-//! A URL only splits and decodes. Its query becomes a table that the reader of the configuration file reads as
-//! the tables of the file, so that no option is declared twice. Parts are percent-decoded (RFC 3986, 2.1).
+//! This module only splits and decodes URLs. The query becomes a table that is read like the tables of a configuration
+//! file, so that no option is declared twice. Parts are percent-decoded (RFC 3986, 2.1).
 
 use std::borrow::Cow;
 
@@ -9,26 +9,27 @@ use percent_encoding::percent_decode_str;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// A URL in its parts. Not printable: it may hold a password.
+/// A URL, split into its parts. Not printable, because it may contain a password.
 pub(super) struct OptionUrl<'u> {
     /// The text before `://`.
     pub scheme: &'u str,
-    /// User name, and password where there is a `:`.
+    /// User name, and password if there is a `:`.
     pub user: Option<(String, Option<String>)>,
     /// Host and port, as written.
     pub address: &'u str,
     /// The text after the slash; empty without a slash.
     pub path: String,
-    /// Keys and values, in their order.
+    /// Keys and values of the query, in their order.
     pub query: Vec<(String, String)>,
 }
 
 impl<'u> OptionUrl<'u> {
-    /// Takes a URL apart; `None` when it is none.
+    /// Splits a URL; `None` if it is invalid.
     pub fn parse(text: &'u str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         let (head, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // A password with a bare `?` would end up in the query, and from there in a mistake about an unknown key.
+        // Otherwise a password with an unescaped `?` would become part of the query, and be shown in a mistake about an
+        // unknown key.
         if query.contains('@') {
             return None;
         }
@@ -42,8 +43,8 @@ impl<'u> OptionUrl<'u> {
     }
 }
 
-/// The parts of a URL, valid or not, that can be shown: no user, password and query. `None` when a password may stand in the
-/// place of host and port.
+/// Returns the parts of a valid or invalid URL that can be shown: without user, password and query. `None` if the part
+/// for host and port may contain a password.
 pub(super) fn without_secrets(text: &str) -> Option<String> {
     let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("", text));
@@ -72,7 +73,7 @@ fn decode(text: &str) -> Option<String> {
     percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
-/// A table of `pairs`; a key that is repeated becomes a list.
+/// Creates a table of `pairs`; the values of a repeated key become a list.
 pub(super) fn table_from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> DeTable<'static> {
     let mut table = DeTable::new();
     for (key, value) in pairs {
@@ -95,7 +96,7 @@ pub(super) fn table_from_pairs(pairs: impl IntoIterator<Item = (String, String)>
     table
 }
 
-/// A command line has no lines to point at.
+/// Adds an empty span, because the command line has no lines.
 fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

@@ -13,10 +13,10 @@ use super::error::Disclosure;
 use super::error::closest;
 use super::{ListenerKind, TargetPattern};
 
-/// How TOML writes a type.
+/// The TOML type of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TomlType {
-    /// A text in quotes.
+    /// A string in quotes.
     Text,
     /// An integer without quotes.
     Number,
@@ -24,21 +24,21 @@ pub(super) enum TomlType {
     Decimal,
     /// A boolean: `true` or `false`.
     Flag,
-    /// Any of these; its reader decides.
+    /// Any scalar type except floats; the text is checked by the type of the option.
     Any,
 }
 
-/// A type that an option may have.
+/// The type of an option.
 pub(super) trait ConfigValue: Sized {
-    /// The expected format, for mistakes.
+    /// Description of the expected format, for mistakes.
     const EXPECTED: &'static str;
-    /// How TOML writes it.
+    /// The TOML type of the value.
     const TOML_TYPE: TomlType = TomlType::Text;
-    /// How much of a wrong one a mistake shows.
+    /// The part of an invalid value that a mistake may show.
     const DISCLOSURE: Disclosure = Disclosure::All;
-    /// Reads the text of the value; the error is the expected format.
+    /// Parses the text of the value; the error is the expected format.
     fn read(text: &str) -> Result<Self, &'static str>;
-    /// The value that was probably meant by a text that cannot be read.
+    /// Returns the value that was probably intended by an invalid text.
     fn suggestion(_text: &str) -> Option<String> {
         None
     }
@@ -67,7 +67,7 @@ impl ConfigValue for usize {
     }
 }
 
-/// A number of things of which there is at least one.
+/// A number of at least 1.
 pub(super) struct PositiveCount(pub usize);
 
 impl ConfigValue for PositiveCount {
@@ -78,7 +78,7 @@ impl ConfigValue for PositiveCount {
     }
 }
 
-/// A number of worker threads.
+/// Number of worker threads.
 pub(super) struct Threads(pub usize);
 
 impl ConfigValue for Threads {
@@ -90,7 +90,7 @@ impl ConfigValue for Threads {
 }
 
 impl Default for Threads {
-    /// One for each core.
+    /// One thread for each core.
     fn default() -> Self {
         Self(std::thread::available_parallelism().map_or(1, NonZero::get))
     }
@@ -107,7 +107,7 @@ impl ConfigValue for Version {
     }
 }
 
-/// The text of any scalar, for values whose type another table knows.
+/// The text of any scalar, for values whose type is determined by another table.
 pub(super) struct ScalarText(pub String);
 
 impl ConfigValue for ScalarText {
@@ -118,7 +118,7 @@ impl ConfigValue for ScalarText {
     }
 }
 
-/// How long a wait may last. Never zero: every wait has a deadline.
+/// A duration above zero: no timeout can be disabled.
 pub(super) struct PositiveDuration(pub Duration);
 
 impl ConfigValue for PositiveDuration {
@@ -132,13 +132,13 @@ impl ConfigValue for PositiveDuration {
 }
 
 impl PositiveDuration {
-    /// A constant, for defaults.
+    /// Creates a default value.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 }
 
-/// The longest head a client may send.
+/// Maximum size of a request head of a client, in bytes.
 pub(super) struct HeadSize(pub usize);
 
 impl ConfigValue for HeadSize {
@@ -152,7 +152,8 @@ impl ConfigValue for HeadSize {
     }
 }
 
-/// An address to listen on. A missing host and `localhost` are 127.0.0.1: nothing is open to others by accident.
+/// An address to listen on. A missing host and `localhost` stand for 127.0.0.1, so that no listener is reachable from
+/// other hosts by accident.
 pub(super) struct BindAddress(pub SocketAddr);
 
 impl ConfigValue for BindAddress {
@@ -164,7 +165,7 @@ impl ConfigValue for BindAddress {
     }
 }
 
-/// A DNS server; port 53 unless written.
+/// Address of a DNS server; the default port is 53.
 pub(super) struct NameServer(pub SocketAddr);
 
 impl ConfigValue for NameServer {
@@ -198,7 +199,7 @@ impl ConfigValue for TargetPattern {
     }
 }
 
-/// A rate from `min` bits per second to 400 Gbit/s.
+/// Parses a rate from `min` bits per second to 400 Gbit/s.
 pub(super) fn rate_from(text: &str, min: u64) -> Option<Rate> {
     text.parse().ok().filter(|rate: &Rate| (min..=400_000_000_000).contains(&rate.bits_per_second()))
 }
@@ -210,7 +211,7 @@ impl ConfigValue for PathBuf {
     }
 }
 
-/// The path of a private key's file; the value may be the key itself by mistake, so it is not shown.
+/// The path of a file with a private key. The value may be the key itself by mistake, so mistakes do not show it.
 pub(super) struct KeyFile(pub PathBuf);
 
 impl ConfigValue for KeyFile {
@@ -236,7 +237,7 @@ impl ConfigValue for Network {
     }
 }
 
-/// The name of a listener, a relay or a path, in logs and metrics.
+/// The name of a listener, a relay, a path and the like, for logs and metrics.
 pub(super) struct Name(pub String);
 
 impl ConfigValue for Name {
@@ -252,7 +253,7 @@ impl ConfigValue for ListenerKind {
     const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "tproxy", "redirect", "tun", "section""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
-            // As hops and clients have them: every listener of this kind takes all versions.
+            // The names that hops and clients use: every listener of this kind accepts all versions.
             "socks4" | "socks4a" | "socks5" | "socks5h" => Ok(Self::Socks),
             _ => Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(Self::EXPECTED),
         }

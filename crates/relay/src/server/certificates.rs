@@ -1,4 +1,5 @@
-//! Watches when the certificates of TLS listeners end: in a metric, and in a warning two weeks before.
+//! Checks the expiry dates of the certificates of TLS listeners: exports them as a metric, and warns two weeks before
+//! expiry.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime};
@@ -9,17 +10,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::config::Config;
 use crate::ingress::services::Services;
 
-/// Interval of looks at the files.
+/// Interval between two checks of the certificates.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Looks between two warnings about a certificate: one warning in a day.
+/// Number of checks per warning about a certificate: with one check an hour, one warning a day.
 const CHECKS_PER_WARNING: u32 = 24;
 
-/// Looks at the certificates of the configuration in force.
+/// Schedule of the expiry checks of the certificates in the active configuration.
 #[derive(Debug)]
 pub(super) struct CertificateWatch {
     next: Cell<Instant>,
-    /// Looks since the start or the last reload.
+    /// Number of checks since the start or the last reload.
     checks: Cell<u32>,
 }
 
@@ -28,19 +29,19 @@ impl CertificateWatch {
         Self { next: Cell::new(Instant::now()), checks: Cell::new(0) }
     }
 
-    /// Completes when it is time for the next look.
+    /// Completes when the next check is due.
     pub async fn wait_due(&self) {
         sleep_until(self.next.get()).await;
     }
 
-    /// Begins anew with another configuration, and thus with a warning.
+    /// Restarts the schedule with `config`: checks at once, and warns about each certificate that expires soon.
     pub fn restart(&self, config: &Config, services: &Services) {
         self.checks.set(0);
         services.events.metrics.clear_certificate_expiry();
         self.check(config, services);
     }
 
-    /// Looks at all certificates.
+    /// Checks all certificates of `config` and sets the time of the next check.
     pub fn check(&self, config: &Config, services: &Services) {
         let (now, checks) = (SystemTime::now(), self.checks.get());
         self.checks.set(checks.wrapping_add(1));

@@ -19,7 +19,7 @@ use crate::config::{AdminBind, Config};
 use crate::worker::Command;
 
 impl Relay {
-    /// Takes over from `predecessor` and serves.
+    /// Takes over from `predecessor` and starts serving. Returns the configuration in force.
     pub async fn take_over(
         &mut self,
         predecessor: &Predecessor,
@@ -29,7 +29,7 @@ impl Relay {
         let admin = self.inherit(inheritance);
         self.services.fleet.observe();
         self.services.fleet.apply_config(config.fleet.as_ref())?;
-        // The first session may need the relays of the fleet.
+        // The first session may need a relay of the fleet.
         self.services.fleet.wait_synced().await;
         let served = self.apply_with_fleet(config).await?;
         predecessor.send_serving().await?;
@@ -39,8 +39,8 @@ impl Relay {
         Ok(served)
     }
 
-    /// Adopts the inherited descriptors that this version knows and closes the rest. Returns the admin listener, which
-    /// starts last.
+    /// Adopts the inherited descriptors of kinds that this version supports, and closes the rest. Returns the address
+    /// and the descriptor of the admin listener, which starts last.
     fn inherit(&mut self, inheritance: Inheritance) -> Option<(String, OwnedFd)> {
         let mut admin = None;
         for (inherited, descriptor) in inheritance {
@@ -61,14 +61,15 @@ impl Relay {
     fn inherit_admin(&mut self, config: &Config, admin: Option<(String, OwnedFd)>) {
         let (current, stale): (Vec<_>, Vec<_>) = admin.into_iter().partition(|(at, _)| *at == config.admin.to_string());
         for (_, descriptor) in stale {
-            // No process answers on this socket any more.
+            // No process accepts on this socket any more, so its file is removed.
             let address = UnixListener::from(descriptor).local_addr();
             let _ = address.map(|address| address.as_pathname().map(std::fs::remove_file));
         }
         self.start_admin(config, current.into_iter().next().map(|(_, descriptor)| descriptor));
     }
 
-    /// Starts the program again and hands over to it. If that fails, this process continues to serve.
+    /// Starts the program again and hands over to the new process. If that fails, this process continues to serve and
+    /// `None` is returned.
     pub async fn upgrade(&mut self, served: &Arc<Config>, signals: &mut Signals) -> Option<Shutdown> {
         let inheritance = match self.inheritance() {
             Ok(inheritance) => inheritance,
@@ -103,9 +104,10 @@ impl Relay {
     async fn hand_over(&mut self, mut successor: Successor) {
         let (pid, version) = successor.identity();
         self.workers.send_all(|| Command::Retire).await;
-        // After the workers' answers, new connections go to the other process. A hung worker does not accept either.
+        // After the workers have answered, new connections go to the other process. A hung worker does not accept any
+        // either.
         let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
-        // Two that write our entry would take each other's away.
+        // The fleet entry must have one writer: two processes would each remove the entry of the other.
         self.services.fleet.stop().await;
         self.notify_manager(|notifier| notifier.set_main_pid(pid));
         // From now on the service manager gets its notifications from the new process.
@@ -119,7 +121,8 @@ impl Relay {
         self.services.events.emit(&Event::Upgraded { pid, version });
     }
 
-    /// Continues to serve, and restores kernel state and sockets that the new process may have changed.
+    /// Continues to serve after a failed upgrade, and restores kernel state and sockets that the new process may have
+    /// changed.
     async fn resume(&mut self, served: &Arc<Config>, failure: Failure) -> Option<Shutdown> {
         let why = failure.why.to_string();
         if let Some(pid) = failure.pid {

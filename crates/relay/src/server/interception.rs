@@ -1,4 +1,5 @@
-//! How connections that know nothing of us are brought here: the queues of their first packets, and the rules.
+//! Interception of transparent connections: the netfilter queues for their first packets, and the packet rules in the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,14 +16,14 @@ use crate::ingress::services::Services;
 use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
 use crate::worker::GatedListener;
 
-/// Most first packets in a queue; when it is full, packets pass without a verdict.
+/// Maximum number of first packets in a queue. When the queue is full, the kernel passes packets without a verdict.
 const MAX_QUEUED: u32 = 8192;
 
-/// The consequence of a kernel without queues.
+/// Text of the warning for a kernel without netfilter queues.
 const NO_QUEUE: &str = "no queue for first packets of clients: connect = \"hold\" behaves like \"strict\", and at \
                         limits.sessions no connection bypasses the relay";
 
-/// A transparent listener that cannot be served.
+/// A queue for the first packets of a transparent listener cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("listener {name} cannot bind queue {number} of first packets: {cause}{}", hint(cause))]
 pub struct QueueError {
@@ -40,8 +41,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The queues that are bound now. They are kept here and lent to the gates as duplicates, so that a queue that stays over a
-/// reload loses no packet.
+/// The queues that are bound at present. The gates get duplicates of the descriptors, so that a queue that stays
+/// configured over a reload loses no packet.
 #[derive(Debug, Default)]
 pub struct PacketQueues {
     queues: BTreeMap<u16, NfQueue>,
@@ -50,15 +51,15 @@ pub struct PacketQueues {
 }
 
 impl PacketQueues {
-    /// Takes over the queue of another process.
+    /// Adopts the queue `number` of another process.
     pub fn adopt(&mut self, number: u16, descriptor: OwnedFd) {
         self.queues.insert(number, NfQueue::from_fd(descriptor, number));
     }
 
-    /// The descriptors for another process.
+    /// Returns duplicates of all queues, for a successor process.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
         let inherited = |(number, queue): (&u16, &NfQueue)| {
             Ok((Inherited::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
@@ -66,10 +67,11 @@ impl PacketQueues {
         self.queues.iter().map(inherited).collect()
     }
 
-    /// Binds the missing queues of `config`. A kernel without queues is no error: then no packet is held.
+    /// Binds the queues of `config` that are not bound yet. A kernel without queues is not an error: no packet is held
+    /// then.
     ///
     /// # Errors
-    /// The first queue that cannot be bound; then nothing has changed.
+    /// The first queue that cannot be bound; nothing has changed then.
     pub fn bind(&mut self, config: &Config, services: &Services) -> Result<(), QueueError> {
         let mut fresh = BTreeMap::new();
         for (number, listener) in numbered_listeners(config) {
@@ -103,10 +105,10 @@ impl PacketQueues {
         numbered_listeners(config).all(|(number, _)| self.queues.contains_key(&number))
     }
 
-    /// Duplicates of the queues for the gates, with listeners and indices.
+    /// Returns duplicates of the queues for the gates, with listeners and indices.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub fn duplicate(&self, config: &Config) -> io::Result<Vec<GatedListener>> {
         let lend = |(index, (number, listener)): (usize, (u16, &Arc<Listener>))| {
             let queue = self.queues.get(&number)?;
@@ -115,8 +117,9 @@ impl PacketQueues {
         numbered_listeners(config).enumerate().filter_map(lend).collect()
     }
 
-    /// Closes queues that `config` does not need. With managed rules no packet reaches the queue of a removed listener,
-    /// so it stays: the listener's gate still uses it for a while, and a listener that returns can have no other.
+    /// Closes queues that `config` does not need. With managed rules, the queues of removed listeners stay bound: no
+    /// packet reaches them, the gate of a removed listener still uses its queue for a while, and if the listener is
+    /// configured again, its queue cannot be bound a second time.
     pub fn commit(&mut self, config: &Config) {
         let (marks, managed) = (config.marks(), config.transparent.rules == RuleManagement::Managed);
         let is_ours = |queue_number| (0..Marks::MOST_LISTENERS).any(|index| marks.queue(index) == queue_number);
@@ -126,13 +129,13 @@ impl PacketQueues {
     }
 }
 
-/// The transparent listeners with the numbers of their queues.
+/// Returns the transparent listeners with the numbers of their queues.
 fn numbered_listeners(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
     let marks = config.marks();
     config.transparent_listeners().enumerate().map(move |(index, listener)| (marks.queue(index), listener))
 }
 
-/// The rules in the kernel, while they are ours to take out again.
+/// The rules that this process has installed in the kernel and has to remove again.
 #[derive(Debug)]
 pub struct InstalledRules {
     applied: Option<Ruleset>,
@@ -140,18 +143,19 @@ pub struct InstalledRules {
 }
 
 impl InstalledRules {
-    /// None so far; on behalf of `owner`.
+    /// Creates the state without installed rules. `owner` is the party that later rules are installed for.
     pub const fn new(owner: Owner) -> Self {
         Self { applied: None, owner }
     }
 
-    /// Declares the rules to be those of process `pid`.
+    /// Allows the next change to replace rules that are registered for process `pid`, a successor that failed.
     pub const fn reclaim_from(&mut self, pid: u32) {
         self.owner = Owner::Successor(pid);
     }
 
-    /// Another process serves and has replaced the rules. If its configuration needs none, the old rules catch nothing
-    /// and are removed when this process ends.
+    /// Hands the rules over to a process that serves already and has replaced them. If its configuration needs no
+    /// rules, this process still owns the old ones: new connections are no longer intercepted, and the rules are
+    /// removed when this process ends.
     pub fn hand_over(&mut self, services: &Services) {
         let Some(instance) = self.applied.as_ref().map(Ruleset::instance) else { return };
         let ours = Holder::Running(std::process::id());
@@ -165,7 +169,7 @@ impl InstalledRules {
     /// Checks that no other daemon owns the instance that `config` needs.
     ///
     /// # Errors
-    /// A running daemon owns the instance, or nft failed.
+    /// Another running daemon owns the instance, or nft failed.
     pub fn claim(&self, config: &Config) -> Result<(), RulesError> {
         let instance = config.transparent.instance;
         let ours = self.applied.as_ref().is_some_and(|applied| applied.instance() == instance);
@@ -178,14 +182,14 @@ impl InstalledRules {
     /// Replaces the installed rules by those of `config`. Returns whether first packets reach the gate.
     ///
     /// # Errors
-    /// The error and its remedy; then nothing has changed.
+    /// The failure of nft or the conflict with another owner, with the remedy; nothing has changed then.
     pub fn apply(&mut self, config: &Config, services: &Services) -> Result<bool, RulesError> {
         if config.transparent.rules == RuleManagement::Manual {
             self.remove(services);
             return Ok(true);
         }
         let Some(ruleset) = Ruleset::of(config) else {
-            // Sessions of listeners that are gone may still run.
+            // Sessions of removed listeners may still run.
             self.release(services);
             return Ok(true);
         };
@@ -199,7 +203,7 @@ impl InstalledRules {
         Ok(false)
     }
 
-    /// Stops catching new connections; running ones continue.
+    /// Stops the interception of new connections; existing sessions continue.
     pub fn release(&self, services: &Services) {
         if let Some(applied) = &self.applied {
             emit_result(applied.released().apply(self.owner).map(drop), services);

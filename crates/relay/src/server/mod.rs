@@ -1,9 +1,10 @@
-//! The relay as a process: binds the listeners, starts a worker for each core, and waits for signals.
+//! The relay as a process: binds the listeners, starts a worker for each core, and handles signals.
 //!
-//! SIGHUP reads the configuration again: it is checked and every new socket bound before anything changes, and when
-//! that fails the old one stays. SIGTERM and SIGINT drain: no new connection is accepted, intercepted ones pass
-//! directly, running sessions have until the deadline; a second signal ends the process at once. SIGUSR2 starts the
-//! program again and hands over to it ([`upgrade`]).
+//! SIGHUP reloads the configuration: the new configuration is checked and all its sockets are bound before anything
+//! changes; if that fails, the old configuration stays in force. SIGTERM and SIGINT drain: no new connection is
+//! accepted, connections that would be intercepted bypass the relay, and running sessions have until the deadline to
+//! finish; a second signal ends the process at once. SIGUSR2 starts the program again and hands over to the new process
+//! ([`upgrade`]).
 
 mod certificates;
 mod handover;
@@ -40,10 +41,10 @@ use crate::server::upgrade::{Inheritance, Predecessor, UpgradeCall};
 use crate::server::workers::Workers;
 use shutdown::{SignalRequest, Signals};
 
-/// How often the files of lists are looked at.
+/// Interval of checks for changed target list files.
 const LIST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why the relay could not start, or go over to a new configuration.
+/// Error that prevents the start of the relay, or the change to a new configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The configuration has mistakes.
@@ -52,21 +53,21 @@ pub enum RunError {
     /// A listener cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A queue of first packets.
+    /// A queue for first packets cannot be bound.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The device of a tunnel.
+    /// The device of a tunnel, or a route into it, cannot be created.
     #[error(transparent)]
     Tunnel(#[from] TunnelError),
-    /// The rules that catch connections.
+    /// The packet rules that intercept connections cannot be installed.
     #[error(transparent)]
     Rules(#[from] RulesError),
-    /// Any other error of the system.
+    /// Another error of the operating system.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
 
-/// Loads the configuration.
+/// Function that loads the configuration.
 type ConfigLoader<'a> = &'a dyn Fn() -> Result<Config, ConfigErrors>;
 
 /// Loaders of the configuration and of congestion controls.
@@ -79,23 +80,24 @@ struct Loaders<'a> {
 /// The configuration in force.
 struct ActiveConfig {
     written: Arc<Config>,
-    /// With the relays of the fleet.
+    /// `written` with the relays of the fleet added.
     served: Arc<Config>,
 }
 
-/// How a relay ends, and the configuration then in force.
+/// How the relay ends, with the configuration in force at that time.
 enum Shutdown {
-    /// A signal asked for the end.
+    /// A signal requested the end, and no other process accepts connections.
     Drains(Arc<Config>),
-    /// Another process goes on.
+    /// Another process has taken over.
     Retires(Arc<Config>),
 }
 
-/// Runs the relay until it is told to end. `load` reads the configuration, at the start and at every SIGHUP, and
-/// `provide` has the kernel have the congestion controls it asks for. To be called while there is one thread.
+/// Runs the relay until a signal ends it or an upgrade replaces it. `load` reads the configuration, at the start and at
+/// every SIGHUP; `provide` loads the congestion controls of the configuration into the kernel. Must be called while the
+/// process has a single thread.
 ///
 /// # Errors
-/// [`RunError`] when it cannot start; once it runs, nothing ends it but a signal.
+/// [`RunError`] if the relay cannot start. After the start, errors do not end it.
 pub fn run(load: ConfigLoader<'_>, provide: ControlProvider<'_>) -> Result<(), RunError> {
     let loaders = Loaders { load, provide };
     let call = UpgradeCall::from_environment()?;
@@ -156,7 +158,8 @@ fn obtain_controls(
 }
 
 impl Relay {
-    /// Reloads at every SIGHUP, and follows the fleet, until told to end or another process goes on.
+    /// Reloads at every SIGHUP and applies changes of the fleet, until a signal requests the end or another process has
+    /// taken over.
     async fn run_until_shutdown(
         &mut self,
         loaders: Loaders<'_>,
@@ -208,11 +211,11 @@ impl Relay {
 
     /// Notifies the service manager (sd_notify(3)).
     fn notify_manager(&self, notify: impl Fn(&Notifier) -> io::Result<()>) {
-        // A manager that does not listen is no reason to stop.
+        // Without a listening service manager, the relay continues.
         let _ = notify(&self.notifier);
     }
 
-    /// Notifies the service manager's watchdog while no thread hangs.
+    /// Notifies the service manager's watchdog as long as all worker threads respond. Never returns.
     async fn keep_watchdog_alive<T>(&self) -> T {
         let Some(span) = self.notifier.watchdog_timeout().map(|span| span / 2) else {
             return std::future::pending().await;
@@ -229,7 +232,7 @@ impl Relay {
     }
 }
 
-/// Reads lists of targets again when their files have changed.
+/// Reads target lists again when their files have changed. Never returns.
 async fn refresh_lists<T>(config: &Config, events: &Arc<Events>) -> T {
     let lists: Vec<_> = config.routes.iter().flat_map(|route| &route.lists).cloned().collect();
     if lists.is_empty() {
@@ -238,7 +241,8 @@ async fn refresh_lists<T>(config: &Config, events: &Arc<Events>) -> T {
     loop {
         sleep(LIST_CHECK_INTERVAL).await;
         let (lists, events) = (lists.clone(), Arc::clone(events));
-        // Large files take some time, in which this thread answers the service manager. Fails only if the reading panics.
+        // Reading a large file takes time, so it is done on another thread: this one has to notify the watchdog. An
+        // error means that the reading has panicked.
         let _ = spawn_blocking(move || lists.iter().for_each(|list| refresh_list(list, &events))).await;
     }
 }
@@ -252,14 +256,14 @@ fn refresh_list(list: &TargetList, events: &Events) {
     }
 }
 
-/// Completes when the old process has ended. Returns whether congestion controls ended with it.
+/// Completes when the old process has ended. Returns whether the kernel removed congestion controls with that process.
 async fn lost_controls(predecessor: Option<&Predecessor>, config: &Config) -> bool {
     let Some(predecessor) = predecessor else { return std::future::pending().await };
     predecessor.wait_ended().await;
     config.congestion.wait_removed().await
 }
 
-/// One message for each error.
+/// Returns one message for each mistake.
 fn messages(error: &RunError) -> Vec<String> {
     match error {
         RunError::Config(mistakes) => mistakes.0.iter().map(ToString::to_string).collect(),

@@ -1,4 +1,4 @@
-//! The parts of a running relay, and the switch from one configuration to the next.
+//! The components of a running relay, and the change from one configuration to the next.
 
 use std::cell::Cell;
 use std::io;
@@ -25,13 +25,13 @@ use crate::rules::{Owner, Ruleset};
 use crate::shaping::fair_share;
 use crate::worker::Interception;
 
-/// Time for the workers to switch before other parties are told regardless.
+/// Maximum time to wait for the workers to confirm a change of state.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long changes of the fleet are gathered before they are taken in.
+/// Time over which changes of the fleet are collected before they are applied.
 const FLEET_BATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// The parts of a running relay.
+/// The components of a running relay.
 pub(super) struct Relay {
     pub services: Arc<Services>,
     pub workers: Workers,
@@ -41,17 +41,17 @@ pub(super) struct Relay {
     pub devices: Devices,
     pub notifier: Notifier,
     pub certificates: CertificateWatch,
-    /// When all threads last answered.
+    /// Time of the last check that waited for answers of all worker threads.
     pub alive: Cell<Instant>,
     pub admin: Option<admin::AdminListener>,
-    /// The address of the admin listener.
+    /// The configuration of the admin listener that runs.
     pub admin_at: AdminConfig,
-    /// The process that has taken over.
+    /// The new process, after an upgrade: dropping it closes the channel to that process.
     pub successor: Option<Successor>,
 }
 
 impl Relay {
-    /// A relay that serves nothing yet; `predecessor` is the process that it replaces.
+    /// Creates a relay that does not serve yet; `predecessor` is the process to replace.
     pub fn new(services: Arc<Services>, workers: Workers, predecessor: Option<&Predecessor>) -> io::Result<Self> {
         Ok(Self {
             services,
@@ -71,12 +71,13 @@ impl Relay {
         })
     }
 
-    /// Begins to serve, without an old process.
+    /// Starts serving without a predecessor. Returns the configuration in force.
     pub async fn begin(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
-        // Started before the listeners: a client that sees "listening" may ask for the status.
+        // The admin listener starts first, because a client may request the status as soon as it sees "listening".
         self.start_admin(config, None);
         let served = self.apply_with_discovery(config).await?;
-        // etcd may have answered before the configuration was applied; members that come later are news to `follow_fleet`.
+        // etcd may have answered before the configuration was applied; `follow_fleet` reports only members that are
+        // added later.
         if let Some(event) = served.fleet_change(&config.with_fleet(&[])) {
             self.services.events.emit(&event);
         }
@@ -98,13 +99,15 @@ impl Relay {
         }
     }
 
-    /// Applies `config` with the known relays of its fleet. Returns the configuration in force.
+    /// Configures fleet discovery and applies `config` with the known relays of the fleet. Returns the configuration in
+    /// force.
     pub async fn apply_with_discovery(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         self.services.fleet.apply_config(config.fleet.as_ref())?;
         self.apply_with_fleet(config).await
     }
 
-    /// As above, after the fleet has its settings.
+    /// Applies `config` with the known relays of the fleet, whose discovery is configured already. Returns the
+    /// configuration in force.
     pub async fn apply_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         let (members, change) = self.services.fleet.members();
         let served = Arc::new(config.with_fleet(&members));
@@ -113,9 +116,9 @@ impl Relay {
         Ok(served)
     }
 
-    /// Applies `written` with the changed relays of the fleet. Listeners stay bound.
+    /// Applies `written` with the changed relays of the fleet, and updates `served`. Listeners stay bound.
     pub async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
-        // Many may come at once.
+        // Several changes may arrive at once.
         sleep(FLEET_BATCH_DELAY).await;
         let (members, change) = self.services.fleet.members();
         let new = Arc::new(written.with_fleet(&members));
@@ -134,7 +137,7 @@ impl Relay {
         }
     }
 
-    /// Applies `config`. Fallible steps come first, so that a rejected configuration leaves no trace.
+    /// Applies `config`. Steps that can fail come first, so that a rejected configuration changes nothing.
     pub async fn apply(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         self.apply_in_place(config).await?;
         self.sockets.commit(config, &self.services);
@@ -148,11 +151,11 @@ impl Relay {
         Ok(())
     }
 
-    /// Applies `config` while all parts of the configuration before stay in place.
+    /// Applies `config` without closing sockets, queues or devices of the previous configuration.
     async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(limit_open_files()?, config);
         self.sockets.bind(config)?;
-        // The owner of the rules explains more than a busy queue.
+        // Before the queues: the error of a conflict names the owner of the rules, that of a busy queue does not.
         self.rules.claim(config)?;
         self.queues.bind(config, &self.services)?;
         self.devices.bind(config)?;
@@ -167,17 +170,19 @@ impl Relay {
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.services.shared_interfaces.apply_config(&config.interfaces);
         self.services.accounts.apply_config(config);
-        // Before the workers switch: connections of their sessions are judged by the new configuration.
+        // Before the workers switch, so that connections which their sessions return to the pool are checked against
+        // the new configuration.
         self.services.upstream_pool.apply_config(config);
         let devices = self.devices.devices_for(config);
         self.services.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
         self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;
-        // After the answers no new connection is served by the configuration before. A hung worker is reported elsewhere.
+        // Once all workers have answered, no new connection is served with the previous configuration. A hung worker is
+        // reported elsewhere.
         let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
         Ok(())
     }
 
-    /// Reads the configuration again and applies it.
+    /// Reads the configuration again and applies it. Returns the configuration in force.
     pub async fn reload(&mut self, loaders: Loaders<'_>, active: &ActiveConfig) -> Result<ActiveConfig, RunError> {
         let ActiveConfig { written: old, served } = active;
         let new = (loaders.load)()?;
@@ -203,7 +208,7 @@ impl Relay {
         Ok(ActiveConfig { written: new, served: new_served })
     }
 
-    /// Loads the congestion controls anew that went with the process before us, which had loaded them for itself.
+    /// Loads the congestion controls again that the kernel removed when their loader, the predecessor, ended.
     pub async fn reload_controls(&mut self, provide: ControlProvider<'_>, active: &mut ActiveConfig) {
         let written = &active.written;
         let reloaded = obtain_controls(Config::clone(written), &written.congestion, provide, &self.services);

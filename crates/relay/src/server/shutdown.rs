@@ -1,4 +1,4 @@
-//! Signals of the operator (signal(7)), and the end of a relay: running sessions may finish.
+//! Signals from the operator (signal(7)), and the end of a relay: running sessions may finish.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl Relay {
     /// Drains while no other process accepts.
     pub async fn drain(&mut self, config: &Config, signals: &mut Signals) {
         self.notify_manager(Notifier::stopping);
-        // Others stop choosing us before we stop accepting.
+        // Other relays must stop choosing this one before it stops accepting.
         self.services.fleet.drain().await;
         self.rules.release(&self.services);
         self.workers.send_all(|| Command::Drain).await;
@@ -50,7 +50,7 @@ impl Relay {
 
     async fn wait_empty(&self, deadline: Duration) {
         let until = Instant::now() + deadline;
-        // Connections that relays have ready here stay usable after an upgrade.
+        // Connections that other relays keep ready to this process stay usable after an upgrade.
         while self.services.admission.connections() > 0 && Instant::now() < until {
             sleep_until(until.min(Instant::now() + POLL_INTERVAL)).await;
         }
@@ -69,7 +69,7 @@ impl Relay {
     }
 }
 
-/// The signals that we obey.
+/// The signals that the relay handles.
 pub struct Signals {
     hangup: Signal,
     terminate: Signal,
@@ -78,10 +78,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Watches them from now on.
+    /// Starts watching the signals.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A signal handler cannot be installed.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
@@ -91,7 +91,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal. A pending request to end comes first.
+    /// Waits for the next signal. SIGTERM and SIGINT take precedence over other pending signals.
     pub async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
@@ -102,7 +102,7 @@ impl Signals {
         }
     }
 
-    /// Waits until the end is asked for.
+    /// Waits for SIGTERM or SIGINT.
     pub async fn wait_end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -111,13 +111,13 @@ impl Signals {
     }
 }
 
-/// The request of a signal.
+/// The action that a signal requests.
 #[derive(PartialEq, Eq)]
 pub enum SignalRequest {
-    /// Read the configuration again.
+    /// Reload the configuration: SIGHUP.
     Reload,
-    /// Start the program again and hand over to it: SIGUSR2, as for nginx.
+    /// Start the program again and hand over to the new process: SIGUSR2, as for nginx.
     Upgrade,
-    /// End the process.
+    /// End the process: SIGTERM or SIGINT.
     End,
 }

@@ -1,6 +1,6 @@
 //! The listening sockets: one for each listener and worker, so that the kernel spreads connections over the workers
-//! (`SO_REUSEPORT`, socket(7)). Those of a process before us may be more or fewer; then some workers have several, and every
-//! socket has one.
+//! (`SO_REUSEPORT`, socket(7)). A predecessor may have had more or fewer workers; every inherited socket is assigned to
+//! a worker, and some workers may have several.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,10 +17,10 @@ use super::upgrade::{Inheritance, Inherited};
 use crate::config::{Config, Listener};
 use crate::ingress::services::Services;
 
-/// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
+/// Maximum length of the accept queue; the kernel uses the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// The capability for marks and foreign addresses, and the ways to get it.
+/// Hint for errors of sockets with marks or foreign addresses: the missing capability, and ways to get it.
 pub const NEEDS_NET_ADMIN: &str =
     " (needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
 
@@ -36,7 +36,7 @@ pub struct BindError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        // EPERM is about marks and foreign addresses, EACCES about ports (socket(7), ip(7)).
+        // EPERM concerns marks and foreign addresses, EACCES concerns ports (socket(7), ip(7)).
         io::ErrorKind::PermissionDenied if error.raw_os_error() == Some(1) => NEEDS_NET_ADMIN,
         io::ErrorKind::AddrInUse => " (another program, or another ekiden, uses the address)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
@@ -45,8 +45,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// All sockets that are bound now. They are kept here and lent to the workers as duplicates, so that a listener that
-/// stays over a reload never stops listening.
+/// All sockets that are bound at present. The workers get duplicates, so that a listener that stays configured over a
+/// reload never stops listening.
 #[derive(Debug, Default)]
 pub struct Sockets {
     listeners: Vec<BoundListener>,
@@ -56,7 +56,7 @@ pub struct Sockets {
 struct BoundListener {
     /// The configured address, possibly with port 0.
     address: SocketAddr,
-    /// Tells listeners apart that leave the port to the kernel.
+    /// Name of the listener: distinguishes listeners with the same address and port 0.
     name: String,
     for_workers: Vec<TcpListener>,
     /// Whether the "listening" event was emitted.
@@ -64,7 +64,7 @@ struct BoundListener {
 }
 
 impl Sockets {
-    /// Takes over a socket of another process, which listens.
+    /// Adopts a listening socket of another process.
     pub fn adopt(&mut self, name: String, address: SocketAddr, descriptor: OwnedFd) {
         let socket = TcpListener::from(descriptor);
         match self
@@ -77,10 +77,10 @@ impl Sockets {
         }
     }
 
-    /// The descriptors for another process.
+    /// Returns duplicates of all sockets, for a successor process.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
         let inherited = |bound_listener: &BoundListener| Inherited::Socket {
             listener: bound_listener.name.clone(),
@@ -93,7 +93,7 @@ impl Sockets {
         sockets.map(|(bound_listener, socket)| Ok((inherited(bound_listener), socket.try_clone()?.into()))).collect()
     }
 
-    /// Binds the missing sockets of `config`; after a failure nothing has changed.
+    /// Binds the sockets of `config` that are not bound yet. On failure no listener is added.
     ///
     /// # Errors
     /// The first listener that cannot be bound.
@@ -112,10 +112,10 @@ impl Sockets {
         Ok(())
     }
 
-    /// The sockets of one of `workers` workers, with their listeners.
+    /// Returns duplicates of the sockets of `worker`, one of `workers` workers, with their listeners.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub fn for_worker(
         &self,
         config: &Config,
@@ -133,8 +133,8 @@ impl Sockets {
         Ok(assigned)
     }
 
-    /// Puts `config` in force: closes sockets that it does not have, and applies its profiles to the others. Called
-    /// after every bind has succeeded, so that a rejected configuration leaves no trace.
+    /// Makes `config` effective: closes sockets that it does not contain, and applies its profiles to the others.
+    /// Called after every bind has succeeded, so that a rejected configuration changes nothing.
     pub fn commit(&mut self, config: &Config, services: &Services) {
         self.retain(config);
         for listener in &config.listeners {
@@ -146,7 +146,7 @@ impl Sockets {
         report_dial_profiles(config, services);
     }
 
-    /// Closes sockets that `config` does not have.
+    /// Closes sockets that `config` does not contain.
     pub fn retain(&mut self, config: &Config) {
         self.listeners.retain(|bound_listener| config.listeners.iter().any(|listener| bound_listener.is_for(listener)));
     }
@@ -169,7 +169,8 @@ impl BoundListener {
         Ok(bound_listener)
     }
 
-    /// Adds sockets until each worker has one. A new socket takes nothing from the queues of others.
+    /// Adds sockets until there is one for each worker. A new socket takes no connections from the accept queues of
+    /// others.
     fn fill(&mut self, listener: &Listener, config: &Config) -> io::Result<()> {
         let mut address = self.for_workers.first().map_or(Ok(listener.bind), TcpListener::local_addr)?;
         while self.for_workers.len() < config.threads {
@@ -184,7 +185,7 @@ impl BoundListener {
         self.address == listener.bind && (self.address.port() != 0 || self.name == listener.name)
     }
 
-    /// Emits "listening" once, after the workers have the sockets: clients may connect as soon as they see it.
+    /// Emits "listening" once, after the workers have the sockets: clients may connect as soon as they see that event.
     fn announce(&mut self, listener: &Listener, services: &Services) {
         let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
         if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
@@ -204,7 +205,8 @@ impl BoundListener {
     }
 }
 
-/// Tries the profiles of dialled sections on sockets that are never connected, and reports the outcome.
+/// Applies the profiles of dialled sections to sockets that are never connected, to report the settings that the kernel
+/// accepts.
 fn report_dial_profiles(config: &Config, services: &Services) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
@@ -223,7 +225,7 @@ fn report_dial_profiles(config: &Config, services: &Services) {
 fn listen(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = new_socket(listener, true)?;
     if let Some(marks) = config.needed_marks() {
-        // Connections accepted by TPROXY have their servers' addresses.
+        // The local addresses of connections accepted by TPROXY are those of the servers.
         let foreign = listener.kind.uses_tproxy();
         set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
     }

@@ -1,5 +1,5 @@
 //! The TUN devices of this process and the routes into them. Both end with the process: the kernel removes a device
-//! with its last descriptor, and routes with their device.
+//! when its last descriptor is closed, and routes with their device.
 
 use std::fs::File;
 use std::io;
@@ -19,10 +19,10 @@ use crate::config::{Config, Listener, TunConfig};
 use crate::ingress::services::Services;
 use crate::tunnel::Device;
 
-/// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
+/// The IPv4 dummy address (RFC 7600, 4.8). An interface without any address does not accept packets from other hosts.
 const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
-/// A tunnel that cannot be had.
+/// A tunnel cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
     /// The device cannot be created.
@@ -33,17 +33,17 @@ pub enum TunnelError {
         /// The cause, which the message already contains.
         cause: io::Error,
     },
-    /// Packets go another way.
+    /// There is already a route to the network through another interface.
     #[error("tunnel {device}: {net} already has a route, by {by}: ip route del {net}, or remove {net} from net")]
     RouteExists {
         /// The name of the device.
         device: String,
-        /// The network behind it.
+        /// The network behind the tunnel.
         net: Network,
-        /// The interface in the way.
+        /// The interface of the existing route.
         by: String,
     },
-    /// The network is here.
+    /// The network is part of a network that this host is connected to.
     #[error(
         "tunnel {device}: {net} is a part of {own}, the network of {by}: renumber one site, because networks of sites \
          must not overlap"
@@ -51,19 +51,19 @@ pub enum TunnelError {
     LocalNetwork {
         /// The name of the device.
         device: String,
-        /// The network behind it.
+        /// The network behind the tunnel.
         net: Network,
-        /// The network of this relay.
+        /// The connected network of this host.
         own: Network,
-        /// The interface in the way.
+        /// The interface of the connected network.
         by: String,
     },
-    /// A route cannot be made.
+    /// A route into the device cannot be added or removed.
     #[error("tunnel {device}: cannot add a route to {net}: {cause}{}", hint(cause))]
     Route {
         /// The name of the device.
         device: String,
-        /// The network behind it.
+        /// The network behind the tunnel.
         net: Network,
         /// The cause, which the message already contains.
         cause: io::Error,
@@ -81,25 +81,25 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// All devices of this process.
+/// All TUN devices of this process.
 #[derive(Debug, Default)]
 pub struct Devices {
     devices: Vec<OwnedDevice>,
 }
 
 impl Devices {
-    /// Adopts the device of another process, which keeps it until this process is the only one.
+    /// Adopts the device of another process. The device counts as shared until [`Devices::set_shared`] says otherwise.
     pub fn adopt(&mut self, name: String, mtu: u32, routed: Vec<(Network, Option<IpAddr>)>, descriptor: OwnedFd) {
-        // A device that was deleted meanwhile is created again.
+        // A device that was deleted meanwhile is not adopted: `bind` creates it again.
         let Some(index) = index(&name) else { return };
         let file = Arc::new(File::from(descriptor));
         self.devices.push(OwnedDevice { name, index, file, mtu, routed, is_shared: true });
     }
 
-    /// The descriptors for another process.
+    /// Returns duplicates of the descriptors, for a successor process.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub fn inheritable(&self) -> io::Result<Inheritance> {
         let inherited = |owned_device: &OwnedDevice| {
             let routed = owned_device.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
@@ -109,15 +109,16 @@ impl Devices {
         self.devices.iter().map(inherited).collect()
     }
 
-    /// Sets whether another process has the devices, too: then they survive the end of this one.
+    /// Sets whether another process also has the devices. Shared devices are not removed when this process drops them.
     pub fn set_shared(&mut self, shared: bool) {
         self.devices.iter_mut().for_each(|owned_device| owned_device.is_shared = shared);
     }
 
-    /// Creates the missing devices of `config`. If the configuration is rejected, [`Devices::commit`] removes them.
+    /// Creates the devices of `config` that do not exist yet. If `config` is rejected, [`Devices::commit`] with the
+    /// previous configuration removes them.
     ///
     /// # Errors
-    /// The first tunnel that cannot be created.
+    /// The first tunnel that cannot be set up.
     pub fn bind(&mut self, config: &Config) -> Result<(), TunnelError> {
         // An administrator may have deleted a device.
         self.devices.retain(OwnedDevice::exists);
@@ -142,7 +143,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Looks for routes of others that would be in the way, or for hosts that are here.
+    /// Checks that `net` has no route through an interface of others, and is not part of a network that this host is
+    /// connected to.
     fn check_routes(&self, device: &str, net: &Network, routes: &[Route]) -> Result<(), TunnelError> {
         let ours = |route: &&Route| self.devices.iter().any(|owned_device| route.interface == Some(owned_device.index));
         let by = |route: &Route| route.interface.and_then(|index| interface_name(index).ok()).unwrap_or_default();
@@ -159,7 +161,7 @@ impl Devices {
         Ok(())
     }
 
-    /// The devices of `config`, with their listeners.
+    /// Returns the devices of `config`, with their listeners.
     #[must_use]
     pub fn devices_for(&self, config: &Config) -> Vec<(Arc<Listener>, Arc<Device>)> {
         let lend = |(listener, tun): (&Arc<Listener>, &TunConfig)| {
@@ -170,7 +172,7 @@ impl Devices {
         config.tunnels().filter_map(lend).collect()
     }
 
-    /// Removes devices that `config` does not need, and applies its networks.
+    /// Removes devices that `config` does not contain, and updates the routes and MTUs of the others.
     pub fn commit(&mut self, config: &Config, services: &Services) {
         let tun_config = |owned_device: &OwnedDevice| {
             config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == owned_device.name)
@@ -189,16 +191,17 @@ impl Devices {
     }
 }
 
-/// A device that is there.
+/// A device that exists in the kernel.
 #[derive(Debug)]
 struct OwnedDevice {
     name: String,
     index: u32,
     file: Arc<File>,
     mtu: u32,
-    /// The networks routed into the device, with the source address of this host's own programs there.
+    /// The networks routed into the device, with the source address for connections of this host's own programs to
+    /// them.
     routed: Vec<(Network, Option<IpAddr>)>,
-    /// Whether another process has the device, too.
+    /// Whether another process also has the device.
     is_shared: bool,
 }
 
@@ -231,7 +234,7 @@ impl OwnedDevice {
         Ok(())
     }
 
-    /// Takes routes away that `tun` does not have.
+    /// Removes routes that `tun` does not contain.
     fn remove_stale_routes(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
         let is_current = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
         let (current, stale): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(is_current);
@@ -243,7 +246,8 @@ impl OwnedDevice {
         Ok(())
     }
 
-    /// Adds missing networks. An MTU changed by an administrator stays until the configured one changes.
+    /// Adds missing routes, and sets the MTU if its configured value has changed: an MTU set by an administrator stays
+    /// until then.
     fn apply_config(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
         for net in &tun.nets {
             if !self.has_route(net) {
@@ -258,13 +262,13 @@ impl OwnedDevice {
     }
 }
 
-/// Removes the device at once, even if a stopped reader still has the descriptor.
+/// Removes the device at once, even if a stopped reader still holds a descriptor.
 impl Drop for OwnedDevice {
     fn drop(&mut self) {
         if self.is_shared {
             return;
         }
-        // Fails if the device is gone.
+        // Fails if the device no longer exists.
         let _ = Links::open().and_then(|links| links.delete(self.index));
     }
 }

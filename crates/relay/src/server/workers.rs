@@ -1,4 +1,4 @@
-//! The worker threads, from outside.
+//! Handles of the worker threads for the main thread.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::ingress::handoff::worker_slots;
 use crate::ingress::services::Services;
 use crate::worker::{self, Command, Exchange, Interception, WorkerService};
 
-/// The worker threads, and the way to talk to them.
+/// The worker threads and their command channels.
 pub struct Workers {
-    /// The services of all threads.
+    /// The services shared by all threads.
     pub services: Arc<Services>,
     commands: Vec<mpsc::Sender<Command>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Workers {
-    /// Starts `count` workers, and one thread for the gates.
+    /// Starts `count` workers, and one thread for the gates. Each has at most `most_pipes` pipes.
     ///
     /// # Errors
     /// A thread cannot be created.
@@ -31,7 +31,7 @@ impl Workers {
         for (number, exchange) in worker_slots(count).into_iter().enumerate() {
             workers.spawn(format!("worker-{number}"), most_pipes, Some(exchange))?;
         }
-        // The gates have a thread of their own, so that first packets do not wait for the bytes of sessions.
+        // The gates run on their own thread, so that the verdict on a first packet does not wait for session traffic.
         workers.spawn("gate".to_owned(), most_pipes, None)?;
         Ok(workers)
     }
@@ -48,15 +48,15 @@ impl Workers {
     /// Sends a command to every worker.
     pub async fn send_all(&self, command: impl Fn() -> Command) {
         for worker in &self.commands {
-            // A worker that is gone has nothing left to do.
+            // A worker that has ended needs no command.
             let _ = worker.send(command()).await;
         }
     }
 
-    /// Applies `config` to all workers.
+    /// Sends each worker its part of `config`, with duplicates of its sockets.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// No file descriptors are left.
     pub async fn apply_config(
         &self,
         config: &Arc<Config>,
@@ -72,7 +72,7 @@ impl Workers {
             parts[index % gate].devices.push(device);
         }
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
-            // The gate's thread gets no listening sockets.
+            // The thread of the gates, the last one, gets no listening sockets.
             let sockets = if number < gate { sockets.for_worker(config, number, gate)? } else { Vec::new() };
             let service = WorkerService { config: Arc::clone(config), budget, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
@@ -80,27 +80,27 @@ impl Workers {
         Ok(())
     }
 
-    /// Completes when every worker has answered, so none hangs.
+    /// Completes when every worker has answered or ended, so that none is hung.
     pub async fn wait_answers(&self) {
         for worker in &self.commands {
             let (answer, answered) = oneshot::channel();
             if worker.send(Command::Answer(answer)).await.is_ok() {
-                // An error means that the worker has ended, so it does not hang.
+                // An error means that the worker has ended, so it is not hung.
                 let _ = answered.await;
             }
         }
     }
 
-    /// Senders for the admin listener's requests.
+    /// Returns the command channels of all workers, for requests of the admin listener.
     #[must_use]
     pub fn commands(&self) -> Vec<mpsc::Sender<Command>> {
         self.commands.clone()
     }
 
-    /// Waits until all have ended.
+    /// Waits until all worker threads have ended.
     pub fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker without a runtime has ended at its start; the others continue.
+            // A worker whose runtime could not be created has ended at its start; the others continue.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The fleet as `ekiden status` and `ekiden fleet list` show it.
+//! The fleet in `/api/fleet` and `/api/sessions`, and the table of `ekiden fleet list`.
 
 use ekiden_proto::fleet::{RelayState, VerifyKey};
 use ekiden_proto::key::PublicKey;
@@ -8,27 +8,27 @@ use serde_json::Value;
 /// The fleet in `/api/fleet`.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetView {
-    /// The key that signs certificates.
+    /// The public key that verifies the certificates of members.
     pub fleet: VerifyKey,
-    /// The name of this relay in the fleet.
+    /// The name of this relay in the fleet; `None` if this relay only reads the entries of others.
     pub name: Option<String>,
-    /// Whether the etcd of the fleet answers.
+    /// Whether etcd is reachable.
     pub etcd_up: bool,
-    /// Since when that is so.
+    /// Time since `etcd_up` last changed, in seconds.
     pub etcd_seconds: Option<f64>,
-    /// The server in use.
+    /// The etcd server in use.
     pub etcd_server: String,
-    /// The last error of etcd.
+    /// The last error of the etcd connection.
     pub etcd_trouble: Option<String>,
-    /// Entries that we have written.
+    /// Number of entries that this relay has written to etcd.
     pub written: u64,
-    /// Entries that were not believed.
+    /// Number of entries of other relays that this relay has rejected.
     pub refused: u64,
     /// All known members, this relay included.
     pub members: Vec<MemberView>,
 }
 
-/// One member of a fleet.
+/// A member of a fleet.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemberView {
     /// The name of the member.
@@ -37,37 +37,37 @@ pub struct MemberView {
     pub key: PublicKey,
     /// The address of its section listener.
     pub address: String,
-    /// Whether it accepts sessions.
+    /// Whether the member accepts new sessions.
     pub state: RelayState,
-    /// Age of its last entry.
+    /// Time since the member's last entry was received, in seconds.
     pub age_seconds: f64,
-    /// Time since etcd last listed it.
+    /// Time since etcd last listed the member, in seconds; `None` while etcd lists it.
     pub missing_seconds: Option<f64>,
-    /// Until when its certificate is valid, in seconds since 1970.
+    /// End of the validity of the member's certificate, in seconds since 1970 (UTC).
     pub not_after: u64,
-    /// Number of relays that it has measured.
+    /// Number of relays to which the member has measured sections.
     pub neighbours: usize,
 }
 
 /// Counts of the fleet in `/api/sessions`.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetSummary {
-    /// The name of this relay in the fleet.
+    /// The name of this relay in the fleet; `None` if this relay only reads the entries of others.
     pub name: Option<String>,
-    /// Relays of the fleet, this one included.
+    /// Number of relays in the fleet, this one included.
     pub relays: usize,
-    /// Relays that take no new sessions.
+    /// Number of relays that accept no new sessions.
     pub draining: usize,
-    /// Relays that etcd no longer lists.
+    /// Number of relays that etcd no longer lists.
     pub missing: usize,
-    /// Whether the etcd of the fleet answers.
+    /// Whether etcd is reachable.
     pub etcd_up: bool,
-    /// The last error of etcd.
+    /// The last error of the etcd connection.
     pub etcd_trouble: Option<String>,
 }
 
 impl FleetView {
-    /// Counts of the members.
+    /// Returns the counts of members by state.
     #[must_use]
     pub fn summary(&self) -> FleetSummary {
         let count = |is: fn(&&MemberView) -> bool| self.members.iter().filter(is).count();
@@ -82,7 +82,7 @@ impl FleetView {
     }
 }
 
-/// The answer of `/api/fleet` as a table for people; `None` without a fleet.
+/// Formats the response of `/api/fleet` as a text table; `None` without a fleet.
 #[must_use]
 pub fn table(json: &str) -> Option<String> {
     let fleet: Value = serde_json::from_str(json).ok()?;

@@ -1,4 +1,4 @@
-//! The views of a running relay: `/api/sessions`, which `ekiden status` reads, and `/api/upgrade`.
+//! The status of a running relay: the types of `/api/sessions`, which `ekiden status` reads, and of `/api/upgrade`.
 
 pub mod fleet;
 mod table;
@@ -23,12 +23,12 @@ use super::shaping::autotune::{Tuner, TuningView};
 
 pub use table::table;
 
-/// An open session as the admin interface shows it.
+/// An open session in the admin interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionView {
-    /// Number of the session.
+    /// Number of the session, unique in one run of the relay.
     pub session: u64,
-    /// The listener that accepted it.
+    /// Name of the listener that accepted the session.
     pub listener: String,
     /// The address of the client.
     pub client: ClientAddr,
@@ -36,17 +36,17 @@ pub struct SessionView {
     pub tls: Option<TlsView>,
     /// 2 if the session is a stream of an HTTP/2 connection.
     pub http: Option<u8>,
-    /// The user name, if the listener asks for one.
+    /// The user name, if the listener requires authentication.
     pub user: Option<String>,
-    /// The relay that opened it, by name or key.
+    /// Name or key of the relay that opened the session; `None` for a client.
     pub peer: Option<String>,
     /// The trace id, which all relays on the path share.
     pub trace: Option<TraceId>,
-    /// Where the client wants to go.
+    /// The host and port that the client requested.
     pub target: Option<Target>,
-    /// The name of the server in the first bytes of an intercepted client.
+    /// The server name in the first bytes of an intercepted client.
     pub server_name: Option<String>,
-    /// The address that was dialled.
+    /// The dialled address and port: the target, or the first hop.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
@@ -58,27 +58,27 @@ pub struct SessionView {
     pub bytes_up: u64,
     /// Bytes toward the client so far.
     pub bytes_down: u64,
-    /// The section to the client.
+    /// The section toward the client.
     pub down: Option<SectionView>,
-    /// The section to the server.
+    /// The section toward the server or the next relay.
     pub up: Option<SectionView>,
-    /// Limits of the last seconds.
+    /// Limiting factor of each direction over the last seconds.
     pub limits: Diagnoses,
 }
 
 /// TLS of the section to a client.
 #[derive(Debug, Clone, Serialize)]
 pub struct TlsView {
-    /// The version of the protocol.
+    /// The version of the TLS protocol.
     pub version: &'static str,
-    /// The cipher suite.
+    /// The negotiated cipher suite.
     pub cipher: &'static str,
-    /// How the bytes cross the relay: `spliced` if the kernel encrypts them, `copied` if this process does.
+    /// How data crosses the relay: `spliced` if the kernel encrypts, `copied` if this process does.
     pub transfer: &'static str,
 }
 
 impl TlsView {
-    /// The view of a connection.
+    /// Creates the view of a connection.
     #[must_use]
     pub fn new(tls: &TlsCipher) -> Self {
         let transfer = if tls.is_in_kernel() { "spliced" } else { "copied" };
@@ -96,9 +96,9 @@ pub struct SectionView {
     pub congestion: String,
     /// Congestion window, in packets.
     pub window: u32,
-    /// The round trip without queues.
+    /// Minimum round-trip time, without queueing, in seconds.
     pub base_rtt_seconds: f64,
-    /// Estimate of its packets in queues on the path.
+    /// Estimate of the connection's packets in queues on the path.
     pub queued: u32,
     /// Telemetry of the congestion control, if it is one of ekiden's.
     pub told: Option<Telemetry>,
@@ -107,7 +107,7 @@ pub struct SectionView {
 }
 
 impl SectionView {
-    /// The view of `socket`; `None` if the kernel has no `TCP_INFO`.
+    /// Creates the view of `socket`; `None` if the kernel reports no `TCP_INFO` or congestion control.
     pub fn from_socket(
         socket: impl AsFd + Copy,
         controls: &CongestionControls,
@@ -133,8 +133,8 @@ impl SectionView {
     }
 }
 
-/// Packets of a connection in queues: the part of a fully used window beyond one round trip without queues (Brakmo,
-/// Peterson: TCP Vegas, 1995).
+/// Estimates the number of packets of a connection in queues: the part of a fully used window beyond one round trip
+/// without queueing (Brakmo, Peterson: TCP Vegas, 1995).
 fn queued_packets(info: &SectionInfo) -> u32 {
     let (rtt, base) = (info.rtt.as_micros(), info.min_rtt.as_micros());
     if base == 0 {
@@ -144,7 +144,7 @@ fn queued_packets(info: &SectionInfo) -> u32 {
     u32::try_from(queued).unwrap_or(u32::MAX)
 }
 
-/// The pool of one next relay.
+/// The connection pool of one next relay.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct PoolView {
     /// The name of the relay.
@@ -153,52 +153,53 @@ pub struct PoolView {
     pub up: bool,
     /// Whether the relay is slower than the other members of its group, and gets no new sessions.
     pub slow: bool,
-    /// Open sessions by the relay.
+    /// Number of open sessions through the relay.
     pub sessions: usize,
-    /// Average time from OPEN to the answer, without the time that the relay needed for the target; `None` before the first.
+    /// Average time in seconds from OPEN to the answer, without the time that the relay needed for the target; `None`
+    /// before the first answer.
     pub latency_seconds: Option<f64>,
-    /// Connections that are ready and that no session has used.
+    /// Number of ready connections that no session has used.
     pub ready: usize,
-    /// Idle connections that sessions have used.
+    /// Number of idle connections that sessions have used.
     pub used: usize,
-    /// How many there should be.
+    /// Target number of ready connections.
     pub wanted: usize,
-    /// Sessions that got a connection that sessions have used.
+    /// Number of sessions that got a connection which earlier sessions had used.
     pub reused: u64,
-    /// Sessions that got an unused ready connection.
+    /// Number of sessions that got an unused ready connection.
     pub hits: u64,
-    /// Sessions that had to dial.
+    /// Number of sessions that had to dial.
     pub misses: u64,
-    /// Connections that had died when a session came.
+    /// Number of ready connections that turned out to be closed when a session needed them.
     pub stale: u64,
 }
 
-/// One end of a lane, which carries the packets of a tunnel that are not TCP.
+/// One end of a lane, which carries the non-TCP packets of a tunnel.
 #[derive(Debug, Clone, Serialize)]
 pub struct LaneView {
     /// The listener that owns the lane.
     pub listener: String,
-    /// The path by which the lane was dialled, or the relay that dialled it.
+    /// The path that the lane was dialled by, or the relay that dialled it.
     pub by: String,
     /// Whether this relay dialled the lane.
     pub dialled: bool,
     /// Whether both sides have agreed on the lane.
     pub stands: bool,
-    /// The age, in seconds.
+    /// Age of the lane, in seconds.
     pub seconds: f64,
-    /// Packets that wait to be sent.
+    /// Number of packets queued for sending.
     pub waiting: usize,
-    /// Packets to the other side so far.
+    /// Number of packets sent to the other side.
     pub packets_sent: u64,
-    /// Packets from the other side so far.
+    /// Number of packets received from the other side.
     pub packets_received: u64,
-    /// Bytes of sent packets.
+    /// Sum of the sizes of sent packets.
     pub bytes_sent: u64,
-    /// Bytes of received packets.
+    /// Sum of the sizes of received packets.
     pub bytes_received: u64,
-    /// Packets that went nowhere, in either direction.
+    /// Number of packets dropped, in both directions.
     pub packets_dropped: u64,
-    /// The dropped packets by reason; only reasons that occurred.
+    /// Number of dropped packets by reason; only reasons that occurred.
     pub dropped_for: BTreeMap<&'static str, u64>,
 }
 
@@ -207,16 +208,17 @@ pub struct LaneView {
 pub struct InterfaceView {
     /// The name of the interface.
     pub interface: String,
-    /// The shared rate in bits per second, headers of all packets included.
+    /// The shared rate in bits per second, including the headers of all packets.
     pub rate_bits_per_second: u64,
-    /// Sections that send now.
+    /// Number of sections that send at present.
     pub sending: usize,
-    /// The rate available per unit of weight, in bits per second; `None` while no section wants that much.
+    /// The rate available per unit of weight, in bits per second; `None` while the sections need less than the shared
+    /// rate.
     pub level_bits_per_second: Option<u64>,
-    /// Rate sent in the last second, in bits per second, in bits a second.
+    /// Rate sent in the last second, in bits per second.
     pub sent_bits_per_second: u64,
-    /// Jain's index of the weighted rates of limited sections over the last second (1 is equal); `None` with fewer than
-    /// two.
+    /// Jain's fairness index of the weighted rates of limited sections over the last second (1 is equal); `None` with
+    /// fewer than two such sections.
     pub fairness: Option<f64>,
 }
 
@@ -227,40 +229,40 @@ pub struct AccountView {
     pub scope: &'static str,
     /// The name of the user or of the listener.
     pub name: String,
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub sessions: usize,
-    /// Most sessions at once; `None` for no limit.
+    /// Maximum number of open sessions; `None` for no limit.
     pub max_sessions: Option<usize>,
     /// The rate in each direction, in bits per second of payload; `None` for no limit.
     pub rate_bits_per_second: Option<u64>,
     /// The quota in bytes; `None` for no quota.
     pub quota_bytes: Option<u64>,
-    /// The time that the quota is for: `day` or `month`.
+    /// The period of the quota: `day` or `month`.
     pub quota_period: Option<&'static str>,
-    /// Bytes of the running day or month.
+    /// Bytes used in the current day or month; `None` without a quota.
     pub used_bytes: Option<u64>,
-    /// Bytes that are left of the quota.
+    /// Bytes left of the quota; `None` without a quota.
     pub left_bytes: Option<u64>,
-    /// When the quota begins anew, in UTC (RFC 3339).
+    /// Start of the next quota period, in UTC (RFC 3339); `None` without a quota.
     pub quota_ends: Option<String>,
-    /// Bytes toward servers since the start of the process; of users only.
+    /// Bytes sent toward servers since the start of the process; 0 for listeners.
     pub bytes_up: u64,
-    /// Bytes toward the client since the start of the process; of users only.
+    /// Bytes sent toward the client since the start of the process; 0 for listeners.
     pub bytes_down: u64,
-    /// Sessions and requests that were refused because all places were taken.
+    /// Number of sessions and requests refused because the maximum number of sessions was reached.
     pub refused_for_sessions: u64,
-    /// Sessions and requests that were refused because the quota was used up.
+    /// Number of sessions and requests refused because the quota was used up.
     pub refused_for_quota: u64,
 }
 
 impl AccountView {
-    /// A view of several accounts together, before the first of them.
+    /// Creates an account with zero counts, for the sum of several accounts.
     #[must_use]
     pub fn empty(scope: &'static str, name: &str) -> Self {
         Self { scope, name: name.to_owned(), ..Self::default() }
     }
 
-    /// Adds the counts of another account. Limits are of one account only.
+    /// Adds the counts of another account. Limits are not added: each applies to one account only.
     pub fn add(&mut self, other: &Self) {
         self.sessions += other.sessions;
         self.bytes_up += other.bytes_up;
@@ -270,7 +272,7 @@ impl AccountView {
     }
 }
 
-/// Upgrades of this process that came to nothing.
+/// Number and last reason of failed upgrades of this process, and the timeout of the next upgrade.
 #[derive(Debug, Default)]
 pub struct UpgradeAttempts(Mutex<LastFailure>);
 
@@ -290,16 +292,16 @@ pub struct UpgradeView {
     pub started: Option<u64>,
     /// The version of the program.
     pub version: String,
-    /// How many upgrades have failed.
+    /// Number of failed upgrades.
     pub failed: u64,
-    /// Why, the last time.
+    /// Reason of the last failed upgrade.
     pub why: Option<String>,
-    /// How long a new process may take.
+    /// Time in which a new process must start to serve, in seconds.
     pub patience_seconds: f64,
 }
 
 impl UpgradeAttempts {
-    /// Sets the timeout of the next upgrade.
+    /// Sets the time in which the new process of the next upgrade must start to serve.
     pub fn set_timeout(&self, patience: Duration) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
     }
@@ -311,7 +313,7 @@ impl UpgradeAttempts {
         last_failure.why = Some(why);
     }
 
-    /// The upgrade as the admin interface shows it.
+    /// Creates the view for the admin interface.
     #[must_use]
     pub fn view(&self) -> UpgradeView {
         let last_failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Periodic work: releases unused resources, samples sessions, and measures the lag of the event loop.
+//! Periodic work of a worker: releases unused resources, samples sessions, and measures the lag of the event loop.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -8,16 +8,17 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::ingress::thread::ThreadContext;
 
-/// How often unneeded pipes are closed and freed memory is given back.
+/// Interval at which unneeded pipes are closed and unused memory is returned to the system.
 pub(super) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of lag measurements; not a divisor of the other interval, whose work would be measured.
+/// Interval of lag measurements. It does not divide `TIDY_INTERVAL`; otherwise the measurements would coincide with
+/// that work.
 const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
 
-/// Most sessions to sample in one round; the next round continues with the others. A sample costs some 5 us.
+/// Maximum number of sessions sampled in one round; the next round continues with the others. A sample takes some 5 us.
 const MAX_SAMPLED_SESSIONS: usize = 500;
 
-/// Waits as everything on this thread does that is ready, and tells for how long.
+/// Periodically records the lag of the event loop: the time after which a ready task of this thread is polled.
 pub(super) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
     let mut samples = interval(LAG_SAMPLE_INTERVAL);
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -30,7 +31,7 @@ pub(super) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
 }
 
 impl ThreadContext {
-    /// Samples the sections of running sessions, continuing after the last round.
+    /// Samples the sections of running sessions, starting after the last session of the previous round.
     pub(super) fn sample_sessions(&self) {
         self.load.sample();
         if let Some(slot) = &self.slot {
@@ -49,7 +50,7 @@ impl ThreadContext {
         sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.sample_sections());
     }
 
-    /// Closes resources that were idle since the last call, and returns memory to the system after a peak.
+    /// Closes resources that were idle since the last call, and returns memory to the system after a peak of sessions.
     pub(super) fn tidy(&self, most_sessions_seen: &mut usize) {
         self.pipes.trim();
         self.services.upstream_pool.expire(Instant::now());

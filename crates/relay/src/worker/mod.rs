@@ -1,5 +1,5 @@
-//! One worker thread with its own runtime, listening sockets and pipes, and the commands that the main thread sends to
-//! it. A session never leaves its thread, so nothing in here needs a lock.
+//! A worker thread with its own runtime, listening sockets and pipes, and the commands that the main thread sends to
+//! it. A session never leaves its thread, so no data here needs a lock.
 
 mod housekeeping;
 mod status;
@@ -33,13 +33,13 @@ use housekeeping::{TIDY_INTERVAL, measure_loop_lag};
 
 pub use status::{SessionProgress, StatusQuery, WorkerStatus};
 
-/// Most connections taken from the queue of a socket that is about to close.
+/// Maximum number of connections accepted from a socket that is about to be closed.
 const MAX_LAST_ACCEPTS: usize = 4096;
 
-/// The demand of all workers, and the connections from other workers.
+/// The demand of all workers, and the channel of connections handed over by other workers.
 pub type Exchange = (OwnSlot, mpsc::Receiver<HandedConnection>);
 
-/// Runs a worker until the command to end. A thread without listening sockets has no `exchange`.
+/// Runs a worker until [`Command::End`]. A thread without listening sockets has no `exchange`.
 ///
 /// # Errors
 /// The runtime cannot be created.
@@ -64,7 +64,7 @@ pub fn run(
 
 async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_accepting = watch::Sender::new(());
-    // Gates and device readers continue while the relay drains; their packets would otherwise wait.
+    // Gates and device readers continue while the relay drains; otherwise their packets would wait.
     let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY_INTERVAL);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -87,18 +87,18 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
                 let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
                 stop_guarding = watch::Sender::new(());
                 worker.apply_service(service, &stop_accepting, &stop_guarding);
-                // Until then they may serve new connections by the configuration before.
+                // Until their end, the loops may serve new connections with the previous configuration.
                 end_accept_loops(accepting).await;
             }
             Some(Command::Answer(answer)) => {
-                // The receiver may have given up.
+                // The requester may have given up.
                 let _ = answer.send(());
             }
             Some(Command::Describe(request, answer)) => {
                 tokio::task::spawn_local(Rc::clone(&worker).describe(request, answer));
             }
             Some(Command::Count(answer)) => {
-                // The receiver may have given up.
+                // The requester may have given up.
                 let _ = answer.send(worker.counts());
             }
             Some(Command::Retire) => {
@@ -118,18 +118,18 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
     worker.listeners.borrow_mut().clear();
 }
 
-/// Stops the accept loops with this signal, and waits for their end.
+/// Sends the stop signal to the accept loops, and waits for their end.
 async fn end_accept_loops(stop: watch::Sender<()>) {
     stop.send_replace(());
     stop.closed().await;
 }
 
-/// Accepts until the stop signal. Connections that the kernel has accepted by then are still served.
+/// Accepts connections until the stop signal. Connections that the kernel has established by then are still served.
 async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut stop: StopSignal) {
     let inherited = keeps_urgent_data_inline(socket.as_fd()).unwrap_or(false);
     let prepare = |client: &TcpStream| {
         if !inherited {
-            // A listener for Multipath TCP refuses the option; so does a Multipath TCP connection, which needs none.
+            // Sockets of Multipath TCP, listening or connected, do not support the option; a connection needs none.
             let _ = keep_urgent_data_inline(client.as_fd());
         }
     };
@@ -139,7 +139,8 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
     };
     loop {
         if stop.stop_first(context.wait_for_place()).await.is_none() {
-            // At the session limit the queue is left to the next owner of the socket: a new configuration or process.
+            // At the session limit, pending connections are left to the next owner of the socket: a new configuration
+            // or process.
             if context.thread.current_listener(&context).is_some() {
                 return;
             }
@@ -157,7 +158,7 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
                     break;
                 }
             }
-            // The client left before we looked (accept(2)); the listener itself is fine.
+            // The client closed the connection before it was accepted (accept(2)); the listener is not affected.
             Err(_) => {}
         }
     }
@@ -165,16 +166,16 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
     for (client, address) in std::iter::from_fn(|| queue.accept().ok()).take(MAX_LAST_ACCEPTS) {
         if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
             prepare(&client);
-            // The other workers are about to stop as well.
+            // Not handed over, because the other workers are about to stop as well.
             context.admit(client, address);
         }
     }
 }
 
-/// Name of the resource that is exhausted, by the error of accept(2).
+/// Returns the name of the exhausted resource for an error of accept(2).
 fn missing_resource(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        // ENFILE: all processes together have too many.
+        // ENFILE: the limit of open files of the whole system is reached.
         Some(23) => "host_out_of_descriptors",
         // ENOBUFS, ENOMEM.
         Some(105 | 12) => "out_of_memory",
@@ -182,14 +183,14 @@ fn missing_resource(error: &io::Error) -> &'static str {
     }
 }
 
-/// Judges first packets until told to stop.
+/// Decides on the first packets of a queue until the stop signal.
 async fn run_gate(context: Rc<ListenerContext>, queue: NfQueue, number: usize, stop: StopSignal) {
     if let Err(error) = gate::run(Rc::clone(&context), queue, number, stop).await {
         context.warn(format!("listener {} cannot hold first packets: {error}", context.listener.name));
     }
 }
 
-/// Reads the device of a tunnel until told to stop.
+/// Reads packets from the device of a tunnel until the stop signal.
 async fn run_device_reader(context: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
     let name = device.name.clone();
     if let Err(error) = tunnel::read_device(Rc::clone(&context), device, stop).await {
@@ -208,7 +209,7 @@ impl ThreadContext {
         let names = Rc::new(Resolver::new(&config.dns_servers));
         let new_context = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
         self.shaper.update_interfaces();
-        // A worker may get connections of listeners of which it has no socket.
+        // Other workers may hand over connections of any listener, including those without a socket on this worker.
         let listeners = config.listeners.iter().filter(|_| self.slot.is_some());
         let contexts: Vec<_> = listeners.map(|listener| new_context(Arc::clone(listener))).collect();
         for (listener, socket) in sockets {
@@ -243,29 +244,29 @@ impl ThreadContext {
 
 /// A command of the main thread.
 pub enum Command {
-    /// Serve this from now on, and nothing else.
+    /// Serve this configuration with these sockets, in place of the previous one.
     Serve(WorkerService),
-    /// Say that you do not hang.
+    /// Answer at once, as proof that the worker is not hung.
     Answer(oneshot::Sender<()>),
-    /// Describe the worker, in the scope of the query.
+    /// Report the status of the worker, in the scope of the query.
     Describe(StatusQuery, oneshot::Sender<WorkerStatus>),
     /// Report a few counters.
     Count(oneshot::Sender<WorkerCounts>),
-    /// Accept no further connections, because another process does. Open connections of clients and relays stay usable.
+    /// Stop accepting, because another process accepts. Open connections from clients and relays stay usable.
     Retire,
-    /// Accept nothing more; end idle HTTP connections.
+    /// Stop accepting, and end idle HTTP connections.
     Drain,
-    /// End now and drop all open sessions.
+    /// End at once and drop all open sessions.
     End,
 }
 
-/// A transparent listener, its index, and the queue of its first packets.
+/// A transparent listener, its index, and the queue for its first packets.
 pub type GatedListener = (Arc<Listener>, usize, NfQueue);
 
 /// The sources of intercepted connections.
 #[derive(Default)]
 pub struct Interception {
-    /// The queues of first packets with their listeners.
+    /// The queues for first packets, with their listeners.
     pub gates: Vec<GatedListener>,
     /// The devices of tunnels, with their listeners.
     pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
@@ -275,13 +276,13 @@ pub struct Interception {
 pub struct WorkerService {
     /// The configuration for new sessions.
     pub config: Arc<Config>,
-    /// The bounds on connections of all threads together.
+    /// Limits of connections for all threads together.
     pub budget: Budget,
     /// The listening sockets with their listeners.
     pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
     /// Packet queues and devices that only this worker serves.
     pub steering: Interception,
-    /// Whether some worker has a queue for every transparent listener.
+    /// Whether a worker has the queues of all transparent listeners.
     pub gated: bool,
 }
 

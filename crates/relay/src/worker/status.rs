@@ -1,4 +1,4 @@
-//! Describes the sessions of a worker for status requests, a few at a time, so that sessions keep moving bytes in
+//! Status of the sessions of a worker. The sessions are processed in small slices, so that data transfer continues in
 //! between.
 
 use std::collections::HashSet;
@@ -14,24 +14,24 @@ use crate::pump::PipeCounts;
 use crate::session::Session;
 use crate::status::SessionView;
 
-/// Sessions that are described between two times in which others may run; each costs some 10 us.
+/// Number of sessions to describe between two yields; a session takes some 10 us.
 const SESSIONS_PER_SLICE: usize = 32;
 
-/// Counters to read between two yields; each costs some 0.1 us.
+/// Number of sessions whose counters are read between two yields; a session takes some 0.1 us.
 const COUNTERS_PER_SLICE: usize = 1024;
 
 /// The scope of a status request.
 #[derive(Debug, Clone)]
 pub enum StatusQuery {
-    /// How far sessions have come.
+    /// Progress of all sessions: path and byte counters.
     Tallies,
-    /// Everything of these sessions.
+    /// Details of the sessions with these ids.
     These(HashSet<u64>),
-    /// Everything of all sessions.
+    /// Details of all sessions.
     All,
 }
 
-/// The answer of a worker.
+/// Status of one worker, or the sum over several workers.
 #[derive(Debug, Default)]
 pub struct WorkerStatus {
     /// The sessions in the scope of the request.
@@ -44,21 +44,21 @@ pub struct WorkerStatus {
     pub congestion: Vec<CongestionStatus>,
 }
 
-/// How far a session has come.
+/// Progress of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionProgress {
-    /// Number of the session.
+    /// Id of the session.
     pub session: u64,
     /// Names of the hops, or `direct`; `None` before the session has a path.
     pub path: Option<Box<str>>,
-    /// Bytes toward the client so far.
+    /// Bytes sent toward the client so far.
     pub down: u64,
-    /// Bytes toward the server so far.
+    /// Bytes sent toward the server so far.
     pub up: u64,
 }
 
 impl ThreadContext {
-    /// Answers a status request.
+    /// Sends the status of this worker to `answer`.
     pub(super) async fn describe(self: Rc<Self>, request: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
         let mut description = self.without_sessions();
         let slice = if matches!(request, StatusQuery::Tallies) { COUNTERS_PER_SLICE } else { SESSIONS_PER_SLICE };
@@ -68,7 +68,7 @@ impl ThreadContext {
             }
             yield_now().await;
         }
-        // The receiver may have given up.
+        // The requester may have given up.
         let _ = answer.send(description);
     }
 
@@ -101,7 +101,7 @@ impl WorkerStatus {
         }
     }
 
-    /// Adds that of another worker.
+    /// Adds the status of another worker.
     pub fn add(&mut self, other: Self) {
         let Self { sessions, tallies, pipes, congestion } = other;
         self.sessions.extend(sessions);
@@ -109,7 +109,7 @@ impl WorkerStatus {
         self.pipes.open += pipes.open;
         self.pipes.idle += pipes.idle;
         self.pipes.fallbacks += pipes.fallbacks;
-        // All workers serve one configuration; the gate's thread serves none.
+        // All workers have the same configuration; the thread of the gates has no listeners and reports none.
         if self.congestion.is_empty() {
             self.congestion = congestion;
         }

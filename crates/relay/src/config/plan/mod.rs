@@ -1,6 +1,6 @@
-//! The input file of `ekiden plan`: sites, round trips between them, properties of sections, and traffic.
+//! The input file of `ekiden plan`: sites, round-trip times between them, properties of sections, and traffic.
 //!
-//! Read like a configuration: all mistakes at once, each with its line and the expected value.
+//! It is read like a configuration: all mistakes are reported at once, each with its line and the expected value.
 
 mod rtt;
 mod traffic;
@@ -29,41 +29,41 @@ use super::reader::TableReader;
 use super::shared;
 use super::value::{Name, Version};
 
-/// Every pair of places is tried with every traffic.
+/// Maximum number of sites: every pair of sites is evaluated for all traffic.
 const MAX_SITES: usize = 100;
 
-/// As many sizes as the table has columns for.
+/// Maximum number of object sizes, which is that of columns in the table.
 const MAX_SIZES: usize = 6;
 
-/// The sizes of a file that names none: from a small page to a disk image.
+/// The default object sizes in bytes: from a small page to a disk image.
 const DEFAULT_SIZES: [u64; MAX_SIZES] = [10_000, 100_000, 1 << 20, 8 << 20, 64 << 20, 1 << 30];
 
-/// The content of a file; some round trips may remain to be measured.
+/// The content of a plan file; some round-trip times may still have to be measured.
 #[derive(Debug)]
 pub struct PlanFile {
     network: PlanInput,
     inflation: Option<f64>,
-    /// Round trips that are to be measured from here.
+    /// Round-trip times to be measured from this host.
     pub to_measure: Vec<UnmeasuredRtt>,
-    /// Suspicious values, each with its place.
+    /// Warnings about suspicious values, each with its location.
     pub warnings: Vec<String>,
 }
 
-/// A round trip to be measured.
+/// A round-trip time to be measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmeasuredRtt {
-    /// The two sites; this host is at the first one.
+    /// The two sites; this host is at the first.
     pub sites: (usize, usize),
-    /// The name of the other one.
+    /// Name of the second site.
     pub name: String,
-    /// Where something answers there, if only by refusing.
+    /// Host and port at the second site that answers connection attempts, if only by refusing them.
     pub address: Target,
 }
 
-/// Reads the plan of `path`.
+/// Reads the plan file at `path`.
 ///
 /// # Errors
-/// Every mistake in it.
+/// All mistakes in the file.
 pub fn load(path: &Path) -> Result<PlanFile, ConfigErrors> {
     let place = path.display().to_string();
     match fs::read_to_string(path) {
@@ -81,10 +81,10 @@ pub fn load(path: &Path) -> Result<PlanFile, ConfigErrors> {
     }
 }
 
-/// Reads the text of a plan; `name` is that of its file.
+/// Parses a plan; `name` is the name of its file.
 ///
 /// # Errors
-/// Every mistake in it.
+/// All mistakes in the text.
 pub fn from_text(name: &str, text: &str) -> Result<PlanFile, ConfigErrors> {
     let notes = Diagnostics::default();
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -99,14 +99,14 @@ pub fn from_text(name: &str, text: &str) -> Result<PlanFile, ConfigErrors> {
     notes.into_result().map(|()| plan)
 }
 
-/// The sites and their properties.
+/// The sites and their addresses.
 struct SiteTable {
     sites: Vec<Site>,
     addresses: Vec<Option<Target>>,
 }
 
 impl SiteTable {
-    /// The site of this name, or a mistake at `place`.
+    /// Returns the index of the site of this name, or reports a mistake at `place`.
     fn find(&self, place: &KeyLocation<'_>, name: &str) -> Option<usize> {
         let index = self.sites.iter().position(|site| site.name == name);
         if index.is_none() {
@@ -230,7 +230,7 @@ fn read_sections(
     traits
 }
 
-/// Reads the properties of a section; missing ones are those of `default_traits`.
+/// Reads the properties of a section; `default_traits` replace missing ones.
 fn read_traits(reader: &TableReader<'_>, default_traits: SectionTraits) -> SectionTraits {
     let congestion = reader.optional("congestion").map(|Name(name)| CongestionControl::from_name(&name));
     SectionTraits {
@@ -245,10 +245,10 @@ fn read_traits(reader: &TableReader<'_>, default_traits: SectionTraits) -> Secti
 }
 
 impl PlanFile {
-    /// Adds the measured round trips, estimates missing ones, and returns the network.
+    /// Adds the measured round-trip times, estimates missing ones, and returns the network.
     ///
     /// # Errors
-    /// A traffic whose own round trip was to be measured and was not.
+    /// A pair of sites with traffic whose round-trip time was not measured and cannot be estimated.
     pub fn complete(self, measured: &[(UnmeasuredRtt, Duration)]) -> Result<PlanInput, String> {
         let Self { mut network, inflation, .. } = self;
         for (UnmeasuredRtt { sites: (first, second), .. }, rtt) in measured {
@@ -270,7 +270,7 @@ impl PlanFile {
         }
     }
 
-    /// The matrix so far, for the check of anomalies.
+    /// Returns the known round-trip times, for the check of anomalies.
     #[must_use]
     pub fn matrix(&self) -> &RttMatrix {
         &self.network.matrix

@@ -1,5 +1,5 @@
-//! `[rtt]`: the round trips, by the names of two sites. Each pair once is enough; where it is written both ways, both have
-//! to say the same.
+//! `[rtt]`: the round-trip times, by the names of two sites. One entry for each pair is enough; if both directions are
+//! given, they must agree.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::config::place::KeyLocation;
 use crate::config::reader::TableReader;
 use crate::config::value::Name;
 
-/// Both ways are measured at two times: so much they may differ, as a share of the longer one.
+/// Maximum difference of the two directions, which may be measured at different times, as a share of the longer time.
 const TOLERANCE: f64 = 0.1;
 
-/// The known round trips.
+/// The round-trip times of the file.
 pub(super) struct RttTable<'a> {
     pub matrix: RttMatrix,
     pub to_measure: Vec<UnmeasuredRtt>,
-    /// Where each is written, the smaller site first.
+    /// The location of each entry, by the pair of sites, the smaller index first.
     pub places: BTreeMap<(usize, usize), KeyLocation<'a>>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn read<'a>(file: &TableReader<'a>, sites: &SiteTable) -> RttTable<'a
     table
 }
 
-/// The site where this command runs.
+/// Reads the site where this command runs.
 fn read_local_site(file: &TableReader<'_>, sites: &SiteTable) -> Option<usize> {
     let Name(name) = file.optional("here")?;
     sites.find(&file.location_of("here"), &name)
@@ -78,7 +78,7 @@ impl<'a> RttTable<'a> {
         self.places.insert((from.min(to), from.max(to)), place);
     }
 
-    /// All that can be measured from here and is not written.
+    /// Adds all pairs that can be measured from here and have no entry.
     fn add_remaining(&mut self, file: &TableReader<'_>, sites: &SiteTable, local_site: Option<usize>) {
         let Some(local_site) = local_site else {
             if !file.has("here") {
@@ -103,7 +103,7 @@ impl<'a> RttTable<'a> {
     }
 }
 
-/// The round trip that "measured" stands for between two sites, or a mistake.
+/// Returns the round-trip time to measure for an entry "measured", or reports a mistake.
 fn unmeasured_rtt(
     sites: &SiteTable,
     local_site: Option<usize>,

@@ -1,4 +1,4 @@
-//! Traffic: clients, servers and shares of the total.
+//! Traffic: clients, servers and their weights.
 
 use ekiden_proto::path::plan::{Roles, Traffic};
 
@@ -7,7 +7,7 @@ use super::values::TrafficWeight;
 use crate::config::reader::TableReader;
 use crate::config::value::Name;
 
-/// Reads the traffic; by default every client fetches from every server.
+/// Reads the traffic; by default, every client fetches from every server.
 pub(super) fn read_traffic(
     file: &TableReader<'_>,
     sites: &mut SiteTable,

@@ -1,4 +1,4 @@
-//! The types of a plan's options.
+//! The option types of a plan.
 
 use ekiden_proto::path::plan::Roles;
 use ekiden_proto::units::{Bytes, Rate, Span};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::value::{ConfigValue, TomlType};
 
-/// A round trip: known, or to be measured.
+/// A round-trip time: known, or to be measured.
 pub(super) enum RttValue {
     Known(Duration),
     Measured,
@@ -26,7 +26,7 @@ impl ConfigValue for RttValue {
     }
 }
 
-/// A role of a site.
+/// A role of a site, as a function that sets it.
 pub(super) struct RoleValue(pub fn(&mut Roles));
 
 impl ConfigValue for RoleValue {
@@ -43,7 +43,7 @@ impl ConfigValue for RoleValue {
     }
 }
 
-/// The size of an object.
+/// The size of an object, in bytes.
 pub(super) struct ObjectSize(pub u64);
 
 impl ConfigValue for ObjectSize {
@@ -57,7 +57,7 @@ impl ConfigValue for ObjectSize {
     }
 }
 
-/// A share of packets.
+/// Packet loss, as a share of packets.
 pub(super) struct LossRatio(pub f64);
 
 impl ConfigValue for LossRatio {
@@ -72,7 +72,7 @@ impl ConfigValue for LossRatio {
     }
 }
 
-/// One of the two numbers of a position.
+/// Latitude or longitude, in degrees.
 pub(super) struct Degrees(pub f64);
 
 impl ConfigValue for Degrees {
@@ -83,7 +83,7 @@ impl ConfigValue for Degrees {
     }
 }
 
-/// How much a traffic counts.
+/// The relative weight of traffic.
 pub(super) struct TrafficWeight(pub f64);
 
 impl ConfigValue for TrafficWeight {
@@ -94,7 +94,7 @@ impl ConfigValue for TrafficWeight {
     }
 }
 
-/// How many times as long as light in fibre.
+/// The round-trip time as a multiple of that of light in fibre.
 pub(super) struct InflationFactor(pub f64);
 
 impl ConfigValue for InflationFactor {

@@ -1,7 +1,7 @@
 //! Reads a configuration from its files and from the command line.
 //!
 //! Each option of ekiden is declared once, by the line here (or in `listener`, `hop`, `path` and `profiles`) that reads
-//! it. The command line takes precedence over the files. The result is a valid configuration or the list of all
+//! it. The command line takes precedence over the files. The result is a valid configuration, or the list of all
 //! mistakes.
 
 use std::net::SocketAddr;
@@ -28,20 +28,20 @@ use super::{
 pub use super::admin::{default_admin, default_sockets, parse_admin_address, private_folder};
 pub use super::error::{ConfigError, ConfigErrors, FoundValue, NameUse, expected_one_of};
 
-/// The configuration on the command line. Not printable: a hop's URL may hold a password.
+/// The configuration on the command line. Not printable, because the URL of a hop may contain a password.
 #[derive(Clone, Default)]
 pub struct Flags {
-    /// `-L`: the listeners, instead of the file's.
+    /// `-L`: the listeners; replaces those of the files.
     pub listen: Vec<String>,
-    /// `-F`: the hops in order, instead of the file's.
+    /// `-F`: the hops in order; replaces `forward` of the files.
     pub forward: Vec<String>,
-    /// `--key`: instead of `private_key`.
+    /// `--key`: the key file; replaces `private_key` of the files.
     pub key: Option<String>,
-    /// `--log`: instead of `log.format`.
+    /// `--log`: the log format; replaces `log.format` of the files.
     pub log: Option<String>,
-    /// `--log-level`: instead of `log.level`.
+    /// `--log-level`: the logged events; replaces `log.level` of the files.
     pub log_level: Option<String>,
-    /// `--admin`: instead of `admin.bind`.
+    /// `--admin`: the admin listener; replaces `admin.bind` of the files.
     pub admin: Option<String>,
 }
 
@@ -50,19 +50,19 @@ const SECOND: u64 = 1;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
-/// Reads a configuration from the text of a file alone.
+/// Reads a configuration from the text of a single file, without command line.
 ///
 /// # Errors
-/// Every mistake in it, and in the files it names.
+/// Every mistake in the text, and in the files that it names.
 pub fn from_text(text: &str) -> Result<Config, ConfigErrors> {
     read_sources(&[SourceFile::only("configuration", text)], &Flags::default())
 }
 
-/// Reads the configuration of `paths`, if there are any, and of the command line, which beats it. A path is a file, or a
-/// directory with files.
+/// Reads the configuration from the files in `paths`, if there are any, and from the command line, which takes
+/// precedence. A path is a file, or a directory with files.
 ///
 /// # Errors
-/// Every mistake in all of them, and in the files they name.
+/// Every mistake in the files and the command line, and in the files that they name.
 pub fn load<'p>(paths: impl IntoIterator<Item = &'p Path>, flags: &Flags) -> Result<Config, ConfigErrors> {
     let paths: Vec<_> = paths.into_iter().collect();
     if paths.is_empty() {
@@ -81,7 +81,7 @@ fn read_sources(files: &[SourceFile], flags: &Flags) -> Result<Config, ConfigErr
     notes.into_result().map(|()| config)
 }
 
-/// Reads everything. The result counts only if no mistake was noted.
+/// Reads the whole configuration. The result is valid only if no mistake was reported.
 fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Config {
     let command = KeyLocation::whole_text(SourceText::command_line(COMMAND_LINE, notes));
     let _: Option<Version> = file.required("version");
@@ -161,9 +161,9 @@ const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0
 const USAGE_FILE: &str =
     "the path of a database that keeps the bytes of quotas over restarts, like \"/var/lib/ekiden/usage.db\"";
 
-/// Our own key: that of the command line if there is one.
+/// Reads the private key of this relay: that of the command line if there is one.
 fn read_private_key(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
-    // Replaced, perhaps, but still to be right in itself.
+    // Read even if the command line replaces it, so that its mistakes are reported.
     let from_file = key::read(file, "private_key");
     let is_configured = flags.key.is_some() || file.has("private_key");
     let key = match &flags.key {
@@ -217,7 +217,7 @@ fn read_timeouts(table: TableReader<'_>) -> Timeouts {
     timeouts
 }
 
-/// The name servers, and the prefixes of NAT64 translators.
+/// Reads the DNS servers, and the prefixes of NAT64 translators.
 fn read_dns(table: TableReader<'_>) -> (Vec<SocketAddr>, Arc<[Nat64Prefix]>) {
     let servers = table.list("servers").into_iter().map(|NameServer(address)| address).collect();
     let nat64 = table.list("nat64").into();

@@ -1,15 +1,16 @@
 //! The queue of password checks.
 //!
-//! A check takes a processor for 50 to 100 ms, so few run at once, and wrong passwords can arrive faster than they are
-//! checked. The order of the checks is then:
+//! A check occupies a processor for 50 to 100 ms, so the number of concurrent checks is limited, and wrong passwords
+//! can arrive faster than they are checked. Waiting checks run in this order:
 //!
-//! 1. A password that was right before, however long ago: only a client that knows the password gets here.
-//! 2. The client address with the fewest attempts that have not turned out right. From its second attempt on, an address
-//!    that guesses waits behind every address that comes for the first time.
-//! 3. User names in turn (start-time fair queueing): many attempts for one name delay those for another one by one check.
+//! 1. A password that was correct before, however long ago: only a client that knows the password benefits.
+//! 2. The client address with the fewest attempts without success. From its second attempt on, an address that guesses
+//!    passwords waits behind every new address.
+//! 3. User names in turn (start-time fair queueing): many attempts for one name delay those for another name by one
+//!    check.
 //! 4. Arrival.
 //!
-//! No rule depends on whether a user exists. Each address has at most one check under way, and clients with the same user
+//! No rule depends on whether a user exists. Each address has at most one running check, and clients with the same user
 //! and password share one check.
 
 use std::net::IpAddr;
@@ -19,32 +20,32 @@ use std::time::{Duration, Instant};
 use ekiden_proto::path::bounded::BoundedMap;
 use tokio::sync::oneshot;
 
-/// Most checks that wait. Beyond that, the last one in the order is given up.
+/// Maximum number of waiting checks. Beyond that, the last one in the order is dropped.
 const MAX_WAITING: usize = 1024;
 
-/// Most addresses whose attempts are remembered.
+/// Maximum number of addresses whose attempts are remembered.
 const MAX_SOURCES: usize = 1 << 16;
 
-/// An address without an attempt for this long counts as new.
+/// Time after the last attempt from which an address counts as new.
 const ATTEMPTS_TTL: Duration = Duration::from_secs(10 * 60);
 
-/// A digest that stands for user and password, and reveals neither.
+/// A digest of user and password that reveals neither.
 pub(super) type CredentialDigest = [u8; 32];
 
-/// A password to be checked.
+/// A request to check the password of a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PasswordCheck {
-    /// Where it comes from, see [`ekiden_proto::addr::source_prefix`].
+    /// The prefix of the client address, see [`ekiden_proto::addr::source_prefix`].
     pub source: IpAddr,
     /// The digest of user and password.
     pub digest: CredentialDigest,
-    /// The user's name, as a digest.
+    /// The digest of the user name.
     pub name: CredentialDigest,
-    /// Whether this password was right before.
+    /// Whether this password was correct before.
     pub was_verified: bool,
 }
 
-/// The checks of all listeners.
+/// The password checks of all listeners.
 pub(super) struct CheckQueue {
     max_running: usize,
     state: Mutex<CheckQueueState>,
@@ -56,23 +57,23 @@ struct CheckQueueState {
     attempts: BoundedMap<IpAddr, SourceAttempts>,
     /// Number of the next request.
     next: u64,
-    /// The tag of the check that began last.
+    /// The tag of the check that was started last.
     virtual_time: u64,
 }
 
 struct QueuedCheck {
     number: u64,
-    /// Its turn among the names.
+    /// Start tag of the fair queueing among user names.
     tag: u64,
     request: PasswordCheck,
     notice: oneshot::Sender<CheckNotice>,
 }
 
-/// The message to a waiting request.
+/// Message to a waiting request.
 #[derive(Debug)]
 enum CheckNotice {
     Begin,
-    /// The same user and password were checked meanwhile.
+    /// The result of another check of the same user and password.
     Result(bool),
 }
 
@@ -82,7 +83,7 @@ struct SourceAttempts {
     last: Instant,
 }
 
-/// A request that waits. Dropping it takes it out of the queue.
+/// A waiting request. Dropping it removes the request from the queue.
 pub(super) struct CheckWaiter {
     checks: Arc<CheckQueue>,
     number: u64,
@@ -90,15 +91,15 @@ pub(super) struct CheckWaiter {
     notice: oneshot::Receiver<CheckNotice>,
 }
 
-/// The end of a wait.
+/// The result of waiting.
 pub(super) enum CheckTurn {
-    /// The check may run now.
+    /// The check has to be run now.
     Run(RunningCheck),
-    /// The result is known.
+    /// The result of another check of the same user and password.
     Result(bool),
 }
 
-/// The right to run one check; given back when it is dropped.
+/// The permission to run one check; returned on drop.
 pub(super) struct RunningCheck {
     checks: Arc<CheckQueue>,
     request: PasswordCheck,
@@ -106,7 +107,7 @@ pub(super) struct RunningCheck {
 }
 
 impl CheckQueue {
-    /// At most `max_running` checks at once.
+    /// Creates a queue that runs at most `max_running` checks at once.
     pub fn new(max_running: usize) -> Self {
         let state = CheckQueueState {
             waiting: Vec::new(),
@@ -118,7 +119,7 @@ impl CheckQueue {
         Self { max_running, state: Mutex::new(state) }
     }
 
-    /// Puts a request into the queue.
+    /// Adds a request to the queue.
     pub fn enqueue(self: &Arc<Self>, request: PasswordCheck) -> CheckWaiter {
         let (sender, notice) = oneshot::channel();
         let mut state = self.lock();
@@ -146,7 +147,7 @@ impl CheckQueue {
 impl CheckQueueState {
     fn push(&mut self, request: PasswordCheck, notice: oneshot::Sender<CheckNotice>) -> u64 {
         let is_same_attempt = |other: &PasswordCheck| other.source == request.source && other.digest == request.digest;
-        // The connections of one page show the same password, and are one attempt.
+        // All connections for one web page send the same password, and count as one attempt.
         if !self.waiting.iter().map(|waiting| &waiting.request).chain(&self.running).any(is_same_attempt) {
             self.count_attempt(request.source);
         }
@@ -165,7 +166,7 @@ impl CheckQueueState {
         *attempts = SourceAttempts { count: earlier_count.saturating_add(1), last: now };
     }
 
-    /// Its place in the order; the least comes first.
+    /// Position of a request in the order; the smallest is first.
     fn rank(&self, waiting: &QueuedCheck) -> (bool, u32, u64, u64) {
         let QueuedCheck { number, tag, request, .. } = waiting;
         (!request.was_verified, self.attempts.peek(&request.source).map_or(0, |seen| seen.count), *tag, *number)
@@ -182,7 +183,7 @@ impl CheckQueueState {
             let first = self.waiting.iter().filter(may_begin).min_by_key(|waiting| self.rank(waiting));
             let Some(number) = first.map(|first| first.number) else { return };
             let Some(first) = self.remove(number) else { return };
-            // A request that is being dropped does not begin any more.
+            // Sending fails if the request is being dropped, so its check is not started.
             if first.notice.send(CheckNotice::Begin).is_ok() {
                 self.virtual_time = first.tag;
                 self.running.push(first.request);
@@ -190,13 +191,13 @@ impl CheckQueueState {
         }
     }
 
-    /// Takes a request out.
+    /// Removes a request from the queue.
     fn remove(&mut self, number: u64) -> Option<QueuedCheck> {
         let at = self.waiting.iter().position(|waiting| waiting.number == number)?;
         Some(self.waiting.swap_remove(at))
     }
 
-    /// Gives up the last one in the order when there are too many.
+    /// Drops the last request in the order if there are too many.
     fn drop_excess(&mut self) {
         if self.waiting.len() > MAX_WAITING {
             let last = self.waiting.iter().max_by_key(|waiting| self.rank(waiting));
@@ -205,7 +206,7 @@ impl CheckQueueState {
         }
     }
 
-    /// Tells all requests with the same user and password the result.
+    /// Sends the result to all waiting requests with the same user and password.
     fn notify_result(&mut self, checked: &PasswordCheck, is_correct: bool) {
         if is_correct {
             self.attempts.remove(&checked.source);
@@ -217,14 +218,15 @@ impl CheckQueueState {
             if is_correct {
                 self.attempts.remove(&request.source);
             }
-            // A client that is gone need not know.
+            // Sending fails if the client has disconnected.
             let _ = notice.send(CheckNotice::Result(is_correct));
         }
     }
 }
 
 impl CheckWaiter {
-    /// Waits. `None` when too many others wait.
+    /// Waits for the turn of the request, or for a result. `None` if the request was dropped because too many others
+    /// wait.
     pub async fn wait_turn(mut self) -> Option<CheckTurn> {
         match (&mut self.notice).await.ok()? {
             CheckNotice::Result(is_correct) => Some(CheckTurn::Result(is_correct)),
@@ -242,7 +244,7 @@ impl Drop for CheckWaiter {
         self.notice.close();
         let began = matches!(self.notice.try_recv(), Ok(CheckNotice::Begin));
         if began {
-            // The request got the right to begin and did not use it.
+            // The request got its turn and did not use it.
             self.checks.finish(&self.request, None);
         } else {
             self.checks.lock().remove(self.number);
@@ -251,7 +253,7 @@ impl Drop for CheckWaiter {
 }
 
 impl RunningCheck {
-    /// Returns the right, and gives the result to all requests with the same user and password.
+    /// Returns the permission, and sends the result to all requests with the same user and password.
     pub fn finish(mut self, is_correct: bool) {
         self.result = Some(is_correct);
     }

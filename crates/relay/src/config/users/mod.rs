@@ -1,8 +1,8 @@
 //! The users of a listener: an htpasswd file with bcrypt hashes.
 //!
-//! bcrypt is slow on purpose, so checks run beside the workers, few at a time, in the order of `checks`; a success is
-//! remembered for a while. Every check takes the time of the highest cost in the file, for each user and for names that
-//! do not exist. Hashes are in no `Debug` or `Display`.
+//! bcrypt is slow by design, so checks run on other threads than the workers, few at a time, in the order of `checks`;
+//! a success is remembered for some time. Every check takes the time of the highest cost in the file, for each user and
+//! for names that do not exist. Neither `Debug` nor `Display` shows hashes.
 
 mod checks;
 
@@ -24,30 +24,29 @@ use ekiden_proto::event::EndReason;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// How long a verified password is remembered.
+/// Time for which a verified password is remembered.
 const VERIFIED_TTL: Duration = Duration::from_secs(5 * 60);
 
-/// bcrypt reads no further, and would take any continuation for right.
+/// bcrypt ignores further bytes, so it would accept any continuation of a correct password.
 const MAX_PASSWORD_LENGTH: usize = 72;
 
-/// Costs that `htpasswd` makes; the highest takes some ten seconds for each check.
+/// The costs that `htpasswd` supports; a check with the highest takes some ten seconds.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=17;
 
-/// The checks of all listeners: at most half of the cores run one, so that wrong passwords do not take the cores from
-/// sessions.
+/// The checks of all listeners. They use at most half of the cores, so that wrong passwords do not delay sessions.
 static CHECKS: LazyLock<Arc<CheckQueue>> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     Arc::new(CheckQueue::new((cores / 2).max(1)))
 });
 
-/// Why a client is not let in.
+/// Why a client is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthError {
     /// The user or the password is wrong.
     WrongCredentials,
-    /// Too many other passwords have to be checked first. The password may be right.
+    /// Too many other passwords have to be checked before. The password may be correct.
     Overloaded,
-    /// The client is gone.
+    /// The client has disconnected.
     ClientGone,
 }
 
@@ -64,7 +63,7 @@ impl From<AuthError> for EndReason {
 /// The users of an htpasswd file.
 pub struct Users {
     users: HashMap<Vec<u8>, User>,
-    /// The cost of every check.
+    /// The bcrypt cost that determines the time of every check.
     highest_cost: u32,
     cache_key: [u8; 32],
 }
@@ -72,7 +71,7 @@ pub struct Users {
 struct User {
     hash: Arc<str>,
     cost: u32,
-    /// The last password that was right, and when. One for each user is a bound in itself.
+    /// The last correct password, and the time of its check. One for each user, so that the size is bounded.
     verified: Mutex<Option<VerifiedPassword>>,
 }
 
@@ -92,11 +91,11 @@ impl Users {
         Self::from_text(&text, random_key().map_err(file_error)?)
     }
 
-    /// Reads the text of an htpasswd file. `key` must be unique to this file: checks with equal keyed digests of user
-    /// and password share one result.
+    /// Parses an htpasswd file. `key` must be unique to this file: checks with equal keyed digests of user and password
+    /// share one result.
     ///
     /// # Errors
-    /// Line numbers, and the expected text.
+    /// Line numbers, and the expected texts.
     pub fn from_text(text: &str, key: [u8; 32]) -> Result<Self, Vec<(usize, String)>> {
         let mut users = HashMap::new();
         let mut mistakes = Vec::new();
@@ -126,13 +125,14 @@ impl Users {
         self.users.contains_key(name.as_bytes())
     }
 
-    /// Checks that `password` is the password of `user`, for a client at address `client`. The check may wait for other checks,
-    /// until `give_up` completes with the reason to stop waiting. A check that has begun is always completed.
+    /// Checks that `password` is the password of `user`, for a client at address `client`. The check may wait for
+    /// others, until `give_up` completes with the reason to stop waiting. A running check is always completed.
     ///
-    /// Dropping the future is sound: a check that runs already ends on its own, and keeps its place until then.
+    /// The future can be dropped at any time: a running check continues on its own, and occupies its place until its
+    /// end.
     ///
     /// # Errors
-    /// Why the client is not let in.
+    /// Why the client is not authenticated.
     pub async fn verify(
         &self,
         client: IpAddr,
@@ -140,7 +140,7 @@ impl Users {
         password: &[u8],
         give_up: impl Future<Output = AuthError>,
     ) -> Result<(), AuthError> {
-        // A zero byte ends a password for htpasswd; bcrypt would take `a\0a` for `a`.
+        // htpasswd ends a password at a zero byte; bcrypt would accept `a\0a` for `a`.
         if password.len() > MAX_PASSWORD_LENGTH || password.contains(&0) {
             return Err(AuthError::WrongCredentials);
         }
@@ -161,7 +161,7 @@ impl Users {
         let turn = tokio::select! {
             biased;
             turn = &mut turn => turn,
-            // Every place is taken.
+            // All permitted checks are running, so this one has to wait.
             () = std::future::ready(()) => tokio::select! {
                 biased;
                 error = give_up => return Err(error),
@@ -186,8 +186,8 @@ impl Users {
         Ok(())
     }
 
-    /// The work of one check, which takes the same time for every user and for names that do not exist. Hashes that no password
-    /// fits use up the difference between the cost of the user and the highest cost.
+    /// Returns the work of one check, which takes the same time for every user and for names that do not exist. Hashes
+    /// that match no password make up for the difference between the cost of the user and the highest cost.
     fn check(&self, entry: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
         let highest_cost = self.highest_cost;
         let (hash, cost) =
@@ -195,7 +195,7 @@ impl Users {
         let (password, exists) = (password.to_vec(), entry.is_some());
         move || {
             let is_correct = bcrypt::verify(&password, &hash).unwrap_or(false);
-            // Each cost takes twice the time of the one before: 2^c + 2^c + 2^(c+1) + ... + 2^(h-1) = 2^h.
+            // Each cost takes twice the time of the previous one: 2^c + 2^c + 2^(c+1) + ... + 2^(h-1) = 2^h.
             for cost in cost..highest_cost {
                 let _ = bcrypt::verify(&password, &dummy_hash(cost));
             }
@@ -203,7 +203,7 @@ impl Users {
         }
     }
 
-    /// The keyed digest of a verified password: worthless without this process's key.
+    /// Returns the keyed digest of user and password, which is worthless without the key of this process.
     fn digest(&self, user: &[u8], password: &[u8]) -> [u8; 32] {
         let mut hasher = Sha256::new_with_prefix(self.cache_key);
         hasher.update(user.len().to_le_bytes());
@@ -214,7 +214,7 @@ impl Users {
 }
 
 impl User {
-    /// The time of the last success of this password, if it was the last right password of the user.
+    /// Returns the time of the last success of this password, if it was the last correct password of the user.
     fn last_verified(&self, digest: &[u8; 32]) -> Option<Instant> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         verified.as_ref().filter(|last| bool::from(last.digest.ct_eq(digest))).map(|last| last.verified_at)
@@ -232,7 +232,7 @@ impl fmt::Debug for Users {
     }
 }
 
-/// Takes `NAME:HASH` apart; the third is the cost. The error never shows the hash, which may be a plain password.
+/// Splits `NAME:HASH`; the third value is the cost. The error never shows the hash, which may be a plain password.
 fn parse_line(line: &str) -> Result<(&str, &str, u32), String> {
     const LINE_FORMAT: &str = "a line NAME:HASH as \"htpasswd -B\" writes it";
     let (name, hash) = line.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or(LINE_FORMAT)?;
@@ -248,12 +248,12 @@ fn parse_line(line: &str) -> Result<(&str, &str, u32), String> {
     }
 }
 
-/// A well-formed hash that no password is known for: of nothing but zeros.
+/// Returns a well-formed hash that consists of zeros; no password is known for it.
 fn dummy_hash(cost: u32) -> Arc<str> {
     format!("$2b${cost:02}${}", ".".repeat(22 + 31)).into()
 }
 
-/// Random bytes of the kernel (random(4)).
+/// Returns random bytes from the kernel (random(4)).
 fn random_key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut key)?;

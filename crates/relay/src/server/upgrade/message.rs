@@ -1,5 +1,6 @@
-//! Messages between two processes of one relay, and the channel that carries them, each with at most one descriptor.
-//! The versions of the processes may differ: unknown messages are ignored, and names never change.
+//! Messages between the old and the new process of an upgrade, and the channel that carries them. A message carries at
+//! most one descriptor. The versions of the processes may differ: unknown messages are ignored, and the names of
+//! messages never change.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +15,14 @@ use tokio::net::UnixDatagram;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Message {
-    /// The new process has begun.
+    /// The new process has started.
     Here {
         /// The process id of the sender.
         pid: u32,
         /// The version of the sender.
         version: String,
     },
-    /// An inherited object; its descriptor comes with the message.
+    /// An inherited object; its descriptor is attached to the message.
     Thing {
         /// The kind of object.
         thing: Inherited,
@@ -32,17 +33,17 @@ pub enum Message {
     Serves,
     /// The new process cannot serve.
     Failed {
-        /// The reason, in words.
+        /// Error message of the new process.
         why: String,
     },
-    /// The new process is the relay from now on.
+    /// The new process takes over now.
     Go,
-    /// A message of another version.
+    /// A message that this version does not support.
     #[serde(other)]
     Unknown,
 }
 
-/// Something that is handed over.
+/// An object that is handed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Inherited {
@@ -55,7 +56,7 @@ pub enum Inherited {
     },
     /// The listener of the admin interface.
     Admin {
-        /// Its address in the configuration.
+        /// Its address, as configured.
         at: String,
     },
     /// A queue of first packets.
@@ -69,18 +70,19 @@ pub enum Inherited {
         name: String,
         /// The configured MTU, in bytes.
         mtu: u32,
-        /// The networks routed into the device, with the source address of this host's own programs there.
+        /// The networks routed into the device, with the source address for connections of this host's own programs to
+        /// them.
         routed: Vec<(String, Option<IpAddr>)>,
     },
-    /// Something of another version.
+    /// An object that this version does not support.
     #[serde(other)]
     Unknown,
 }
 
-/// All that is handed over.
+/// All objects that are handed over, with their descriptors.
 pub type Inheritance = Vec<(Inherited, OwnedFd)>;
 
-/// The largest message, in bytes: the networks behind one device.
+/// Maximum size of a message, in bytes. The longest message lists the networks behind one device.
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// One end of the channel.
@@ -88,27 +90,27 @@ const MAX_MESSAGE: usize = 64 << 10;
 pub(super) struct Channel(UnixDatagram);
 
 impl Channel {
-    /// The end that `fd_passing::seqpacket_pair` created.
+    /// Creates an end from a descriptor of `fd_passing::seqpacket_pair`.
     ///
     /// # Errors
-    /// The socket cannot be polled.
+    /// The socket cannot be registered for polling.
     pub fn new(end: OwnedFd) -> io::Result<Self> {
         let socket = std::os::unix::net::UnixDatagram::from(end);
         socket.set_nonblocking(true)?;
-        // tokio polls a datagram socket as it polls one with ordered messages.
+        // tokio polls a `SOCK_SEQPACKET` socket in the same way as a datagram socket.
         UnixDatagram::from_std(socket).map(Self)
     }
 
     /// Sends a message with an optional descriptor.
     ///
     /// # Errors
-    /// As sendmsg(2): `BrokenPipe` if the other process is gone.
+    /// As sendmsg(2): `BrokenPipe` if the other process has closed the channel.
     pub async fn send(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         self.0.async_io(Interest::WRITABLE, || fd_passing::send(self.0.as_fd(), &text, fd)).await
     }
 
-    /// Receives a message with its descriptor; `None` if the other process is gone.
+    /// Receives a message with its descriptor; `None` if the other process has closed the channel.
     ///
     /// # Errors
     /// As recvmsg(2), or `InvalidData` for an invalid message.
@@ -118,7 +120,7 @@ impl Channel {
         match received {
             Ok((0, _)) => Ok(None),
             Ok((length, fd)) => Ok(Some((serde_json::from_slice(&buffer[..length])?, fd))),
-            // The other process ended with unread messages.
+            // The other process ended without reading all messages.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(error),
         }

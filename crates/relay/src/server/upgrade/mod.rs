@@ -1,21 +1,22 @@
-//! Hitless upgrades: a running relay starts its program anew, which may be another version by now, and hands over its
-//! listening sockets.
+//! Hitless upgrades: a running relay starts its program again, possibly in a newer version, and hands over its
+//! listening sockets to the new process.
 //!
 //! ```text
-//! the process before                       the new process
-//! starts its program by its path ────────► begins, detached from it
+//! old process                              new process
+//! starts its program by its path ────────► starts, as an orphan
 //! ◄──────────────────────────────────────  here: pid, version
-//! sockets, queues, devices ──────────────► reads its configuration, takes them, binds what is missing,
+//! sockets, queues, devices ──────────────► reads its configuration, adopts them, binds missing ones,
 //! ◄──────────────────────────────────────  serves; or failed: why
-//! leaves the fleet's thread, tells the
-//! manager whose turn it is
+//! stops its fleet thread, notifies the
+//! service manager of the new main pid
 //! go ────────────────────────────────────► joins the fleet, answers `ekiden status`
-//! accepts nothing more, sessions finish
+//! accepts no more, sessions finish
 //! ```
 //!
-//! The very same sockets go over (unix(7), `SCM_RIGHTS`), and are open in one of the two at every moment. Of several that
-//! share an address (`SO_REUSEPORT`, socket(7)) closing one resets what waits in its queue, so none may ever be left out.
-//! Until `go` the process before has given up nothing, and goes on if the new one does not get there.
+//! The sockets themselves are passed (unix(7), `SCM_RIGHTS`), and are open in at least one of the two processes at
+//! every moment. If one of several sockets with the same address (`SO_REUSEPORT`, socket(7)) is closed, the connections
+//! in its queue are reset, so all of them must be handed over. Until `go`, the old process has given up nothing, and
+//! continues to serve if the new process fails.
 
 mod message;
 mod predecessor;
@@ -28,6 +29,6 @@ pub use predecessor::{Predecessor, UpgradeCall};
 pub use request::{RequestError, request};
 pub use successor::{Failure, Successor, UpgradeError};
 
-/// Environment variable of the new process: the pid of the old one, so that no other process takes the variable for its
-/// own.
+/// Environment variable of the new process: the pid of the old process. A process with another parent ignores the
+/// variable.
 const VARIABLE: &str = "EKIDEN_UPGRADE";

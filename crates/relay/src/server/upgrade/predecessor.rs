@@ -1,4 +1,4 @@
-//! The old process, as seen by the new one.
+//! The old process of an upgrade, from the view of the new process.
 
 use std::env;
 use std::io;
@@ -13,20 +13,20 @@ use super::VARIABLE;
 use super::message::Channel;
 use super::message::{Inheritance, Message};
 
-/// Timeout for messages that the old process has ready.
+/// Timeout for messages that the old process sends without further work.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval of checks for the end of the old process after its last message.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A process before us that wants to hand over.
+/// The request of an old process to take over from it.
 #[derive(Debug)]
 pub struct UpgradeCall {
     pid: u32,
     end: OwnedFd,
 }
 
-/// The old process, after it was answered.
+/// The old process, after this process has announced itself.
 #[derive(Debug)]
 pub struct Predecessor {
     /// The pid of the old process.
@@ -35,14 +35,14 @@ pub struct Predecessor {
 }
 
 impl UpgradeCall {
-    /// Detects whether the old process started this one. If so, this process becomes an orphan, so that the service
-    /// manager is told of its end. Call while the process has one thread.
+    /// Detects whether the old process started this one. If so, this process forks and continues as an orphan, so that
+    /// the service manager is notified of its end. Must be called while the process has a single thread.
     ///
     /// # Errors
     /// As fork(2).
     pub fn from_environment() -> io::Result<Option<Self>> {
         let named = env::var(VARIABLE).ok().and_then(|text| text.parse::<u32>().ok());
-        // A process that merely inherited the variable has another parent.
+        // Any other process that inherited the variable has a different parent.
         let Some(pid) = named.filter(|pid| *pid == parent_id()) else { return Ok(None) };
         let end = io::stdin().as_fd().try_clone_to_owned()?;
         process::replace_stdin_with_null()?;
@@ -55,7 +55,7 @@ impl UpgradeCall {
     /// Announces this process and receives the inherited objects.
     ///
     /// # Errors
-    /// The old process ended or did not answer.
+    /// The old process ended, or sent no answer in time.
     pub async fn answer(self) -> io::Result<(Predecessor, Inheritance)> {
         let predecessor = Predecessor { pid: self.pid, channel: Channel::new(self.end)? };
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -80,13 +80,13 @@ impl Predecessor {
         }
     }
 
-    /// Announces that this process serves, and waits for its turn.
+    /// Announces that this process serves, and waits for the permission to take over.
     ///
     /// # Errors
-    /// The old process did not answer.
+    /// The old process sent no answer in time.
     pub async fn send_serving(&self) -> io::Result<()> {
         match self.channel.send(&Message::Serves, None).await {
-            // The old process is gone, so this process is the relay.
+            // The old process has ended, so this process is the relay.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             sent => sent?,
         }
@@ -101,9 +101,9 @@ impl Predecessor {
         timeout(REPLY_TIMEOUT, turn).await?
     }
 
-    /// Says why we cannot.
+    /// Sends the old process the reason why this process cannot serve.
     pub async fn send_failure(&self, why: String) {
-        // The old process also notices the end of this one.
+        // If this fails, the old process still detects the end of this one.
         let _ = timeout(REPLY_TIMEOUT, self.channel.send(&Message::Failed { why }, None)).await;
     }
 

@@ -1,6 +1,6 @@
-//! `ekiden upgrade`, from outside: finds the relay by its admin listener, requests the upgrade by a signal, and waits
-//! for the result. The kernel permits the signal to the relay's own user and to root. The signal goes to the process
-//! that has the listening socket according to the kernel; the answer of the relay is not enough.
+//! Client side of `ekiden upgrade`: finds the relay by its admin listener, requests the upgrade with a signal, and
+//! waits for the result. The kernel permits the signal to the relay's own user and to root. The signal is sent to the
+//! process that owns the listening socket according to the kernel: the pid in the relay's answer alone is not trusted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use crate::admin;
 use crate::config::{AdminBind, AdminConfig};
 use crate::status::UpgradeView;
 
-/// Interval of checks for a result.
+/// Interval of requests for the result.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long an answer may take.
+/// Timeout of a request to the admin listener.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time beyond the relay's own timeout: the relay has to give up, and to report it.
+/// Time to wait beyond the relay's own timeout, in which the relay gives up and reports the failure.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 
-/// Why there was no upgrade.
+/// Why an upgrade failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// No process answers at the address.
@@ -39,15 +39,15 @@ pub enum RequestError {
     /// The pid in the answer is not the pid that the kernel reports.
     #[error("process {actual} listens there and reports pid {reported}: run this command where the relay runs")]
     Contradicts {
-        /// The process that listens.
+        /// The pid of the process that listens, from the kernel.
         actual: u32,
-        /// The pid in the answer.
+        /// The pid in the answer of the relay.
         reported: u32,
     },
-    /// The process has no socket that listens at the address of the request.
+    /// The process has no listening socket with the address of the request.
     #[error("process {pid} does not listen at {address}: not trusted")]
     NoListener {
-        /// The process that the answer names.
+        /// The pid in the answer of the relay.
         pid: u32,
         /// The address of the admin listener.
         address: SocketAddr,
@@ -60,15 +60,15 @@ pub enum RequestError {
         /// The cause, which the message already contains.
         cause: io::Error,
     },
-    /// The new process did not come to serve.
+    /// The new process did not start to serve.
     #[error("process {pid} continues to serve: {why}")]
     Failed {
         /// The pid of the old process.
         pid: u32,
-        /// The reason of the failure.
+        /// The reason, as reported by the relay.
         why: String,
     },
-    /// The relay has ended, and no other answers.
+    /// The relay has ended, and no other process answers.
     #[error("process {0} has ended, and no other process answers: see its log")]
     Ended(u32),
     /// The upgrade did not complete in time.
@@ -76,7 +76,8 @@ pub enum RequestError {
     Late(u32),
 }
 
-/// Upgrades the relay that answers at `admin`. Returns the old process and the one that serves now.
+/// Upgrades the relay that answers at `admin`. Returns the status of the old process and of the process that serves
+/// now.
 ///
 /// # Errors
 /// Why the upgrade failed.
@@ -99,7 +100,8 @@ pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), 
     }
 }
 
-/// The process to signal: the owner of the listening socket, even if the answer names another process.
+/// Returns the pid of the process to signal: the owner of the listening socket. If the pid or start time in the answer
+/// differs, the result is an error.
 fn identify(admin: &AdminConfig, reported: &UpgradeView, listener: Option<u32>) -> Result<u32, RequestError> {
     let pid = match (&admin.bind, listener) {
         (AdminBind::Tcp(address), _) => {

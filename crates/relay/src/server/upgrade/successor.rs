@@ -1,4 +1,4 @@
-//! The new process, as seen by the old one.
+//! The new process of an upgrade, from the view of the old process.
 
 use std::env;
 use std::io;
@@ -13,25 +13,25 @@ use super::VARIABLE;
 use super::message::Channel;
 use super::message::{Inheritance, Message};
 
-/// How long a killed process may take.
+/// Maximum time to wait for the end of a killed process.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The environment of a process that a manager started may be about that process only (sd_watchdog_enabled(3)).
+/// Environment variable of systemd, which is valid only for the process that systemd started (sd_watchdog_enabled(3)).
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// A new process that serves and waits for its turn. Dropping this before kills the process.
+/// A new process that serves and waits to take over. If dropped before [`Successor::release`], the process is killed.
 #[derive(Debug)]
 pub struct Successor {
-    /// The started program, until it becomes an orphan.
+    /// The started program; it exits when its fork continues as an orphan.
     child: Child,
     channel: Channel,
-    /// The pid and the version of the new process.
+    /// The pid and the version of the new process, after its first message.
     identity: Option<(u32, String)>,
     /// Whether the process was released or has ended.
     is_done: bool,
 }
 
-/// Why there is none.
+/// Why there is no successor.
 #[derive(Debug, thiserror::Error)]
 pub enum UpgradeError {
     /// Process 1 of a container cannot be replaced: its end would end the container.
@@ -56,7 +56,7 @@ pub enum UpgradeError {
         /// The exit status, in words.
         how: String,
     },
-    /// The process exited later.
+    /// The process ended after its first message.
     #[error("the new process exited before it served: see its log")]
     Died,
     /// The process reported why it cannot serve.
@@ -71,21 +71,21 @@ pub enum UpgradeError {
     System(#[from] io::Error),
 }
 
-/// An upgrade that came to nothing.
+/// A failed upgrade with its reason.
 #[derive(Debug)]
 pub struct Failure {
     /// The cause of the failure.
     pub why: UpgradeError,
-    /// The process that may have begun to change things.
+    /// The pid of the new process, which may already have changed kernel state; `None` before its first message.
     pub pid: Option<u32>,
 }
 
 impl Successor {
-    /// Starts the program of this process again, with the same arguments, and hands over `inheritance`. On return the new
-    /// process serves.
+    /// Starts the program of this process again, with the same arguments, and hands over `inheritance`. Returns when
+    /// the new process serves.
     ///
     /// # Errors
-    /// Why the new process does not serve; then it has been ended.
+    /// Why the new process does not serve; it has been killed then.
     pub async fn start(inheritance: &Inheritance, patience: Duration) -> Result<Self, Failure> {
         let mut successor = Self::spawn().map_err(|why| Failure { why, pid: None })?;
         let handed_over = timeout(patience, successor.hand_over(inheritance)).await;
@@ -103,7 +103,7 @@ impl Successor {
     async fn end(mut self) {
         self.kill();
         let closed = async { while let Ok(Some(_)) = self.channel.receive().await {} };
-        // A killed process may still wait in the kernel, beyond any control.
+        // The kernel may delay the end of a killed process.
         let _ = timeout(KILL_TIMEOUT, closed).await;
     }
 
@@ -128,7 +128,7 @@ impl Successor {
             Some((Message::Here { pid, version }, _)) => self.identity = Some((pid, version)),
             _ => return Err(self.exit_error()?),
         }
-        // The orphan has sent that message; the process started here ends with it.
+        // The first message comes from the orphan; the process that was started here exits after the fork.
         self.child.wait()?;
         let to_upgrade_error = |error: io::Error| match error.kind() {
             io::ErrorKind::BrokenPipe => UpgradeError::Died,
@@ -149,12 +149,12 @@ impl Successor {
         }
     }
 
-    /// Why a program sent no message; a running one is killed.
+    /// Determines why a program sent no message. A program that is still running is killed.
     fn exit_error(&mut self) -> io::Result<UpgradeError> {
-        // A process that has exited keeps its status.
+        // The status of a process that has already exited does not change.
         self.child.kill()?;
         let status = self.child.wait()?;
-        // The started process exits with success when its orphan continues.
+        // The started process exits with success if its orphan has been created.
         let has_begun = status.success();
         Ok(if has_begun {
             UpgradeError::Died
@@ -170,24 +170,24 @@ impl Successor {
 
     fn kill(&mut self) {
         if !std::mem::replace(&mut self.is_done, true) {
-            // A process that has ended cannot be killed again.
+            // Killing fails if the process has already ended.
             let _ = self.child.kill();
             let _ = self.child.wait();
             let _ = self.pid().map(signal::send_kill);
         }
     }
 
-    /// The pid and the version of the new process.
+    /// Returns the pid and the version of the new process.
     #[must_use]
     pub fn identity(&self) -> (u32, String) {
         self.identity.clone().expect("invariant: the new process sends its identity before it serves")
     }
 
-    /// Releases the new process: it is the relay from now on. It learns of the end of this process when the channel
-    /// closes on drop.
+    /// Allows the new process to take over. The new process detects the end of this one when the channel closes on
+    /// drop.
     pub async fn release(&mut self) {
         self.is_done = true;
-        // If it has died since, that is a matter of its service manager.
+        // If the new process has ended meanwhile, its service manager handles that.
         let _ = self.channel.send(&Message::Go, None).await;
     }
 }
@@ -198,7 +198,7 @@ impl Drop for Successor {
     }
 }
 
-/// As this program was called.
+/// The program name in the command line of this process.
 fn program_args() -> String {
     env::args_os().next().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -6,7 +6,7 @@ use super::{cell_text, format_bytes, format_milliseconds};
 
 const REASON_HEADINGS: [&str; 5] = ["SESSION", "CHOSEN", "PREDICTED", "REASON", "WHY"];
 
-/// The sessions whose path was chosen, and why.
+/// A row for each session whose path the selector has chosen, with the reason.
 pub(super) fn reason_rows(sessions: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![REASON_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
@@ -31,7 +31,7 @@ pub(super) fn reason_rows(sessions: &Value) -> Vec<[String; 5]> {
 const CHOICE_HEADINGS: [&str; 8] =
     ["TARGETS", "SIZE", "MOSTLY", "PATH", "CANDIDATE", "PREDICTED", "RATE", "CONFIDENCE"];
 
-/// For each network of targets the chosen path, and below it every path that is known, the best first.
+/// Rows for each network of targets: the chosen path and all candidates, the best candidate first.
 pub(super) fn choice_rows(choices: &Value) -> Vec<[String; 8]> {
     let mut rows = vec![CHOICE_HEADINGS.map(str::to_owned)];
     for choice in choices.as_array().into_iter().flatten() {

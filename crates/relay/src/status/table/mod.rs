@@ -1,13 +1,13 @@
-//! The answer of `/api/sessions` for people: one table under the other.
+//! The response of `/api/sessions` as text tables, one below the other.
 
 mod choices;
 
 use serde_json::Value;
 
-/// The answer of `/api/sessions` as a table for people.
+/// Formats the response of `/api/sessions` as text tables.
 ///
 /// # Errors
-/// When it is no such answer.
+/// `json` is not valid JSON.
 pub fn table(json: &str) -> Result<String, serde_json::Error> {
     let answer: Value = serde_json::from_str(json)?;
     let mut rows = vec![SESSION_HEADINGS.map(str::to_owned)];
@@ -52,7 +52,7 @@ const SESSION_HEADINGS: [&str; 7] = ["SESSION", "CLIENT", "TARGET", "PATH", "AGE
 const SECTION_HEADINGS: [&str; 10] =
     ["SESSION", "SECTION", "CONGESTION", "WINDOW", "QUEUED", "BASE RTT", "RTT", "RETRANS", "START", "JUMP"];
 
-/// Both sections of every session: packets, and times.
+/// A row for each section of each session, with packet counts and times.
 fn section_rows(sessions: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![SECTION_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
@@ -78,7 +78,7 @@ fn section_rows(sessions: &Value) -> Vec<[String; 10]> {
     rows
 }
 
-/// The start of a section: `cold`, `resumed`, or `reused 3 times`.
+/// Formats the start of a section: `cold`, `resumed`, or `reused 3 times`.
 fn format_start(section: &Value) -> String {
     let start = cell_text(&section["start"]);
     match section["earlier_sessions"].as_u64() {
@@ -88,7 +88,7 @@ fn format_start(section: &Value) -> String {
     }
 }
 
-/// The jump of a section: its bytes and its outcome.
+/// Formats the jump of a section: its bytes and its outcome.
 fn format_jump(jump: &Value) -> String {
     if jump.is_null() {
         return "-".to_owned();
@@ -98,7 +98,7 @@ fn format_jump(jump: &Value) -> String {
 
 const TLS_HEADINGS: [&str; 6] = ["SESSION", "SECTION", "TLS", "CIPHER", "BYTES", "HTTP"];
 
-/// The sections in TLS, and how their bytes cross the relay.
+/// A row for each section with TLS, with the way its data crosses the relay.
 fn tls_rows(sessions: &Value) -> Vec<[String; 6]> {
     let mut rows = vec![TLS_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten().filter(|session| !session["tls"].is_null()) {
@@ -118,7 +118,7 @@ fn tls_rows(sessions: &Value) -> Vec<[String; 6]> {
 const TUNING_HEADINGS: [&str; 10] =
     ["SESSION", "SECTION", "RTO", "RTO MIN", "RTO MAX", "DELAYED ACK", "UNSENT", "THIN", "RECORD", "NOT IN FORCE"];
 
-/// The sections that are tuned, and how.
+/// A row for each tuned section, with its settings.
 fn tuning_rows(sessions: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![TUNING_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
@@ -144,7 +144,8 @@ fn tuning_rows(sessions: &Value) -> Vec<[String; 10]> {
     rows
 }
 
-/// Settings that are not in force: options that the kernel lacks, and routes that override the socket.
+/// Lists the reasons why settings are not in force: options that the kernel rejected, and a route that overrides the
+/// socket.
 fn not_in_force(tuning: &Value) -> String {
     let route = &tuning["route_rto_min_seconds"];
     let route = (!route.is_null()).then(|| format!("the route sets rto_min {}", format_milliseconds(route)));
@@ -155,7 +156,7 @@ fn not_in_force(tuning: &Value) -> String {
 
 const FLEET_HEADINGS: [&str; 5] = ["FLEET", "RELAYS", "DRAINING", "MISSING", "ETCD"];
 
-/// The fleet, if there is one; `ekiden fleet list` shows more.
+/// A row with the counts of the fleet, if there is one; `ekiden fleet list` shows more.
 fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![FLEET_HEADINGS.map(str::to_owned)];
     if !fleet.is_null() {
@@ -174,7 +175,7 @@ fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
 
 const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];
 
-/// The state of the congestion controls that profiles ask for.
+/// A row for each congestion control that a profile requests, with its state.
 fn congestion_rows(controls: &Value) -> Vec<[String; 4]> {
     let mut rows = vec![CONGESTION_HEADINGS.map(str::to_owned)];
     for control in controls.as_array().into_iter().flatten() {
@@ -194,7 +195,7 @@ fn append_table<const N: usize>(output: &mut String, rows: &[[String; N]]) {
 const LANE_HEADINGS: [&str; 10] =
     ["LISTENER", "LANE BY", "WE HAVE", "STATE", "AGE", "SENT", "RECEIVED", "WAITING", "DROPPED", "DROPPED FOR"];
 
-/// The lanes; all but their age is in packets.
+/// A row for each lane. Sent, received, waiting and dropped are numbers of packets.
 fn lane_rows(lanes: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![LANE_HEADINGS.map(str::to_owned)];
     for lane in lanes.as_array().into_iter().flatten() {
@@ -214,7 +215,7 @@ fn lane_rows(lanes: &Value) -> Vec<[String; 10]> {
     rows
 }
 
-/// The dropped packets of each reason.
+/// Formats the number of dropped packets for each reason.
 fn drop_reasons(dropped: &Value) -> String {
     let reasons = dropped.as_object().into_iter().flatten().map(|(why, packets)| format!("{why} {packets}"));
     reasons.collect::<Vec<_>>().join(", ")
@@ -271,7 +272,7 @@ fn interface_rows(interfaces: &Value) -> Vec<[String; 6]> {
 const ACCOUNT_HEADINGS: [&str; 9] =
     ["LIMITS OF", "NAME", "SESSIONS", "RATE", "QUOTA", "USED", "LEFT", "UNTIL", "REFUSED"];
 
-/// Users and listeners with a limit.
+/// A row for each user or listener with a limit.
 fn account_rows(accounts: &Value) -> Vec<[String; 9]> {
     let mut rows = vec![ACCOUNT_HEADINGS.map(str::to_owned)];
     let limits = ["max_sessions", "rate_bits_per_second", "quota_bytes"];
@@ -337,7 +338,7 @@ fn format_milliseconds(value: &Value) -> String {
 
 const LIMIT_HEADINGS: [&str; 4] = ["SESSION", "BYTES GO", "LIMITED BY", "WHY"];
 
-/// A row for each direction of which something is known.
+/// A row for each direction with a known limiting factor.
 fn limit_rows(sessions: &Value) -> Vec<[String; 4]> {
     let mut rows = vec![LIMIT_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
