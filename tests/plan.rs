@@ -96,6 +96,7 @@ b = \"20ms\"
 [[traffic]]
 from = \"a\"
 to = \"x\"
+wieght = 2
 ",
     );
     let output = plan(&[file.to_str().unwrap()]);
@@ -110,11 +111,12 @@ to = \"x\"
         (17, "rtt.b.a = \"30ms\": expected \"10ms\", the value of rtt.a.b"),
         (19, "rtt.c.a = \"4000ms\": expected not 80 times as long as by b"),
         (23, "traffic[1].to = \"x\": expected a site"),
+        (24, "traffic[1].wieght"),
     ] {
         let expected = format!("plan.toml:{line}: {part}");
         assert!(errors.contains(&expected), "{expected} is missing in:\n{errors}");
     }
-    assert_eq!(errors.lines().count(), 7, "{errors}");
+    assert_eq!(errors.lines().count(), 8, "{errors}");
 }
 
 #[test]

@@ -22,14 +22,15 @@ pub(super) fn read_traffic(
         };
         let (client, server) = (end("from"), end("to"));
         let TrafficWeight(weight) = reader.optional_or("weight", TrafficWeight(1.0));
-        let (Some(client), Some(server)) = (client, server) else { continue };
-        if client == server {
-            reader.error("to", "a site other than that in from");
-        } else if !(is_known(client, server) || has_position(sites, client) && has_position(sites, server)) {
-            reader.table_error(missing_rtt_error(sites, client, server));
+        if let (Some(client), Some(server)) = (client, server) {
+            if client == server {
+                reader.error("to", "a site other than that in from");
+            } else if !(is_known(client, server) || has_position(sites, client) && has_position(sites, server)) {
+                reader.table_error(missing_rtt_error(sites, client, server));
+            }
+            traffic.push(Traffic { client, server, weight });
         }
         reader.finish();
-        traffic.push(Traffic { client, server, weight });
     }
     if !file.has("traffic") {
         traffic = all_pairs(file, sites, is_known);
