@@ -1,10 +1,11 @@
-//! A bounded table that forgets entries which were not used for long.
+//! A bounded table that drops the entries that have not been used for the longest time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A table of at most `capacity` entries in two generations. New and used entries go into the young one; when that is
-/// full it becomes the old one, and the former old one is dropped. So no eviction has to search for an entry.
+/// A table of at most `capacity` entries in two generations, so that no eviction has to search for an entry. New and
+/// used entries are put into the young generation; when that is full it becomes the old generation, and the former old
+/// one is dropped.
 #[derive(Debug, Clone)]
 pub struct BoundedMap<K, V> {
     young: HashMap<K, V>,

@@ -1,10 +1,10 @@
 //! Candidate paths: direct, and the paths of up to three relays that no other path dominates.
 //!
-//! From this relay to every other, a few paths are kept: the Pareto *front* of those where none has both a shorter
-//! round trip and a higher rate, with transfers of any size. It grows by one section a round, three rounds, so the cost
-//! is proportional to the number of sections (a Bellman-Ford of three rounds with several measures, as in Martins, "On
-//! a multicriteria shortest path problem", 1984). The last section, to a target, is added per prefix when a session
-//! goes there.
+//! From this relay to every other relay, a few paths are kept: the Pareto *front*, of which no path is worse than
+//! another in both delay and throughput, for transfers of any size. The front grows by one section in each of three
+//! rounds, so the cost is proportional to the number of sections (a Bellman-Ford of three rounds with several measures,
+//! as in Martins, "On a multicriteria shortest path problem", 1984). The last section, to a target, is added when a
+//! session to its prefix begins.
 
 use std::fmt;
 
@@ -15,17 +15,16 @@ use super::map::{NetworkMap, THIS_RELAY};
 use super::model::RelayCosts;
 use super::trust::Trust;
 
-/// Most relays of a path.
+/// Maximum number of relays in a path.
 pub const MAX_RELAYS: usize = 3;
 
-/// Paths kept to each relay, for each number of sections.
+/// Number of paths kept to each relay, for each number of sections.
 const FRONT_SIZE: usize = 4;
 
-/// A path with a throughput gain below this factor is not worth a longer delay.
+/// Smallest factor of throughput that is worth a longer delay.
 const THROUGHPUT_TOLERANCE: f32 = 1.02;
 
-/// A candidate path, by the numbers of its relays in the [`NetworkMap`], in the order of dialling; direct without
-/// relays.
+/// A candidate path: the numbers of its relays in the [`NetworkMap`], in the order of dialling; empty for direct.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Candidate {
     /// Numbers of at most [`MAX_RELAYS`] relays.
@@ -39,7 +38,7 @@ impl Candidate {
         Self { relays: Vec::new() }
     }
 
-    /// Whether it is the path without relays.
+    /// Whether the path has no relays.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.relays.is_empty()
@@ -103,7 +102,7 @@ impl fmt::Debug for Hops {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     pub hops: Hops,
-    /// The added delay, in seconds.
+    /// The sum of the delays of the sections and relays, in seconds.
     pub delay: f32,
     pub throughput: Throughput,
 }
@@ -114,13 +113,13 @@ impl Label {
     /// The label of an unused slot.
     const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, throughput: Throughput::NONE };
 
-    /// This path with one more section; the hops do not change.
+    /// This path with one more section. The hops are unchanged; the caller sets them.
     fn extend(&self, delay: f32, throughput: Throughput) -> Self {
         Self { hops: self.hops, delay: self.delay + delay, throughput: self.throughput.min(throughput) }
     }
 }
 
-/// Labels of which none dominates another. Unused slots have an infinite delay, so every comparison covers all slots
+/// Labels of which none dominates another. Unused slots have an infinite delay, so that comparisons cover all slots
 /// without a branch.
 #[derive(Debug, Clone, Copy)]
 struct Front {
@@ -152,7 +151,7 @@ impl Front {
         (0..FRONT_SIZE).filter(|at| self.delay[*at].is_finite()).map(|at| self.label(at))
     }
 
-    /// Whether a label of this front is at least as good by every measure, within the tolerance.
+    /// Whether a label of this front is at least as good by every measure, within the tolerance of throughput.
     fn dominates(&self, label: &Label) -> bool {
         let (medium, large) =
             (label.throughput.medium / THROUGHPUT_TOLERANCE, label.throughput.large / THROUGHPUT_TOLERANCE);
@@ -161,8 +160,8 @@ impl Front {
         (0..FRONT_SIZE).fold(false, |any, at| any | beats(at))
     }
 
-    /// An upper bound on every path of this front: each measure is the best of the front. A front whose bound is
-    /// dominated is skipped.
+    /// A label that is as good as each path of this front by every measure: each measure is the best of the front. A
+    /// front is skipped if this label is dominated.
     fn ideal(&self) -> Label {
         let best = |one: Label, other: Label| Label {
             hops: one.hops,
@@ -172,7 +171,7 @@ impl Front {
         self.labels().fold(Label::NONE, best)
     }
 
-    /// Inserts a label that this front does not dominate; labels that it dominates are removed.
+    /// Inserts a label that this front does not dominate, and removes the labels that the new label dominates.
     fn insert(&mut self, label: &Label) {
         let mut label_front = Self::EMPTY;
         label_front.set(0, label);
@@ -196,10 +195,10 @@ impl Front {
     }
 }
 
-/// The paths from this relay to every other that may be part of a candidate, for data in one direction.
+/// The paths from this relay to all other relays that may be part of a candidate, for data in one direction.
 #[derive(Debug, Clone, Default)]
 struct RelayFronts {
-    /// For each number of sections, by relay.
+    /// The fronts for each number of sections, by relay.
     rounds: Vec<Vec<Front>>,
 }
 
@@ -216,7 +215,7 @@ impl RelayFronts {
         fronts
     }
 
-    /// The fronts with one more section.
+    /// Computes the fronts with one more section.
     fn relax(&self, map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Vec<Front> {
         let mut fronts = vec![Front::EMPTY; map.node_count()];
         let hop_delay = costs.hop_delay.as_secs_f32();
@@ -262,14 +261,15 @@ impl RelayFronts {
 }
 
 impl Hops {
-    /// The hops with one more relay; `None` if the path already contains it.
+    /// The hops with one more relay; `None` if the path already contains the relay.
     fn push_unvisited(self, node: u16) -> Option<Self> {
         if self.nodes().contains(&node) { None } else { self.push(node) }
     }
 }
 
-/// The candidates of a [`NetworkMap`]: all non-dominated paths to relays. The work of a recomputation is here and needs
-/// no [`super::select::PathChooser`], so it can run beside the sessions, which use the previous fronts meanwhile.
+/// The candidates of a [`NetworkMap`]: all non-dominated paths to relays. They are computed without a
+/// [`super::select::PathChooser`], so a recomputation can run in parallel with the sessions, which use the previous
+/// fronts meanwhile.
 #[derive(Debug, Clone, Default)]
 pub struct ParetoFronts {
     down: RelayFronts,

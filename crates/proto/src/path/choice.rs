@@ -1,16 +1,16 @@
-//! The answer of the path chooser: the paths to try, and the reasons.
+//! The result of the path chooser: the paths to try, and the reason.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::candidates::Candidate;
 
-/// The answer for one session.
+/// The paths for one session, and the reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The candidates in the order to try; `direct` is always among them.
     pub ranking: Vec<RankedCandidate>,
-    /// There are too few measurements to choose: `direct` and the configured default race.
+    /// Whether there are too few measurements to choose, so that `direct` and the configured default race.
     pub race: bool,
     /// The reason for the first path of the ranking.
     pub reason: ChoiceReason,
@@ -23,7 +23,7 @@ pub struct Choice {
 pub struct RankedCandidate {
     /// The relays of the path.
     pub candidate: Candidate,
-    /// From the client's wish to the last byte.
+    /// Time from the client's request to the last byte.
     pub predicted: Duration,
     /// The predicted bulk rate, in bytes/s.
     pub rate: f64,
@@ -38,27 +38,27 @@ pub struct TransferOutcome {
     pub transferred: super::likely::TransferSize,
     /// The expected bytes of the whole session, as far as known.
     pub session_bytes: u64,
-    /// Time from the client's request to the last byte, or the length of the part.
+    /// Time from the client's request to the last byte, or the duration of the part.
     pub elapsed: Duration,
-    /// It is a part that does not include the session's beginning, which was reported before.
+    /// Whether this is a later part of a session whose beginning was reported before.
     pub is_continuation: bool,
-    /// Whether the path was the limit. Where client or server had nothing to send, or a rate was limited on purpose, a
-    /// slow result proves nothing, and only a fast one counts.
+    /// Whether the path was the limit. Where client or server had no data to send, or a rate was limited by
+    /// configuration, a slow result is no evidence, and only a fast one counts.
     pub limited_by_path: bool,
 }
 
 /// The reason for a choice. As text it is one line in plain words, with the figures.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChoiceReason {
-    /// The direct path, or every path, is unmeasured.
+    /// The direct path, or every path, has not been measured.
     Unmeasured,
-    /// Only `direct` is known, or every other path is out of use.
+    /// Only `direct` is known, or all other paths are out of use.
     Only(PathComparison),
-    /// It has the shortest predicted time.
+    /// The path has the shortest predicted time.
     Best(PathComparison),
     /// Another path is predicted to be faster, but by too little or for too short a time.
     Kept(PathComparison),
-    /// It may be better than estimated, or than before: one session tries it.
+    /// The path may be faster than estimated, or may have recovered: one session tries it.
     Explores(PathComparison),
     /// The previous path failed or was slower than expected.
     Retreats(PathComparison),
@@ -69,11 +69,12 @@ pub enum ChoiceReason {
 pub struct PathComparison {
     /// The name of the chosen path.
     pub name: String,
-    /// From the client's wish to the last byte.
+    /// Time from the client's request to the last byte.
     pub predicted: Duration,
     /// The assumed size of the session, in bytes.
     pub bytes: u64,
-    /// Direct if another path is chosen; the best path if it is not chosen; in a retreat the path that was left.
+    /// The other path: direct if a relay path is chosen, the best path if another one is chosen, and in a retreat the
+    /// previous path. With its prediction, if known.
     pub other: Option<(String, Option<Duration>)>,
 }
 
@@ -91,7 +92,7 @@ impl ChoiceReason {
         }
     }
 
-    /// The figures behind the reason.
+    /// The figures for the reason; `None` for [`ChoiceReason::Unmeasured`].
     #[must_use]
     pub const fn comparison(&self) -> Option<&PathComparison> {
         match self {
@@ -125,7 +126,7 @@ impl fmt::Display for PathComparison {
     }
 }
 
-/// Three digits: `1.23 s`, `45.6 ms`.
+/// Displays a duration with three digits: `1.23 s`, `45.6 ms`.
 struct DurationText(Duration);
 
 impl fmt::Display for DurationText {

@@ -1,12 +1,12 @@
 //! The estimate of one direction of one section, from samples of the connections that have used it.
 //!
-//! Loss is a share of segments, so samples are weighted by their segments, and weights decay with [`HALF_LIFE`]. A
-//! changed section is noticed sooner: a sample that the estimate makes nearly impossible reduces the weight of the
-//! estimate to that of the sample. A rate is the capacity of the section only where the section was the limit; any
-//! other rate is a lower bound.
+//! Loss is a share of segments, so samples are weighted by their segments, and weights decay with [`HALF_LIFE`]. To
+//! react sooner to a changed section, a sample that is nearly impossible by the estimate reduces the weight of the
+//! estimate to that of the sample. A rate is the capacity of the section only if the section was the limit; any other
+//! rate is a lower bound.
 //!
-//! Round-trip times are the minimum of a connection (`tcpi_min_rtt`): the queue of a bulk transfer is no property of
-//! the section.
+//! Round-trip times are the minimum of a connection (`tcpi_min_rtt`), because the queue of a bulk transfer is not a
+//! property of the section.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::EstimateSnapshot;
 
-/// Time after which the weight of a sample has halved.
+/// Time after which the weight of a sample halves.
 pub const HALF_LIFE: Duration = Duration::from_secs(120);
 
 /// Half-life of the confidence without new samples, in addition to [`HALF_LIFE`].
 const STALE_HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// Number of segments at which the confidence is one half: no loss or three losses among these distinguish one section
-/// from another.
+/// Number of segments at which the confidence is one half: among so many, no loss or three losses distinguish one
+/// section from another.
 const HALF_SURE_SEGMENTS: f64 = 50.0;
 
 /// Largest weight of the history, in segments, so that the newest sample always has an effect.
@@ -30,20 +30,20 @@ const MAX_SEGMENTS: f64 = 20_000.0;
 /// Largest weight of the rates, in samples.
 const MAX_RATE_SAMPLES: f64 = 4.0;
 
-/// One sample of a connection, since the sample before.
+/// The figures of one connection since its previous sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SectionSample {
     /// Smallest round-trip time of the connection.
     pub rtt: Option<Duration>,
     /// Segments sent, retransmissions included.
     pub segments: u64,
-    /// Segments that were sent again.
+    /// Segments that were retransmitted.
     pub lost: u64,
     /// The delivery rate, in bytes per second.
     pub rate: Option<f64>,
-    /// Whether the section was the limit; else `rate` is a lower bound.
+    /// Whether the section was the limit; otherwise `rate` is a lower bound.
     pub rate_is_limit: bool,
-    /// Bytes that may be under way: the smaller of the two buffers.
+    /// Maximum of data in flight, in bytes: the smaller of the two buffers. `None` if unknown.
     pub window: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Estimate {
         self.record_window(sample);
     }
 
-    /// Applies the decay of the time since the last sample.
+    /// Applies the decay for the time since the last sample.
     fn decay(&mut self, now: Duration) {
         let factor = decay_factor(now.saturating_sub(self.at), HALF_LIFE);
         self.segments *= factor;
@@ -104,7 +104,7 @@ impl Estimate {
         let (segments, lost) = (sample.segments as f64, sample.lost.min(sample.segments) as f64);
         if self.is_outlier(segments, lost) {
             if lost * self.segments > self.lost * segments {
-                // The old rate proves nothing about the changed section.
+                // The old rate does not apply to the changed section.
                 (self.rate, self.rates, self.at_least) = (None, 0.0, None);
             }
             self.cap_segments(segments);
@@ -114,8 +114,8 @@ impl Estimate {
         self.cap_segments(MAX_SEGMENTS);
     }
 
-    /// Whether the losses differ by more than three standard deviations (Poisson) from the estimate, plus a few: the
-    /// losses of one full queue come together.
+    /// Whether the losses differ from the estimate by more than three standard deviations (Poisson) and three losses:
+    /// the losses of one full queue occur together.
     fn is_outlier(&self, segments: f64, lost: f64) -> bool {
         let share = if self.segments > 0.0 { self.lost / self.segments } else { return false };
         let expected = share * segments;
@@ -130,8 +130,8 @@ impl Estimate {
         }
     }
 
-    /// The newest connection has a weight of one quarter. A round trip of half or double the estimate is a change of
-    /// route and replaces it.
+    /// Averages the round trips, with a weight of one quarter for the sample. A round trip of half or double the
+    /// estimate is a change of route and replaces the estimate.
     fn record_rtt(&mut self, sample: &SectionSample) {
         let Some(rtt) = sample.rtt.map(|rtt| rtt.as_secs_f64()) else { return };
         self.rtt = Some(match self.rtt {
@@ -150,37 +150,38 @@ impl Estimate {
         }
     }
 
-    /// A section that has carried more than a window is not limited by it any more.
+    /// Removes the window if more data was in flight: the window is no longer the limit.
     fn record_window(&mut self, sample: &SectionSample) {
         let in_flight = sample.rate.zip(self.rtt).map_or(0.0, |(rate, rtt)| rate * rtt);
         self.window = sample.window.or_else(|| self.window.filter(|window| in_flight <= *window as f64));
     }
 
-    /// Round-trip time, without the queue of a bulk transfer of our own.
+    /// Round-trip time without the queue of the relay's own bulk transfers.
     #[must_use]
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok())
     }
 
-    /// Share of segments lost, of those sent in this direction; `None` before any was sent.
+    /// Share of segments lost, 0 to 1, of those sent in this direction; `None` before any was sent.
     #[must_use]
     pub fn loss(&self) -> Option<f64> {
         (self.segments > 0.0).then(|| self.lost / self.segments)
     }
 
-    /// Capacity of the section in bytes per second, where it was the limit; higher if a later sample exceeded it.
+    /// Capacity of the section in bytes per second, from samples in which it was the limit, and at least the rate of
+    /// any later sample.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         self.rate.map(|rate| self.at_least.map_or(rate, |least| rate.max(least)))
     }
 
-    /// Bytes per second that it carries at least.
+    /// Lower bound of the capacity in bytes per second.
     #[must_use]
     pub const fn at_least(&self) -> Option<f64> {
         self.at_least
     }
 
-    /// Bytes that may be under way: the smaller of the two buffers.
+    /// Maximum of data in flight, in bytes: the smaller of the two buffers. `None` if unknown.
     #[must_use]
     pub const fn window(&self) -> Option<u64> {
         self.window
@@ -206,7 +207,7 @@ impl Estimate {
         segments / (segments + HALF_SURE_SEGMENTS) * decay_factor(age, STALE_HALF_LIFE)
     }
 
-    /// All values, to be reported to other relays together with [`Estimate::age`].
+    /// All figures, for a report to other relays together with [`Estimate::age`].
     #[must_use]
     pub fn snapshot(&self) -> EstimateSnapshot {
         EstimateSnapshot {
@@ -226,7 +227,7 @@ pub(super) fn segments_for_confidence(confidence: f64) -> f64 {
     HALF_SURE_SEGMENTS * confidence / (1.0 - confidence)
 }
 
-/// The factor that remains after `age` with this half-life.
+/// The factor on a weight after `age` with this half-life.
 fn decay_factor(age: Duration, half_life: Duration) -> f64 {
     (-age.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }

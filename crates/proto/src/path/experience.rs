@@ -1,5 +1,5 @@
-//! The history of one path to one prefix, as sessions of this relay have seen it: transfer times by size, and the pause
-//! after a failure. It takes precedence over reports.
+//! The history of one path to one prefix, from sessions of this relay: transfer times by size, and the pause after a
+//! failure. It takes precedence over reports.
 
 use std::time::Duration;
 
@@ -11,30 +11,31 @@ const HALF_LIFE: Duration = Duration::from_secs(300);
 /// The weight of reports, in sessions.
 const REPORT_WEIGHT: f64 = 0.5;
 
-/// Largest weight of the experience, in sessions.
+/// Largest weight of the history, in sessions.
 const MAX_WEIGHT: f64 = 8.0;
 
-/// A session slower than expected by this factor disappoints.
+/// A session disappoints if it is slower than expected by this factor.
 const SLOW_FACTOR: f64 = 1.5;
 
 /// Number of disappointing sessions in a row that replace the mean.
 const SLOW_STREAK: u8 = 3;
 
-/// Before there are this many sessions, one that is slower by this factor may be bad luck, and counts half.
+/// Half of the excess counts for a session that is slower than expected by more than this factor, as the excess may be
+/// random. [`SLOW_STREAK`] disappointing sessions in a row count fully.
 const OUTLIER_FACTOR: f64 = 1.4;
 
-/// A session after a pause that is faster than expected by this factor replaces the mean: no session is faster than its
-/// path.
+/// The first session after a pause replaces the mean if it is faster than expected by this factor, because no session
+/// is faster than its path.
 const FAST_FACTOR: f64 = 1.5;
 
-/// Factor on the weight of a session for each size class of distance.
+/// Factor on the weight of a history for each size class between it and the requested class.
 const NEIGHBOUR_WEIGHT: f64 = 0.7;
 
-/// A class of sizes: those with one nearest power of two.
+/// A class of sizes with the same nearest power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct SizeClass(u8);
 
-/// Limits of the size classes, 1 KiB and 1 TiB; sizes beyond them belong to the first and last class.
+/// Limits of the size classes, 1 KiB and 1 TiB; smaller and larger sizes belong to the first and last class.
 const MIN_LOG2_BYTES: f64 = 10.0;
 const MAX_LOG2_BYTES: f64 = 40.0;
 
@@ -56,15 +57,15 @@ pub(super) struct PathAverages {
     class: SizeClass,
     /// Mean openness of the windows at these sessions.
     openness: f64,
-    /// By how much the logarithm of the time falls once windows are open.
+    /// Decrease of the logarithm of the time from initial to open windows.
     gain: LearnedGain,
     /// Mean logarithm of the transfer times.
     mean_log: f64,
-    /// Mean logarithm of transfer time over the map's prediction.
+    /// Mean logarithm of the ratio of transfer time to the map's prediction.
     log_excess: f64,
-    /// Number of sessions behind the means; older ones count less.
+    /// Number of sessions that the means are based on; older ones count less.
     weight: f64,
-    /// Number of disappointing sessions in a row, and their mean.
+    /// Number of disappointing sessions in a row, and the means of their logarithms of time and of their openness.
     slow_streak: u8,
     streak_mean_log: f64,
     streak_openness: f64,
@@ -74,9 +75,9 @@ pub(super) struct PathAverages {
 /// A session that has ended. All times are logarithms of seconds, for the representative size of its class.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RatedSession {
-    /// The time that it took.
+    /// The measured duration of the session.
     pub log: f64,
-    /// How far its windows were open, 0 to 1.
+    /// The openness of the windows, from 0 (initial) to 1 (open).
     pub openness: f64,
     /// The time that the map predicted.
     pub promised: f64,
@@ -85,13 +86,13 @@ pub(super) struct RatedSession {
 }
 
 impl RatedSession {
-    /// The time, of which an excess that may be bad luck counts half.
+    /// The time, with half of the excess above [`OUTLIER_FACTOR`], which may be random.
     fn believed_log(&self) -> f64 {
         self.log - (self.log - self.expected - OUTLIER_FACTOR.ln()).max(0.0) / 2.0
     }
 }
 
-/// Experience with one path to one prefix, by size class.
+/// The history of one path to one prefix, by size class.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PathHistory {
     averages: Vec<PathAverages>,
@@ -116,7 +117,8 @@ impl PathHistory {
         Some((nearest, NEIGHBOUR_WEIGHT.powi(distance(nearest).into())))
     }
 
-    /// How much slower than predicted sessions were, as a logarithm, from the nearest class.
+    /// The ratio of the sessions' times to the map's predictions, as a logarithm, from the nearest class; 0 without
+    /// sessions.
     pub fn log_excess(&self, class: SizeClass, now: Duration) -> f64 {
         self.nearest(class).map_or(0.0, |(nearest, share)| {
             let weight = nearest.weight(now) * share;
@@ -150,20 +152,20 @@ impl PathAverages {
         self.weight * decay_factor(now.saturating_sub(self.updated_at), HALF_LIFE)
     }
 
-    /// The mean time of sessions with windows as far open as `openness`, where the model predicts that open windows reduce
-    /// it by `log_gain`.
+    /// The mean time of sessions with windows of this `openness`, if the model predicts that open windows reduce the
+    /// logarithm of the time by `log_gain`.
     fn mean_log_at(&self, openness: f64, log_gain: f64) -> f64 {
         self.mean_log + self.gain.estimate(log_gain) * (self.openness - openness)
     }
 
-    /// The predicted time of a session with windows as far open as `openness`, where reports alone predict
-    /// `reported_log`, and the history counts with weight `share`.
+    /// Returns the predicted time of a session with windows of this `openness`. `reported_log` is the prediction from
+    /// reports alone, and `share` a factor on the weight of the history.
     pub fn predict(&self, openness: f64, log_gain: f64, reported_log: f64, share: f64, now: Duration) -> f64 {
         let weight = self.weight(now) * share;
         (weight * self.mean_log_at(openness, log_gain) + REPORT_WEIGHT * reported_log) / (weight + REPORT_WEIGHT)
     }
 
-    /// Records a session. Returns whether sessions disappoint.
+    /// Records a session. Returns whether the last [`SLOW_STREAK`] sessions have disappointed.
     pub fn record(&mut self, session: &RatedSession, now: Duration) -> bool {
         if !(session.log - session.promised).is_finite() {
             return false;
@@ -180,8 +182,8 @@ impl PathAverages {
         self.update_streak(session)
     }
 
-    /// Like `record`, for the first session after a pause: if it took no longer than predicted, the history before is
-    /// forgotten.
+    /// Like `record`, for the first session after a pause: if it is faster than expected by [`FAST_FACTOR`], the
+    /// earlier history is dropped.
     pub fn record_trial(&mut self, session: &RatedSession, now: Duration) -> bool {
         if session.log < session.expected - FAST_FACTOR.ln() {
             *self = Self {
@@ -196,7 +198,8 @@ impl PathAverages {
         self.record(session, now)
     }
 
-    /// Counts consecutive sessions that disappoint: enough of them replace the history.
+    /// Counts consecutive sessions that disappoint. [`SLOW_STREAK`] of them replace the history, and the result is
+    /// true.
     fn update_streak(&mut self, session: &RatedSession) -> bool {
         if session.log < session.expected + SLOW_FACTOR.ln() {
             (self.slow_streak, self.streak_mean_log, self.streak_openness) = (0, 0.0, 0.0);
@@ -215,21 +218,22 @@ impl PathAverages {
     }
 }
 
-/// The factor that remains after `age` with this half-life.
+/// The factor on a weight after `age` with this half-life.
 fn decay_factor(age: Duration, half_life: Duration) -> f64 {
     (-age.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
-/// The circuit breaker of a path to a prefix that failed: the path is out of use for a pause, which doubles each time.
+/// The circuit breaker of a path to a prefix that failed: the path is not used for a pause, which doubles with each
+/// failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct CircuitBreaker {
     open_duration: Duration,
     open_until: Duration,
-    /// After the pause, no session is sent here until one trial session has succeeded.
+    /// After the pause, only one trial session may use the path until a trial has succeeded.
     needs_trial: bool,
-    /// A trial session is running.
+    /// A trial session has started.
     is_trial_running: bool,
-    /// The path works again; the length of the pause is kept.
+    /// A trial has succeeded; the length of the pause is kept.
     is_closed: bool,
 }
 
@@ -249,7 +253,7 @@ const MIN_OPEN: Duration = Duration::from_secs(10);
 const MAX_OPEN: Duration = Duration::from_secs(600);
 
 impl CircuitBreaker {
-    /// Opens the breaker at `now`. Failures during a pause began before it, and do not extend it.
+    /// Opens the breaker at `now`. Failures during a pause are from sessions that began earlier, and do not prolong it.
     pub fn trip(&mut self, needs_trial: bool, now: Duration) {
         if self.state(now) == BreakerState::Open {
             self.needs_trial |= needs_trial;
@@ -282,14 +286,15 @@ impl CircuitBreaker {
         }
     }
 
-    /// Starts a trial by one session. For other sessions the pause doubles, unless the trial succeeds.
+    /// Starts a trial by one session. Other sessions do not use the path for a doubled pause, unless the trial
+    /// succeeds.
     pub fn begin_trial(&mut self, now: Duration) {
         self.open_duration = (self.open_duration * 2).clamp(MIN_OPEN, MAX_OPEN);
         self.open_until = now.saturating_add(self.open_duration);
         self.is_trial_running = true;
     }
 
-    /// Records a successful session. A session that began before the pause has no effect.
+    /// Records a successful session, which closes the breaker if a trial has started.
     pub fn record_success(&mut self) {
         self.is_closed |= self.is_trial_running;
     }

@@ -9,22 +9,23 @@ use super::model::{CongestionControl, Connection, SectionModel};
 /// Payload of a full packet by default: Ethernet's, with timestamps (RFC 7323).
 const MSS: u16 = 1448;
 
-/// The assumed loss of a section without samples: a low loss has to be measured.
+/// The assumed loss of a section without samples: a lower loss has to be measured.
 const PRIOR_LOSS: f64 = 5e-4;
 
 /// Weight of the prior loss, in segments.
 pub(super) const PRIOR_SEGMENTS: f64 = 500.0;
 
-/// The rate of a sender falls with loss to the power of one over this: between Reno and CUBIC.
+/// The rate of a sender is proportional to the loss to the power of minus one over this exponent: between Reno and
+/// CUBIC.
 const LOSS_EXPONENT: f64 = 1.5;
 
-/// Iterations to find the loss that explains a rate.
+/// Number of iterations to find the loss that explains a rate.
 const LOSS_ITERATIONS: u32 = 4;
 
 /// The figures of an [`Estimate`](super::estimate::Estimate) at one moment, as relays report and status shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct EstimateSnapshot {
-    /// Round-trip time without the queue of our own traffic.
+    /// Round-trip time without the queue of the relay's own traffic.
     pub rtt: Option<Duration>,
     /// Share of segments lost, 0 to 1.
     pub loss: Option<f64>,
@@ -32,17 +33,17 @@ pub struct EstimateSnapshot {
     pub rate: Option<f64>,
     /// Lower bound of the rate in bytes per second.
     pub at_least: Option<f64>,
-    /// Bytes that may be in flight.
+    /// Maximum of data in flight, in bytes.
     pub window: Option<u64>,
-    /// Number of segments behind the estimate; older ones count less.
+    /// Number of segments that the estimate is based on; older ones count less.
     pub segments: f64,
 }
 
 impl EstimateSnapshot {
-    /// The section model with this round trip. `is_ready` says whether relays keep a connection ready.
+    /// Returns the section model with this round trip. `is_ready` states whether relays keep a connection ready.
     ///
-    /// A measured rate is bounded by losses or by the line. So it is the rate of the line only as far as losses do not
-    /// explain it, and where the rate exceeds the bound by losses, the losses are lower than estimated.
+    /// A measured rate is limited by losses or by the line. So it is the rate of the line only if losses do not explain
+    /// it. Where the rate exceeds the limit by losses, the losses are lower than estimated.
     #[must_use]
     pub fn to_model(&self, rtt: Duration, congestion: CongestionControl, is_ready: bool) -> SectionModel {
         let lost = self.loss.unwrap_or(0.0) * self.segments;

@@ -1,8 +1,8 @@
-//! The usual figures of a section at this hour of the week, so that busy hours are predicted.
+//! The usual figures of a section for each hour of the week, so that busy hours are predicted.
 //!
-//! Measurements count with their confidence, and the usual figures of the hour for the rest: rates, losses and round
-//! trips differ by factors, so both are averaged by logarithms. A measurement of another hour is first adjusted by the
-//! usual ratio of the two hours.
+//! Measurements count with their confidence, and the usual figures of the hour count for the rest. Rates, losses and
+//! round trips differ by factors, so their logarithms are averaged. A measurement of another hour is first adjusted by
+//! the usual ratio of the two hours.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub const HOURS_PER_WEEK: u32 = 7 * 24;
 /// Upper bound of the factor between two hours.
 const MAX_FACTOR: f64 = 8.0;
 
-/// Smallest loss in calculations: a ratio needs a loss above zero.
+/// Smallest loss in calculations, because a ratio needs a loss above zero.
 const MIN_LOSS: f64 = 1e-5;
 
 /// Number of weeks at which the confidence of an hour is half of its maximum.
 const HALF_SURE_WEEKS: f64 = 2.0;
 
-/// Largest confidence of an hour's figures: last week does not determine today.
+/// Largest confidence of an hour's figures, because last week does not determine today.
 const MAX_CONFIDENCE: f64 = 0.6;
 
 /// The usual figures of an hour of the week.
@@ -45,8 +45,9 @@ impl HourlyBaseline {
     }
 }
 
-/// The expected figures now, and their confidence: `measured` with its `confidence`, in an hour that is usually
-/// `measured_hour`, while this hour is usually `current_hour`. Both are equal for a measurement of this hour.
+/// Returns the expected figures now, and their confidence, from `measured` with its `confidence`. `measured_hour` has
+/// the usual figures of the hour of the measurement, `current_hour` has those of this hour; both are equal for a
+/// measurement of this hour.
 #[must_use]
 pub fn forecast(
     measured: &EstimateSnapshot,
@@ -76,7 +77,7 @@ pub fn forecast(
     let figures = EstimateSnapshot {
         rtt: blend(measured.rtt.map(|rtt| rtt.as_secs_f64()), rtt.0, rtt.1, 1e-6)
             .and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()),
-        // Where loss is always zero, the expected loss is zero.
+        // Where the usual loss is zero, the expected loss is zero.
         loss: blend(measured.loss, loss.0, loss.1, MIN_LOSS)
             .map(|loss| if loss <= MIN_LOSS * 1.01 { 0.0 } else { loss }),
         rate: blend(measured.rate, rate.0, rate.1, 1.0),

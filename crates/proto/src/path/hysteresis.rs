@@ -1,6 +1,6 @@
-//! When to change the standing choice: a better path must be better by a margin and for a dwell time, which grows with
-//! the number of recent changes. A path that has become much worse than before is left at once, and so is a path that
-//! sessions show to be worse than direct.
+//! Hysteresis of the standing choice: a path replaces it only if it is better by a margin and for a dwell time, which
+//! grows with the number of recent changes. A path that has become much worse than before is replaced at once, and so
+//! is a path that sessions have shown to be worse than direct.
 
 use std::time::Duration;
 
@@ -9,22 +9,23 @@ use super::candidates::Hops;
 /// Smallest gain that justifies a change to another relay path.
 const MARGIN: f64 = 1.04;
 
-/// Smallest gain that justifies a change to direct: less, as relays have costs for others.
+/// Smallest gain that justifies a change to direct. It is smaller because relays have costs for other sessions.
 const MARGIN_TO_DIRECT: f64 = 1.02;
 
-/// A path without sessions is predicted from reports: the best of many such predictions is probably too good.
+/// Smallest gain that justifies a change to a path without sessions. It is predicted from reports, and the best of many
+/// such predictions is probably too good.
 const UNTRIED_MARGIN: f64 = 1.3;
 
-/// Dwell time of a gain in seconds, without recent changes.
+/// Dwell time without recent changes, in seconds: how long another path must be better.
 const DWELL: f64 = 3.0;
 
 /// Longest dwell time in seconds.
 const MAX_DWELL: f64 = 300.0;
 
-/// Seconds after which the count of changes has halved.
+/// Half-life of the count of changes, in seconds.
 const CHANGE_HALF_LIFE: f64 = 300.0;
 
-/// After this long without a session, the choice starts over.
+/// Time without a session after which the dwell time no longer applies.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// A path has degraded if its prediction is worse by these factors: the first against its recent mean, the second
@@ -35,28 +36,29 @@ const BEATEN_FACTOR: f64 = 1.25;
 /// The window for recent predictions, in seconds.
 const RECENT_SECONDS: f64 = 60.0;
 
-/// A choice that differs from this many before counts as new: learning is not flapping.
+/// Number of earlier choices that are remembered: only a return to one of them counts as a change, because learning is
+/// not flapping.
 const MAX_PREVIOUS: usize = 3;
 
-/// A usable path, and its predicted duration in seconds.
+/// A usable path with its predicted duration, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AvailablePath {
     pub hops: Hops,
     pub predicted: f64,
-    /// Whether the prediction includes sessions of this relay.
+    /// Whether the prediction is based on sessions of this relay.
     pub is_experienced: bool,
 }
 
-/// The result for the standing choice.
+/// The decision about the standing choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StandingDecision {
-    /// The best path is chosen, newly or as before.
+    /// The best path is chosen, and may be the previous choice.
     Best,
-    /// Another path is better, but by too little or for too short a time.
+    /// The previous choice is kept: another path is better, but by too little or for too short a time.
     Kept,
-    /// It has become much worse than before.
+    /// The previous choice has become much worse than before.
     Degraded,
-    /// It is not usable any more.
+    /// The previous choice is no longer usable.
     Unavailable,
 }
 
@@ -64,13 +66,13 @@ pub(super) enum StandingDecision {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StandingChoice {
     current: Option<Hops>,
-    /// Recent mean of its predictions, in seconds.
+    /// Recent mean of the predictions for the chosen path, in seconds.
     recent_prediction: f64,
     /// Time of the last decision.
     last_decision: Duration,
-    /// Since when another path is better.
+    /// Time since which another path is better; `None` if no path is.
     beaten_since: Option<Duration>,
-    /// Number of changes back; older ones count less.
+    /// Number of returns to an earlier choice; older ones count less.
     changes: f64,
     /// The choices before the current one.
     previous: [Option<Hops>; MAX_PREVIOUS],
@@ -82,13 +84,12 @@ impl StandingChoice {
         self.current
     }
 
-    /// Multiplies the mean of recent predictions by `factor`: later predictions are for other visits.
+    /// Multiplies the mean of recent predictions by `factor`, when later predictions are for another kind of visit.
     pub const fn rescale(&mut self, factor: f64) {
         self.recent_prediction *= factor;
     }
 
-    /// Decides which of `paths` to use: they are sorted, the best first, and not empty. Returns the index and the
-    /// decision.
+    /// Selects one of `paths`, which are sorted, the best first, and not empty. Returns its index and the decision.
     pub fn decide(&mut self, paths: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {
         let idle = now.saturating_sub(std::mem::replace(&mut self.last_decision, now));
         self.changes *= (-idle.as_secs_f64() / CHANGE_HALF_LIFE).exp2();

@@ -1,5 +1,5 @@
-//! The figures of one direction of a section, in the form for use and in the form for storage, of which a million have
-//! to fit.
+//! The figures of one direction of a section, unpacked for use, and packed for storage in a map of up to a million
+//! sections.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ pub struct MapEntry {
     pub section: SectionModel,
     /// Confidence of the estimate, 0 to 1.
     pub confidence: f64,
-    /// Whether this relay has measured it itself. Reports count as far as their relay is trusted.
+    /// Whether this relay has measured the section itself. Reports count according to the trust in the relay that sent
+    /// them.
     pub is_own: bool,
 }
 
 impl MapEntry {
-    /// The section with the lowest loss that is consistent with its samples (Poisson).
+    /// The section with the lowest loss that is consistent with its samples (by one standard deviation, Poisson).
     #[must_use]
     pub fn optimistic(&self) -> SectionModel {
         let lost = self.section.loss * (estimate::segments_for_confidence(self.confidence) + PRIOR_SEGMENTS);
@@ -27,24 +28,25 @@ impl MapEntry {
     }
 }
 
-/// The stored form, 28 bytes, without the window of a used connection: times in microseconds, rates in bytes/s. Throughput is computed once, on insertion.
+/// The stored form, 28 bytes, without the window of a used connection: times in microseconds, rates in bytes/s. The
+/// throughput is computed once, on insertion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PackedEntry {
     rtt: u32,
     loss: f32,
-    /// In bytes; 0 for none.
+    /// The window in bytes; 0 if unknown.
     window: u32,
-    /// In bytes/s; infinite for none.
+    /// The line's rate in bytes/s; infinite if unknown.
     line: f32,
     throughput: Throughput,
     mss: u16,
-    /// In units of 1/255.
+    /// The confidence in units of 1/255.
     confidence: u8,
     flags: u8,
 }
 
-/// The throughput of a section or a path for transfers of these sizes, in bytes/s: short transfers end while windows
-/// open, long ones meet losses.
+/// The throughput of a section or a path for transfers of two sizes, in bytes/s: short transfers end while windows
+/// open, and long transfers have losses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Throughput {
     pub medium: f32,
@@ -89,7 +91,7 @@ impl Throughput {
     }
 }
 
-/// Bits of `flags`; the two lowest hold the congestion control.
+/// Bits of `flags`; the lowest two bits contain the congestion control.
 const CONGESTION: u8 = 0b11;
 const READY: u8 = 1 << 2;
 const OWN: u8 = 1 << 3;
@@ -127,7 +129,7 @@ impl From<&MapEntry> for PackedEntry {
 }
 
 impl PackedEntry {
-    /// An entry of which nothing is known.
+    /// An entry without figures.
     pub const UNKNOWN: Self = Self {
         rtt: 0,
         loss: 0.0,
@@ -177,7 +179,7 @@ impl PackedEntry {
         self.throughput
     }
 
-    /// Seconds until the first answer: one round trip, two without a ready connection.
+    /// Seconds from request to answer: one round trip, or two without a ready connection.
     #[expect(clippy::cast_precision_loss, reason = "as near as it gets")]
     pub const fn delay(&self) -> f32 {
         let round_trips = if self.flags & READY > 0 { 1.0 } else { 2.0 };
@@ -186,7 +188,7 @@ impl PackedEntry {
 }
 
 impl BothDirections {
-    /// The entries of a section of which nothing is known.
+    /// The entries of a section without figures.
     pub const UNKNOWN: Self = Self { down: PackedEntry::UNKNOWN, up: PackedEntry::UNKNOWN };
 }
 

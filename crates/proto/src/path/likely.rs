@@ -1,4 +1,4 @@
-//! The probable size and direction of a session: from earlier sessions with its host, else from its port.
+//! The probable size and direction of a session, from earlier sessions with its host, or else from its port.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,17 +10,17 @@ use crate::direction::Direction;
 use super::bounded::BoundedMap;
 use super::experience::SizeClass;
 
-/// Entries at most, one per pair of host and port.
+/// Maximum number of entries, one for each pair of host and port.
 const MAX_HOSTS: usize = 1 << 16;
 
-/// Sessions that count, per pair of host and port.
+/// Number of recent sessions that count, for each pair of host and port.
 const MAX_SESSIONS: usize = 12;
 
 /// The weight of a session relative to the next newer one: after three large downloads from a host of small ones, the
 /// next session is expected to be large.
 const SESSION_DECAY: f64 = 0.85;
 
-/// Time after the last session in which the weight of all has halved.
+/// Time after the last session in which the weights of all sessions halve.
 const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// The weight of the usual size of a port, in sessions.
@@ -48,7 +48,7 @@ impl TransferSize {
         Self { bytes, direction: Direction::Up }
     }
 
-    /// The usual size for a port, when the host is unknown.
+    /// The usual size for a port, if the host is unknown.
     #[must_use]
     pub const fn default_for_port(port: u16) -> Self {
         match port {
@@ -57,14 +57,15 @@ impl TransferSize {
             // Mail: submission and transfer ports carry uploads, mailbox ports downloads.
             25 | 465 | 587 => Self::up(64 << 10),
             110 | 143 | 993 | 995 => Self::down(64 << 10),
-            // Copies of whole directory trees.
+            // Copies of whole directory trees are large downloads.
             20 | 21 | 873 | 989 | 990 | 9418 => Self::down(16 << 20),
             _ => Self::down(1 << 20),
         }
     }
 }
 
-/// Sizes of sessions by host and port. Hosts are kept as hashes: the memory of a relay does not reveal where users go.
+/// Sizes of sessions by host and port. Hosts are stored as hashes, so the memory of a relay does not reveal the hosts
+/// that users connect to.
 #[derive(Debug, Clone)]
 pub struct TransferHistory {
     hosts: BoundedMap<u64, RecentSessions>,
@@ -84,8 +85,9 @@ impl Default for TransferHistory {
 }
 
 impl TransferHistory {
-    /// The probable size of a session to `host` and `port`: the median of the last sessions, and the direction of most. A
-    /// median follows a lasting change within a few sessions, and ignores a single exception.
+    /// Returns the probable size and direction of a session to `host` and `port`: the median of the last sessions, and
+    /// the direction of most of them. A median follows a lasting change within a few sessions, and ignores a single
+    /// exception.
     pub fn predict(&mut self, host: &Host, port: u16, now: Duration) -> TransferSize {
         let port_default = TransferSize::default_for_port(port);
         let Some(recent) = self.hosts.get(&host_key(host, port)) else { return port_default };
@@ -116,7 +118,7 @@ impl TransferHistory {
 }
 
 impl RecentSessions {
-    /// The sessions with their weights at `now`.
+    /// The sessions with their weights at time `now`.
     fn weighted(&self, now: Duration) -> Vec<(SizeClass, Direction, f64)> {
         let age = now.saturating_sub(self.updated_at).as_secs_f64() / HALF_LIFE.as_secs_f64();
         let weights = std::iter::successors(Some((-age).exp2()), |weight| Some(weight * SESSION_DECAY));

@@ -1,7 +1,7 @@
 //! The network map: relays by number, targets by prefix, and the figures of the sections between them.
 //!
-//! A map is a snapshot. It is built from the measurements of a relay and the reports of others, and installed in the
-//! [`super::select::PathChooser`] as a whole. Everything in it is bounded, also for hostile reports.
+//! A map is a snapshot: it is built from this relay's measurements and the reports of other relays, and installed in
+//! the [`super::select::PathChooser`] as a whole. The number of entries is bounded, also for hostile reports.
 
 use std::collections::HashMap;
 
@@ -17,19 +17,19 @@ pub use super::known::MapEntry;
 /// The number of this relay in every map.
 pub const THIS_RELAY: u32 = 0;
 
-/// Most relays of a map, so about a million sections between them.
+/// Maximum number of relays in a map, with about a million sections between them.
 pub const MAX_NODES: usize = 1024;
 
-/// Most prefixes of a map; the one that was set longest ago is dropped first.
+/// Maximum number of prefixes in a map. At the limit, the prefixes that were set longest ago are dropped first.
 pub const MAX_PREFIXES: usize = 1 << 17;
 
-/// Most last sections to one prefix: those of the nearest relays, and this relay's own.
+/// Maximum number of last sections to one prefix: those of the nearest relays, and this relay's own.
 pub const MAX_LAST_SECTIONS: usize = 16;
 
 /// The known relays, and the figures of the sections between them and to the targets.
 ///
-/// Numbers of relays are permanent: a newer map of a relay is made from a clone of the older one, or with
-/// [`NetworkMap::empty_like`]. When they change, a chooser drops its history.
+/// Numbers of relays are permanent: a newer map of a relay is made from a clone of the older map, or with
+/// [`NetworkMap::empty_like`]. If the numbers change, a chooser drops its history.
 #[derive(Debug, Clone)]
 pub struct NetworkMap {
     nodes: Vec<Node>,

@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network of targets that are treated as one place: a /24 of IPv4, a /48 of IPv6. These are the longest prefixes
-/// that are announced separately, so all addresses of one take one path through the Internet.
+/// A network of targets that are treated as one location: a /24 of IPv4, a /48 of IPv6. These are the longest prefixes
+/// that are announced separately, so all addresses of one network have the same path through the Internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix(IpAddr);
 
-/// The error for a text that is no [`Prefix`].
+/// The error for a text that is not a valid [`Prefix`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a network like 192.0.2.0/24 or 2001:db8:1::/48")]
 pub struct PrefixError;

@@ -13,13 +13,13 @@ use super::prefix::Prefix;
 use super::trust::Trust;
 use super::visits;
 
-/// Most paths of a ranking.
+/// Maximum number of paths in a ranking.
 const MAX_RANKED: usize = 8;
 
-/// Most paths that the model evaluates: those with the best bound from delay and rate.
+/// Maximum number of paths that the model evaluates: those with the shortest lower bound of the time by delay and rate.
 const MAX_MODELLED: usize = 12;
 
-/// Targets, sizes and a direction that share one answer: sizes are grouped by the nearest power of two.
+/// The key of a ranking: targets of one prefix, sizes with the same nearest power of two, and one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ChoiceKey {
     pub prefix: Prefix,
@@ -47,25 +47,25 @@ impl ChoiceKey {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RatedPath {
     pub hops: Hops,
-    /// Seconds, if all reports of other relays are correct.
+    /// The predicted time in seconds, if all reports of other relays are correct.
     pub predicted: f64,
-    /// The prediction for the size that stands for the session's class.
+    /// The predicted time for the representative size of the size class, in seconds.
     pub class_predicted: f64,
-    /// By how much the logarithms of the times fall once sessions have opened the windows.
+    /// Decrease of the logarithms of the times from initial to open windows.
     pub log_gain: f64,
-    /// Seconds, if every uncertain figure is as good as it can be.
+    /// The predicted time in seconds, if every uncertain figure has its best value.
     pub optimistic: f64,
-    /// Seconds to the first byte.
+    /// The predicted time to the first byte, in seconds.
     pub first_byte: f64,
     /// Steady rate in bytes/s.
     pub rate: f64,
     pub confidence: f64,
-    /// Bit set of the sections that other relays report: bit 0 is the section that this relay dials.
+    /// Bit set of the sections with figures from other relays; bit 0 is the section that this relay dials.
     reported_sections: u8,
 }
 
 impl RatedPath {
-    /// The predictions for a session with windows as far open as `openness`, from those for a first visit.
+    /// Converts the predictions for a first visit to those for a session with windows of this `openness`.
     pub fn at_openness(self, openness: f64) -> Self {
         let factor = (-self.log_gain * openness).exp();
         Self {

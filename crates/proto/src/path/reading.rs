@@ -1,16 +1,16 @@
-//! Section samples from the kernel's counters of one connection, between two readings.
+//! Section samples from two readings of the kernel's counters of one connection.
 //!
-//! For the sending direction the counters hold the figures. For the receiving one the kernel counts segments out of
-//! order: all that arrived while an earlier one was missing. A segment is missing for a round trip, so the share of
-//! segments out of order is the share of time with a missing segment, which yields the loss rate. (Losses are a Poisson
-//! process of rate λ: no segment is missing at a moment if none was lost in the round trip before it, which has the
-//! probability exp(-λ·RTT).)
+//! For the sending direction the counters contain the figures. For the receiving direction the kernel counts segments
+//! out of order: all segments that arrive while an earlier one is missing. A lost segment is missing for a round trip,
+//! so the share of segments out of order is the share of time with a missing segment, which yields the loss rate.
+//! (Losses are a Poisson process of rate λ: no segment is missing at a moment if none was lost in the round trip
+//! before, which has the probability exp(-λ·RTT).)
 
 use std::time::Duration;
 
 use super::estimate::SectionSample;
 
-/// In fewer round trips a connection has not reached the capacity of its section.
+/// Number of round trips within which a connection has not reached the capacity of its section.
 const SLOW_START_ROUND_TRIPS: u32 = 20;
 
 /// The initial window in packets (RFC 6928).
@@ -49,11 +49,11 @@ pub struct TcpCounters {
     pub busy: Duration,
     /// Part of the busy time limited by the peer's receive window.
     pub rwnd_limited: Duration,
-    /// Part of the busy time limited by our send buffer.
+    /// Part of the busy time limited by the send buffer of this host.
     pub sndbuf_limited: Duration,
     /// The receive window that the peer advertises, in bytes.
     pub peer_window: u32,
-    /// The largest receive window that we offer, in bytes, as grown so far.
+    /// The current upper limit of the receive window that this host advertises, in bytes (`tcpi_rcv_ssthresh`).
     pub own_window: u32,
     /// The mean time from an ACK of this host to the data that it permits the peer to send.
     pub rcv_rtt: Duration,
@@ -61,13 +61,13 @@ pub struct TcpCounters {
     pub rcv_mss: u32,
     /// Pacing limit of the peer's data, in bytes of payload per second (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<u64>,
-    /// Whether its congestion control has reduced the rate after a loss; BBR never does.
+    /// Whether the congestion control of the connection has reduced the rate after a loss; BBR never does.
     pub has_backed_off: bool,
     /// Time since data was last received.
     pub since_last_receive: Duration,
 }
 
-/// The pump's figures for that span.
+/// The pump's figures for the span between the two readings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PumpTimes {
     /// Length of the span.
@@ -76,11 +76,11 @@ pub struct PumpTimes {
     pub stalled: Duration,
     /// Part of the span in which received bytes waited for the next section.
     pub held: Duration,
-    /// Whether it is the first span of a session, so that it contains slow start.
+    /// Whether the span is the first of a session, and so contains slow start.
     pub includes_start: bool,
 }
 
-/// The sample of the sending direction.
+/// Returns the sample of the sending direction.
 #[must_use]
 pub fn sample_sending(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes) -> SectionSample {
     let busy = now.busy.saturating_sub(before.busy);
@@ -106,7 +106,7 @@ pub fn sample_sending(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes
     }
 }
 
-/// The sample of the receiving direction.
+/// Returns the sample of the receiving direction.
 #[must_use]
 pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes) -> SectionSample {
     let span = pumped.span.saturating_sub(now.since_last_receive);
@@ -114,7 +114,7 @@ pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTim
     let lost = lost_segments(segments, counter_delta(now.out_of_order, before.out_of_order), now.rtt, span);
     let bytes = now.bytes_received.saturating_sub(before.bytes_received);
     let mean = measured_rate(bytes, span);
-    // Without a loss the sender may simply have had no more data.
+    // Without a loss, the sender may only have had no more data.
     let rate_is_limit = lost > 0 && pumped.held * 2 < span && is_past_slow_start(now, span);
     let rate = if rate_is_limit && pumped.includes_start {
         measured_rate(bytes, without_slow_start(now, mean, span))
@@ -125,8 +125,8 @@ pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTim
     SectionSample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window }
 }
 
-/// The number of lost segments that explains `out_of_order` of `segments` in a span; at least one if any segment was
-/// out of order.
+/// The number of lost segments that explains why `out_of_order` of `segments` were out of order in a span; at least one
+/// if any was.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn lost_segments(segments: u64, out_of_order: u64, rtt: Duration, span: Duration) -> u64 {
     if out_of_order == 0 || segments == 0 {
@@ -136,12 +136,12 @@ fn lost_segments(segments: u64, out_of_order: u64, rtt: Duration, span: Duration
     (lost.round() as u64).clamp(1, out_of_order)
 }
 
-/// The losses behind this share of segments out of order, in so many round trips.
+/// The number of losses that explains this share of segments out of order, in this number of round trips.
 pub(crate) fn estimate_losses(out_of_order: f64, round_trips: f64) -> f64 {
     -(1.0 - out_of_order.min(0.99)).ln() * round_trips.max(1.0)
 }
 
-/// The smallest round trip: the queue of a bulk transfer is its own.
+/// The smallest round trip, which excludes the queue of the connection's own bulk transfer.
 fn round_trip(now: &TcpCounters) -> Option<Duration> {
     [now.min_rtt, now.rtt].into_iter().find(|rtt| !rtt.is_zero())
 }
@@ -152,8 +152,8 @@ fn measured_rate(bytes: u64, span: Duration) -> Option<f64> {
     (bytes >= MIN_BYTES && !span.is_zero()).then_some(rate)
 }
 
-/// The span without the round trips that slow start has cost: each sends half as much as the next, so all of them
-/// together send as much as the last two.
+/// The span without the round trips that slow start has cost: each round of slow start sends half as much as the next,
+/// so all rounds together send as much as the last two.
 fn without_slow_start(now: &TcpCounters, mean: Option<f64>, span: Duration) -> Duration {
     let (Some(mean), Some(rtt)) = (mean, round_trip(now)) else { return span };
     let window = mean * rtt.as_secs_f64() / f64::from(now.mss.max(1));
@@ -166,8 +166,8 @@ fn is_past_slow_start(now: &TcpCounters, span: Duration) -> bool {
     span > now.rtt * SLOW_START_ROUND_TRIPS
 }
 
-/// The window, if this rate uses it up in every round trip. Less of it is in flight if the receiver only reads slowly, or if
-/// the kernel still doubles it.
+/// The window, if this rate fills it in every round trip. Less data is in flight if the receiver reads slowly, or if
+/// the kernel is still increasing the window.
 fn exhausted_window(now: &TcpCounters, window: u32, rate: f64) -> Option<u64> {
     let in_flight = rate * round_trip(now)?.as_secs_f64();
     (window > 0 && in_flight > WINDOW_USED * f64::from(window)).then_some(u64::from(window))

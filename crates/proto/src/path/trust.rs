@@ -1,4 +1,4 @@
-//! Trust in the reports of a relay: the ratio of outcomes to predictions from them.
+//! Trust in the reports of a relay: the ratio of the rates of sessions to those predicted from the reports.
 
 use super::map::MAX_NODES;
 
@@ -8,7 +8,7 @@ const MIN_TRUST: f64 = 1.0 / 16.0;
 /// Weight of one session in the moving average.
 const GAIN: f64 = 0.2;
 
-/// By relay, a factor on its reported rates, and a divisor of its reported times.
+/// For each relay, a factor on its reported rates, and a divisor of its reported times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trust {
     /// Natural logarithms of the factors, never positive.
@@ -16,7 +16,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// The trust in `node`: initially 1, full trust.
+    /// The trust in `node`: from 1/16 to 1, initially 1 (full trust).
     #[must_use]
     pub fn factor(&self, node: u32) -> f64 {
         self.log_factor(node).exp()
@@ -26,8 +26,8 @@ impl Trust {
         self.logs.get(node as usize).copied().unwrap_or(0.0)
     }
 
-    /// Records that a path was slower than its reports predicted, by the factor whose logarithm is `log_excess`. All
-    /// its sections share it, as those measured by this relay may have changed as well.
+    /// Records that a path was slower than its reports predicted, by the factor whose logarithm is `log_excess`. The
+    /// excess is divided among all its sections, because those measured by this relay may have changed as well.
     pub(super) fn record(&mut self, reporters: &[u32], sections: usize, log_excess: f64) {
         let share = log_excess / sections.max(1) as f64;
         for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MAX_NODES) {

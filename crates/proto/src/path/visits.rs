@@ -1,26 +1,27 @@
-//! First and later visits. Relays keep their sections open, so a session that follows others begins with their congestion
-//! windows, and may take half the time. A path that sessions have only tried now and then has shown its first visits, and is
-//! compared by what it would take if all sessions used it.
+//! First and later visits. Relays keep their sections open, so a session that follows others begins with their
+//! congestion windows, and may take half the time. A path with only occasional trial sessions has been measured on
+//! first visits only, so its prediction is corrected to the time it would have if all sessions used the path.
 
 use std::time::Duration;
 
-/// A session that begins within this time after the end of another one is a later visit. Without data, a window halves for
-/// each retransmission timeout (RFC 2861): after about three of them, it is the initial one.
+/// A session that begins within this time after the end of another session is a later visit. Without data, a window
+/// halves for each retransmission timeout (RFC 2861), so after about three of them it is the initial window.
 const LATER_GAP: Duration = Duration::from_secs(1);
 
-/// Number of later visits in a row that open the windows: sessions alternate between two connections, because each is free
-/// again a round trip after its session, and each needs two sessions.
+/// Number of later visits in a row after which the windows are open: sessions alternate between two connections,
+/// because each connection is available again one round trip after its session, and each needs two sessions.
 const OPENING_VISITS: u8 = 4;
 
-/// Later visits are the rule from this share of the recent sessions on, until their share falls below the second one.
+/// From this share of recent sessions on, later visits are the usual ones, until their share falls below `RARE`.
 const FREQUENT: f64 = 0.6;
 const RARE: f64 = 0.4;
 
 /// Weight of the newest session in the share.
 const SHARE_WEIGHT: f64 = 0.25;
 
-/// The share of the modelled gain that sessions see, before any have shown it. The model keeps a window until the next
-/// session, but each of the alternating connections is idle for about a retransmission timeout, which halves its window.
+/// The assumed share of the modelled gain before any session has shown its gain. The model keeps a window until the
+/// next session, but each of the alternating connections is idle for about a retransmission timeout, which halves its
+/// window.
 const GAIN_SHARE: f64 = 0.5;
 
 /// Weight of the modelled gain, in sessions with open windows.
@@ -32,15 +33,15 @@ const GAIN_DECAY: f64 = 0.95;
 /// The state of the sections between relays when a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) enum Visit {
-    /// The sections are ready, with the initial window.
+    /// The sections are ready and have the initial window.
     #[default]
     First,
-    /// Sessions before have opened the windows.
+    /// Earlier sessions have opened the windows.
     Later,
 }
 
 impl Visit {
-    /// How far the windows are open, 0 to 1.
+    /// The openness of the windows, from 0 (initial) to 1 (open).
     pub const fn openness(self) -> f64 {
         match self {
             Self::First => 0.0,
@@ -54,12 +55,12 @@ impl Visit {
 struct LatestEnd(Duration);
 
 impl LatestEnd {
-    /// Whether a session that begins at this time is a later visit.
+    /// Whether a session that begins at `start` is a later visit.
     fn is_followed_at(self, start: Duration) -> bool {
         !self.0.is_zero() && start <= self.0.saturating_add(LATER_GAP)
     }
 
-    /// Records that a session went on until `now`.
+    /// Records that a session was active until `now`.
     fn extend(&mut self, now: Duration) {
         self.0 = self.0.max(now);
     }
@@ -68,35 +69,36 @@ impl LatestEnd {
 /// The sessions on one path to one prefix.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathVisits {
-    /// Later visits in a row.
+    /// Number of later visits in a row.
     streak: u8,
     latest: LatestEnd,
 }
 
 impl PathVisits {
-    /// Records a session that has begun and ended at these times.
+    /// Records a session that began at `start` and ended at `end`.
     pub fn record(&mut self, start: Duration, end: Duration) {
         self.streak = if self.latest.is_followed_at(start) { self.streak.saturating_add(1) } else { 0 };
         self.latest.extend(end);
     }
 
-    /// Records that a session went on until `now`.
+    /// Records that a session was active until `now`.
     pub fn extend(&mut self, now: Duration) {
         self.latest.extend(now);
     }
 
-    /// Whether the windows are opening: the next session will be faster than the last one.
+    /// Whether the windows are still opening, so that the next session will be faster than the last one.
     pub fn is_opening(&self, now: Duration) -> bool {
         self.streak < OPENING_VISITS && self.latest.is_followed_at(now)
     }
 
-    /// How far the windows were open at the latest session: 0 at a first visit, 1 at a later one.
+    /// The openness of the windows at the latest session: 0 at a first visit, 1 after [`OPENING_VISITS`] later visits
+    /// in a row.
     pub fn openness(&self) -> f64 {
         f64::from(self.streak.min(OPENING_VISITS)) / f64::from(OPENING_VISITS)
     }
 }
 
-/// How often sessions to one prefix are later visits.
+/// The share of later visits among the sessions to one prefix.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct VisitRate {
     share: f64,
@@ -105,7 +107,7 @@ pub(super) struct VisitRate {
 }
 
 impl VisitRate {
-    /// Records a session on any path.
+    /// Records a session to the prefix on any path.
     pub fn record(&mut self, start: Duration, end: Duration) {
         let is_later = f64::from(u8::from(self.latest.is_followed_at(start)));
         self.share += (is_later - self.share) * SHARE_WEIGHT;
@@ -117,7 +119,7 @@ impl VisitRate {
         }
     }
 
-    /// Records that a session went on until `now`.
+    /// Records that a session was active until `now`.
     pub fn extend(&mut self, now: Duration) {
         self.latest.extend(now);
     }
@@ -128,14 +130,15 @@ impl VisitRate {
     }
 }
 
-/// The decrease of the logarithm of the time from first to later visits, where the model predicts these times. It is not
-/// negative: that a later visit is slower, because losses have ended slow start, depends on a loss that is rarely known.
+/// The decrease of the logarithm of the time from first to later visits, from the modelled times. It is never negative:
+/// a later visit is slower only if losses have ended slow start, and the loss is rarely known well enough.
 pub(super) fn log_gain(first: f64, later: f64) -> f64 {
     ((first / later).ln() * GAIN_SHARE).max(0.0)
 }
 
-/// The decrease of the logarithm of the time from first to later visits, from sessions on one path: a linear regression.
-/// A line whose rate is not known yet makes it much smaller than the modelled one.
+/// The decrease of the logarithm of the time from first to later visits, from sessions on one path, by linear
+/// regression. It is much smaller than the modelled one where a line limits the rate and the line's rate is not known
+/// yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LearnedGain {
     squares: f64,
@@ -145,14 +148,14 @@ pub(super) struct LearnedGain {
 impl LearnedGain {
     pub const NONE: Self = Self { squares: 0.0, products: 0.0 };
 
-    /// Records a session whose windows were wider open by `openness_delta` than at earlier ones. The logarithm of its
-    /// time was smaller by `log_reduction`.
+    /// Records a session whose windows were wider open by `openness_delta` than at earlier sessions, and whose
+    /// logarithm of the time was smaller by `log_reduction`.
     pub fn record(&mut self, openness_delta: f64, log_reduction: f64) {
         self.squares = self.squares * GAIN_DECAY + openness_delta * openness_delta;
         self.products = self.products * GAIN_DECAY + openness_delta * log_reduction;
     }
 
-    /// The gain, where the model predicts `modelled_gain`.
+    /// The estimated gain, if the model predicts `modelled_gain`.
     pub fn estimate(&self, modelled_gain: f64) -> f64 {
         (modelled_gain * MODEL_WEIGHT + self.products) / (MODEL_WEIGHT + self.squares)
     }

@@ -1,4 +1,4 @@
-//! Address type, address and port: as SOCKS5 carries them (RFC 1928, 5), and the section protocol too.
+//! Address type, address and port, in the format of SOCKS5 (RFC 1928, 5), which the section protocol also uses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,7 +22,7 @@ enum RawHost<'a> {
 }
 
 impl<'a> WireAddress<'a> {
-    /// Reads an address; nothing when its type, and so its length, is unknown.
+    /// Reads an address; `None` if its type, and so its length, is unknown.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Option<Self>, WireError> {
         let host = match cursor.byte()? {
             IPV4 => RawHost::Ip(IpAddr::from(cursor.array::<4>()?)),
@@ -33,7 +33,7 @@ impl<'a> WireAddress<'a> {
         Ok(Some(Self { host, port: cursor.port()? }))
     }
 
-    /// The address as that of a socket; nothing when it is a name.
+    /// The address as a socket address; `None` for a name.
     pub(super) fn to_socket_addr(&self) -> Option<SocketAddr> {
         match self.host {
             RawHost::Ip(ip) => Some(SocketAddr::new(ip.to_canonical(), self.port)),
@@ -41,7 +41,7 @@ impl<'a> WireAddress<'a> {
         }
     }
 
-    /// Whether these bytes are those that [`write`] makes of `host`, which was read from them.
+    /// Whether [`write`] encodes `host`, which was parsed from this address, to the same bytes.
     pub(super) fn is_canonical(&self, host: &Host) -> bool {
         match (&self.host, host) {
             (RawHost::Ip(raw), Host::Ip(ip)) => raw == ip,
@@ -50,7 +50,7 @@ impl<'a> WireAddress<'a> {
         }
     }
 
-    /// The address as a target.
+    /// Validates the address as a target.
     pub(super) fn to_target(&self) -> Result<Target, WireError> {
         let host = match self.host {
             RawHost::Ip(ip) => Some(Host::from(ip)),
@@ -61,14 +61,13 @@ impl<'a> WireAddress<'a> {
     }
 }
 
-/// The fewest bytes that an address of this type takes with its type, as far as `bytes` show it; nothing when the type
-/// is unknown.
+/// The minimum length of an address that begins with `bytes`, its type included; `None` for an unknown type.
 pub(super) fn min_length(bytes: &[u8]) -> Option<usize> {
     match *bytes {
         [IPV4, ..] => Some(1 + 4 + 2),
         [IPV6, ..] => Some(1 + 16 + 2),
         [NAME, length, ..] => Some(1 + 1 + usize::from(length) + 2),
-        // A name may be empty, so no address is shorter.
+        // A name may be empty, which is the shortest address.
         [] | [NAME] => Some(1 + 1 + 2),
         [..] => None,
     }

@@ -1,4 +1,4 @@
-//! Reads a binary message from front to back; running out of bytes is [`WireError::Incomplete`].
+//! A reader of a binary message from front to back. If bytes are missing, the result is [`WireError::Incomplete`].
 
 use super::WireError;
 
@@ -13,7 +13,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read so far.
     pub(super) const fn position(&self) -> usize {
         self.at
     }
@@ -38,18 +38,19 @@ impl<'a> Cursor<'a> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// One byte that can only be `expected`.
+    /// Reads one byte, which must be `expected`.
     pub(super) fn expect(&mut self, expected: u8, message: &'static str) -> Result<(), WireError> {
         if self.byte()? == expected { Ok(()) } else { Err(WireError::Invalid(message)) }
     }
 
-    /// A length byte and as many bytes.
+    /// Reads a length byte, and as many bytes.
     pub(super) fn length_prefixed(&mut self) -> Result<&'a [u8], WireError> {
         let count = self.byte()?;
         self.take(usize::from(count))
     }
 
-    /// Bytes up to a NUL, which is read and left out; at most `longest` of them.
+    /// Reads bytes up to a NUL, which is removed and not returned. There are at most `longest` bytes before the NUL,
+    /// else the error is `otherwise`.
     pub(super) fn until_nul(&mut self, longest: usize, otherwise: &'static str) -> Result<&'a [u8], WireError> {
         let rest = &self.bytes[self.at..];
         let within = &rest[..rest.len().min(longest + 1)];

@@ -1,11 +1,11 @@
-//! For tests: feeds a message byte by byte, as a slow client would.
+//! Test helper: parses a message byte by byte, as it arrives from a slow client.
 
 use std::fmt::Debug;
 
 use super::{Parsed, WireError};
 
-/// Parses a whole message and returns its value, having made sure that every strict prefix is incomplete and that bytes
-/// after the message change nothing.
+/// Parses a whole message and returns its value. Asserts that every strict prefix is incomplete, and that bytes after
+/// the message do not change the value.
 pub(super) fn feed<T: PartialEq + Debug>(message: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> T {
     let shown = String::from_utf8_lossy(message);
     for end in 0..message.len() {

@@ -1,7 +1,8 @@
 //! The headers between the IP header and the transport header: IPv4 options (RFC 791) and IPv6 extension headers (RFC 8200).
 //!
-//! A packet that still has a source route to follow is refused: rules judge the address in the IP header, and such a packet
-//! goes on to other addresses that no rule has seen (RFC 7126 sections 4.3 and 4.4, RFC 5095).
+//! A packet with an IPv4 source route, or with an IPv6 routing header that has segments left, is refused: rules apply
+//! to the address in the IP header, and such a packet may continue to addresses to which no rule has been applied (RFC
+//! 7126 sections 4.3 and 4.4, RFC 5095).
 
 use super::WireError;
 use super::cursor::Cursor;
@@ -19,7 +20,7 @@ pub(super) const DESTINATION_OPTIONS: u8 = 60;
 /// Length of the fixed IPv4 header, in bytes.
 const IPV4_HEADER: usize = 20;
 
-/// Where a fragment lies in its packet: in the last 13 bits of IPv4's field, in the first 13 of IPv6's.
+/// Masks of the fragment offset: the last 13 bits of the field in IPv4, the first 13 bits in IPv6.
 pub(super) const IPV4_OFFSET: u16 = 0x1fff;
 const IPV6_OFFSET: u16 = 0xfff8;
 
@@ -31,7 +32,7 @@ const STRICT_SOURCE_ROUTE: u8 = 137;
 
 const SOURCE_ROUTE: WireError = WireError::Invalid("a packet with a source route");
 
-/// How many bytes of options an IPv4 header of `header` bytes has.
+/// Returns the length of the options in an IPv4 header of `header` bytes, in bytes.
 ///
 /// # Errors
 /// [`WireError::Invalid`] when the header is shorter than its fixed part.
@@ -62,11 +63,11 @@ pub(super) fn options(cursor: &mut Cursor<'_>, length: usize) -> Result<(), Wire
 pub(super) struct Extension {
     /// Protocol number of the next header.
     pub(super) next: u8,
-    /// Whether the packet is a fragment other than the first one: then data follows, and no header.
+    /// Whether the packet is a fragment other than the first one, so that data follows and no header.
     pub(super) is_later_fragment: bool,
 }
 
-/// Reads the extension header with protocol number `kind`; `None` when that is no extension header.
+/// Reads the extension header with protocol number `kind`; `None` if `kind` is no extension header.
 ///
 /// # Errors
 /// [`WireError::Invalid`] for a routing header with segments left.
@@ -78,7 +79,7 @@ pub(super) fn extension(cursor: &mut Cursor<'_>, kind: u8) -> Result<Option<Exte
     let [a, b, _, _, _, _] = cursor.array()?;
     let is_later_fragment = kind == FRAGMENT && u16::from_be_bytes([a, b]) & IPV6_OFFSET != 0;
     let rest = match kind {
-        // The second byte is how many segments are left.
+        // The second byte is the number of segments left.
         ROUTING if b != 0 => return Err(SOURCE_ROUTE),
         // The length byte is reserved.
         FRAGMENT => 0,

@@ -1,9 +1,9 @@
-//! The protocols as bytes and values: every parser takes the bytes so far and answers "incomplete", "invalid" or a
-//! value.
+//! The protocols as bytes and values: every parser takes the bytes received so far and returns "incomplete", "invalid"
+//! or a value.
 //!
-//! A parser is a pure function of a prefix. More bytes never change an answer that was given, so a session reads, asks,
-//! and reads again, and a fuzzer can do so as well. Nothing here keeps state or performs I/O. A parser refuses
-//! ambiguous input: two readings of one byte string are how requests are smuggled.
+//! A parser is a pure function of a prefix: it keeps no state and performs no I/O. More bytes never change a result
+//! other than "incomplete", so a session, or a fuzzer, parses again after each read until there is a result. A parser
+//! refuses ambiguous input, because two readings of the same bytes permit request smuggling.
 
 mod address;
 mod cursor;
@@ -20,13 +20,13 @@ pub mod socks5;
 pub mod syn;
 pub mod x509;
 
-/// Why there is no value yet, or never will be.
+/// The reason why the bytes have not yielded a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Not a failure: all bytes so far are right, and more are needed.
+    /// All bytes so far are valid, and more are needed. Not a failure.
     #[error("more bytes are needed")]
     Incomplete,
-    /// No bytes that follow can make this a message; the text is the reason.
+    /// No further bytes can make this a valid message; the text is the reason.
     #[error("{0}")]
     Invalid(&'static str),
     /// The message does not end within its limit.
@@ -34,15 +34,15 @@ pub enum WireError {
     TooLarge,
 }
 
-/// A value and the number of bytes it took.
+/// A value and the number of bytes that it was read from.
 pub type Parsed<T> = Result<(T, usize), WireError>;
 
-/// Answers a ClientHello: a record with the fatal alert handshake_failure (RFC 8446, 5.1 and 6.2). Its version is TLS 1.0,
-/// which clients of all versions read.
+/// The answer to a ClientHello that is refused: a record with the fatal alert handshake_failure (RFC 8446, 5.1 and
+/// 6.2). The record's version is TLS 1.0, which clients of all versions accept.
 pub const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 1, 0, 2, 2, 40];
 
-/// Whether the bytes are the beginning of a TLS handshake record: content type 22, major version 3 (RFC 8446, 5.1). No byte
-/// counts as used.
+/// Whether the bytes begin a TLS handshake record: content type 22, major version 3 (RFC 8446, 5.1). The number of
+/// bytes read is always 0.
 ///
 /// # Errors
 /// [`WireError::Incomplete`] while the version has not arrived.

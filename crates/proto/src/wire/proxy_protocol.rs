@@ -36,7 +36,7 @@ const TCP4: u8 = 0x11;
 /// Family and transport of TCP over IPv6.
 const TCP6: u8 = 0x21;
 
-/// Families and transports that are valid and have no address of TCP: UNSPEC, UDP over IPv4 and IPv6, unix sockets.
+/// Families and transports that are valid but have no TCP addresses: UNSPEC, UDP over IPv4 and IPv6, unix sockets.
 const WITHOUT_TCP: [u8; 5] = [0x00, 0x12, 0x22, 0x31, 0x32];
 
 /// The type of the TLV with the checksum of the header.
@@ -45,16 +45,16 @@ const CRC32C: u8 = 0x03;
 /// The type of the TLV with an identifier of the connection.
 const UNIQUE_ID: u8 = 0x05;
 
-/// The type of the TLV about TLS, and of the values in that (proxy-protocol.txt, 2.2.6).
+/// The type of the TLV that describes TLS, and of the values within it (proxy-protocol.txt, 2.2.6).
 const SSL: u8 = 0x20;
 const SSL_VERSION: u8 = 0x21;
 const SSL_COMMON_NAME: u8 = 0x22;
 const SSL_CIPHER: u8 = 0x23;
 
-/// The client's connection is in TLS.
+/// Flag: the client's connection uses TLS.
 const CLIENT_SSL: u8 = 0x01;
 
-/// The client has shown a certificate on this connection, and at least once in the TLS session.
+/// Flags: the client has presented a certificate on this connection, and at least once in the TLS session.
 const CLIENT_CERTIFICATE: u8 = 0x02 | 0x04;
 
 /// The addresses of the connection that a header reports.
@@ -66,23 +66,23 @@ pub struct ProxiedConnection {
     pub destination: SocketAddr,
 }
 
-/// What version 2 reports beside the addresses.
+/// The data that version 2 can report beside the addresses.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extensions<'a> {
     /// An identifier of the connection, of at most 128 bytes.
     pub unique_id: Option<&'a str>,
-    /// TLS of the client's connection.
+    /// TLS parameters of the client's connection; `None` without TLS.
     pub tls: Option<&'a ClientTls>,
 }
 
-/// TLS of the client's connection.
+/// TLS parameters of the client's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
-    /// The version in the words of OpenSSL, such as `TLSv1.3`.
+    /// The version as named by OpenSSL, such as `TLSv1.3`.
     pub version: &'static str,
-    /// The cipher suite in the words of OpenSSL, such as `ECDHE-RSA-AES128-GCM-SHA256`.
+    /// The cipher suite as named by OpenSSL, such as `ECDHE-RSA-AES128-GCM-SHA256`.
     pub cipher: &'static str,
-    /// Whether the client has a certificate, which has been verified.
+    /// Whether the client has presented a certificate, which has been verified.
     pub has_certificate: bool,
     /// The common name in the certificate, of at most 255 bytes.
     pub common_name: Option<Box<str>>,
@@ -97,8 +97,8 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// Reads a header of either version. `None` for a header that reports no addresses of TCP (UNKNOWN, LOCAL, UNSPEC, UDP and
-/// unix sockets): the addresses of the connection itself apply.
+/// Reads a header of either version. `None` for a header that reports no TCP addresses (UNKNOWN, LOCAL, UNSPEC, UDP and
+/// unix sockets): then the addresses of the connection itself apply.
 ///
 /// # Errors
 /// [`WireError::Invalid`] for bytes that are no header, and for a header that violates the specification;
@@ -114,8 +114,8 @@ pub fn parse(bytes: &[u8]) -> Parsed<Option<ProxiedConnection>> {
     }
 }
 
-/// Writes a header. Addresses of two families are UNKNOWN in version 1, and IPv6 with an IPv4-mapped address in version 2.
-/// Only version 2 contains the extensions.
+/// Writes a header. Addresses of different families are written as UNKNOWN in version 1, and as IPv6 with an
+/// IPv4-mapped address in version 2. The extensions are only written in version 2.
 #[must_use]
 pub fn write(version: ProxyVersion, connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u8> {
     match version {
@@ -154,7 +154,7 @@ fn parse_v1_line(line: &[u8]) -> Result<Option<ProxiedConnection>, WireError> {
     Ok(Some(ProxiedConnection { source, destination }))
 }
 
-/// Reads 0 to 65535 without a sign and without leading zeros.
+/// Reads a decimal number from 0 to 65535 without a sign and without leading zeros.
 fn parse_port(text: &str) -> Option<u16> {
     let is_decimal = (1..=MAX_PORT_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let has_leading_zero = text.len() > 1 && text.starts_with('0');
@@ -216,7 +216,7 @@ fn parse_addresses(cursor: &mut Cursor<'_>, family: u8) -> Result<ProxiedConnect
     Ok(ProxiedConnection { source, destination: SocketAddr::new(destination, cursor.port()?) })
 }
 
-/// Checks that the TLVs from `at` on fill the header exactly, and the checksum if there is one.
+/// Checks that the TLVs from `at` on fill the header exactly, and verifies the checksum if there is one.
 fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), WireError> {
     while at < header.len() {
         let [kind, high, low] =
@@ -231,7 +231,7 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Whether `checksum` at `at` is that of the header, in which the four bytes of the checksum count as zero.
+/// Whether `checksum`, which is at `at`, is that of the header with zeros in place of the checksum.
 fn has_checksum(header: &[u8], at: usize, checksum: &[u8]) -> bool {
     let Ok(checksum) = checksum.try_into() else { return false };
     let zeroed = header.iter().enumerate().map(|(index, byte)| if (at..at + 4).contains(&index) { 0 } else { *byte });
@@ -265,7 +265,7 @@ fn write_v2(connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u
     [V2_SIGNATURE.as_slice(), &[PROXY, family], &length_bytes(&block), &block].concat()
 }
 
-/// The values are in the order of haproxy.
+/// Encodes the TLV that describes TLS, with the values in the order of haproxy.
 fn tls_tlv(tls: &ClientTls) -> Vec<u8> {
     let client = if tls.has_certificate { CLIENT_SSL | CLIENT_CERTIFICATE } else { CLIENT_SSL };
     // "Zero if the client presented a certificate and it was successfully verified, and non-zero otherwise."
@@ -280,7 +280,7 @@ fn tlv(kind: u8, value: &[u8]) -> Vec<u8> {
     [&[kind], length_bytes(value).as_slice(), value].concat()
 }
 
-/// IPv4 addresses become IPv4-mapped.
+/// The address as IPv6; an IPv4 address is IPv4-mapped.
 fn ipv6_octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,15 +1,15 @@
-//! The name of the server in the first bytes of a client: server_name in a ClientHello (RFC 6066, 3), or Host of an HTTP
+//! The server name in the first bytes from a client: server_name in a ClientHello (RFC 6066, 3), or Host in an HTTP
 //! request (RFC 9112, 3.2).
 //!
-//! The name is the client's claim about an encrypted or plain stream that is passed on unchanged. It selects a route; it proves
-//! nothing.
+//! The name is an unverified claim of the client; the stream itself is forwarded unchanged. The name selects a route
+//! and authenticates nothing.
 
 use super::cursor::Cursor;
 use super::{Parsed, WireError};
 use crate::addr::{Host, Target};
 
-/// Most bytes in which a name is looked for. A ClientHello with post-quantum keys has 2 KiB, a request with cookies rarely more
-/// than 8 KiB.
+/// Maximum number of bytes that are searched for a name. A ClientHello with post-quantum keys has 2 KiB, a request with
+/// cookies rarely more than 8 KiB.
 pub const MAX_BYTES: usize = 16 * 1024;
 
 /// Content type, and first byte of the version, of a TLS record with handshake messages (RFC 8446, 5.1).
@@ -23,24 +23,24 @@ const VERSION_AND_RANDOM: usize = 2 + 32;
 const SERVER_NAME: u16 = 0;
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 const HOST_NAME: u8 = 0;
-/// Most header fields of a request in which Host is looked for.
+/// Maximum number of header fields that are searched for Host.
 const MAX_FIELDS: usize = 100;
 
-/// A server name that a client has sent.
+/// The server name from the first bytes of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerName {
-    /// The name: lower case, no address.
+    /// The name in lower case; never an IP address.
     pub host: String,
-    /// Whether the ClientHello may contain another, encrypted name (RFC 9849). Browsers also send this extension without one, and
-    /// a relay cannot tell the two apart.
+    /// Whether the ClientHello may contain another, encrypted name (RFC 9849). Browsers also send this extension
+    /// without an encrypted name, and a relay cannot distinguish the two cases.
     pub may_be_outer: bool,
 }
 
-/// Reads the server name. `None` if the bytes are neither TLS nor HTTP, or have no name within [`MAX_BYTES`]. No byte counts as
-/// used.
+/// Reads the server name. `None` if the bytes are neither TLS nor HTTP, or have no name within [`MAX_BYTES`]. The
+/// number of bytes read is always 0.
 ///
 /// # Errors
-/// [`WireError::Incomplete`] while more bytes may bring a name.
+/// [`WireError::Incomplete`] while further bytes may contain a name.
 pub fn read(bytes: &[u8]) -> Parsed<Option<ServerName>> {
     let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
     let name = match bytes.first() {
@@ -60,7 +60,7 @@ fn client_hello(records: &[u8]) -> Result<Option<ServerName>, WireError> {
     let (mut handshake, mut records) = (Vec::new(), Cursor::new(records));
     loop {
         match body(&handshake) {
-            // The whole message has arrived, so a field beyond its end is a mistake and not a matter of time.
+            // The whole message has arrived, so a field beyond its end is an error and not incomplete.
             Ok(body) => return Ok(body.and_then(|body| extensions(body).unwrap_or(None))),
             Err(_) => match fragment(&mut records)? {
                 Some(fragment) => handshake.extend_from_slice(fragment),
@@ -70,7 +70,7 @@ fn client_hello(records: &[u8]) -> Result<Option<ServerName>, WireError> {
     }
 }
 
-/// Reads a record; `None` if it is not one of a handshake.
+/// Reads a record; `None` if it is not a handshake record.
 fn fragment<'a>(records: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, WireError> {
     if records.byte()? != HANDSHAKE_RECORD || records.byte()? != MAJOR_VERSION {
         return Ok(None);
@@ -80,7 +80,7 @@ fn fragment<'a>(records: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, WireError>
     if (1..=MAX_FRAGMENT).contains(&length) { records.take(length).map(Some) } else { Ok(None) }
 }
 
-/// The body of the message; `None` if it is not a ClientHello.
+/// Returns the body of the message; `None` if the message is not a ClientHello.
 fn body(handshake: &[u8]) -> Result<Option<&[u8]>, WireError> {
     let mut message = Cursor::new(handshake);
     if message.byte()? != CLIENT_HELLO {
@@ -111,7 +111,7 @@ fn extensions(body: &[u8]) -> Result<Option<ServerName>, WireError> {
     Ok(host.map(|host| ServerName { host, may_be_outer }))
 }
 
-/// Reads the list in the extension server_name, of which only one type of name is defined.
+/// Reads the list in the extension server_name, for which only one type of name is defined.
 fn host_name(content: &[u8]) -> Result<Option<String>, WireError> {
     let mut names = Cursor::new(long_prefixed(&mut Cursor::new(content))?);
     names.expect(HOST_NAME, "a server name of an unknown type")?;
@@ -119,13 +119,13 @@ fn host_name(content: &[u8]) -> Result<Option<String>, WireError> {
     Ok(name.and_then(|name| named(Host::parse(name).ok()?)))
 }
 
-/// Two bytes of length and as many bytes.
+/// Reads a length of two bytes, and as many bytes.
 fn long_prefixed<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], WireError> {
     let length = u16::from_be_bytes(cursor.array()?);
     cursor.take(usize::from(length))
 }
 
-/// Reads the Host field of a request, which must not have two.
+/// Reads the Host field of a request, of which there must be only one.
 fn host_field(bytes: &[u8]) -> Result<Option<ServerName>, WireError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);

@@ -1,7 +1,8 @@
-//! SOCKS4 and SOCKS4a, the server's side: one request, one answer of eight bytes.
+//! SOCKS4 and SOCKS4a, the server's side: one request, and one answer of eight bytes.
 //!
-//! There is no RFC: SOCKS4 is Ying-Da Lee's "SOCKS: A protocol for TCP proxy across firewalls", 4a his extension for
-//! names. The user id is an unverified claim and authenticates no user. Identd answers (92, 93) are not sent.
+//! There is no RFC: SOCKS4 is specified in Ying-Da Lee's "SOCKS: A protocol for TCP proxy across firewalls", SOCKS4a is
+//! his extension for names. The user id is an unverified claim and does not authenticate a user. The replies about
+//! identd (92, 93) are not sent.
 
 use super::cursor::Cursor;
 pub use super::socks5::Command;
@@ -11,13 +12,13 @@ use crate::addr::{Host, MAX_NAME, Target};
 /// First byte of a request.
 pub const VERSION: u8 = 4;
 
-/// Longest user id taken; the protocol names no bound.
+/// Maximum length of a user id in bytes; the protocol has no limit.
 const MAX_USER: usize = 255;
 
 /// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socks4Request {
-    /// CONNECT or BIND; SOCKS4 has no other.
+    /// CONNECT or BIND; SOCKS4 has no other command.
     pub command: Command,
     /// An IPv4 address, or in SOCKS4a a name.
     pub target: Target,
@@ -52,13 +53,14 @@ impl Socks4Request {
 }
 
 fn read_name(cursor: &mut Cursor<'_>) -> Result<Host, WireError> {
-    // One more than the longest name, for the dot at its end.
+    // One byte more than the longest name, for a dot at its end.
     let name = cursor.until_nul(MAX_NAME + 1, "name longer than 253 bytes")?;
     let name = std::str::from_utf8(name).ok().and_then(|name| Host::parse(name).ok());
     name.ok_or(WireError::Invalid("not a host name"))
 }
 
-/// The answer to a request: granted (90), or rejected or failed (91). Clients ignore the address behind it.
+/// The answer to a request: granted (90), or rejected or failed (91). The address after the code is zero, as clients
+/// ignore it.
 #[must_use]
 pub const fn reply(granted: bool) -> [u8; 8] {
     [0, if granted { 90 } else { 91 }, 0, 0, 0, 0, 0, 0]

@@ -1,7 +1,8 @@
 //! The name in a client's certificate and the end of a certificate (RFC 5280), in DER (X.690).
 //!
-//! TLS has verified the certificate: this only finds values in it. Every length is checked, and indefinite lengths and tags of
-//! several bytes, which DER certificates do not have here, are no value.
+//! TLS has already verified the certificate, so only values are located here. Every length is checked. Indefinite
+//! lengths and tags of several bytes do not occur in these parts of DER certificates, and are treated as missing
+//! values.
 
 /// Longest name, in bytes.
 const MAX_NAME: usize = 255;
@@ -51,7 +52,7 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
     let (mut validity, _) = validity(certificate)?;
     let (_not_before, (tag, time)) = (validity.next()?, validity.next()?);
     let time = std::str::from_utf8(time).ok()?.strip_suffix('Z')?;
-    // Two digits are a year from 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+    // A year of two digits is from 1950 to 2049 (RFC 5280, 4.1.2.5.1).
     let (year, rest) = match tag {
         UTC_TIME => {
             let (year, rest) = time.split_at_checked(2)?;
@@ -75,19 +76,20 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
     u64::try_from(days * 86_400 + seconds).ok()
 }
 
-/// A number of digits without a sign.
+/// Parses an unsigned number of digits only.
 fn number(digits: &str) -> Option<i64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// Days of the Gregorian calendar from 1970-01-01 to a date, in years that begin in March: then the leap day is the last one.
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that the leap day is the
+/// last day.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
 }
 
-/// The validity of a certificate, and the rest of its body behind that.
+/// The validity of a certificate, and a reader of the fields after the validity.
 fn validity(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
     let mut certificate = Reader(certificate);
     let mut body = Reader(Reader(certificate.expect(SEQUENCE)?).expect(SEQUENCE)?);
@@ -98,7 +100,7 @@ fn validity(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
     Some((validity, body))
 }
 
-/// The subject of a certificate, and the rest of its body behind that.
+/// The subject of a certificate, and a reader of the fields after the subject.
 fn subject(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
     let (_validity, mut rest) = validity(certificate)?;
     Some((Reader(rest.expect(SEQUENCE)?), rest))
@@ -121,7 +123,7 @@ fn attribute_common_name(mut subject: Reader<'_>) -> Option<&str> {
     None
 }
 
-/// `body` begins after the subject.
+/// The first DNS name or email address of the alternative names; `body` begins after the subject.
 fn alternative_name(mut body: Reader<'_>) -> Option<&str> {
     let mut extensions = loop {
         if let (EXTENSIONS, extensions) = body.next()? {
@@ -133,7 +135,7 @@ fn alternative_name(mut body: Reader<'_>) -> Option<&str> {
         if extension.expect(OBJECT_IDENTIFIER)? != SUBJECT_ALT_NAME {
             continue;
         }
-        // A BOOLEAN may say that the extension is critical.
+        // A BOOLEAN may precede the value: whether the extension is critical.
         let mut value = extension.next()?;
         if value.0 != OCTET_STRING {
             value = extension.next()?;
@@ -145,14 +147,14 @@ fn alternative_name(mut body: Reader<'_>) -> Option<&str> {
     }
 }
 
-/// A name that a log can show: not empty, and without control characters.
+/// The name as text, if it is not empty and has no control characters, so that it can be logged.
 fn text(name: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(name).ok()?;
     let is_shown = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control);
     is_shown.then_some(name)
 }
 
-/// Reads the elements of a constructed value.
+/// A reader of the elements of a constructed value.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a [u8]);
 

@@ -13,11 +13,12 @@ use slow_start::transfer_time;
 /// Bytes of IP and TCP headers in a packet, with timestamps (RFC 7323).
 pub const HEADER_BYTES: u16 = 52;
 
-/// Most data in flight of a sender with unknown buffers: Linux lets a send buffer grow to 4 MiB (`tcp_wmem`), about
-/// half of which is overhead of the packets.
+/// Assumed maximum of data in flight for a sender with unknown buffers, in bytes: Linux lets a send buffer grow to 4
+/// MiB (`tcp_wmem`), about half of which is overhead of the packets.
 const DEFAULT_WINDOW: u64 = 2 << 20;
 
-/// Upper bound of a time, in seconds: longer times are never chosen, and finite ones can be added.
+/// Upper bound of a predicted time, in seconds: paths with longer times are never chosen, and bounded times can be
+/// added.
 const MAX_SECONDS: u32 = 365 * 24 * 3600;
 
 /// The congestion control of a sender: its response to loss.
@@ -35,7 +36,7 @@ pub enum CongestionControl {
 }
 
 impl CongestionControl {
-    /// By its name in the kernel. Unknown names count as CUBIC.
+    /// Returns the congestion control with this name in the kernel; CUBIC for unknown names.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         match name {
@@ -47,22 +48,23 @@ impl CongestionControl {
     }
 }
 
-/// The connection of a section when a session begins.
+/// The state of a section's connection when a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Connection {
-    /// It has to be made: a handshake precedes the data.
+    /// The connection has to be established: a handshake precedes the data.
     #[default]
     New,
-    /// It is ready, and no session has used it.
+    /// The connection is established, and no session has used it.
     Ready,
-    /// Earlier sessions have used it. Slow start continues from the window that they have left, in bytes.
+    /// Earlier sessions have used the connection. Slow start continues from the congestion window that they have
+    /// reached, in bytes.
     Used(u64),
-    /// Earlier sessions have used it until a loss ended slow start. The transfer begins at the steady rate.
+    /// Earlier sessions have used the connection until a loss ended slow start. The transfer begins at the steady rate.
     Settled,
 }
 
 impl Connection {
-    /// A ready connection, or a new one.
+    /// Returns `Ready` or `New`.
     #[must_use]
     pub const fn ready_if(is_ready: bool) -> Self {
         if is_ready { Self::Ready } else { Self::New }
@@ -78,13 +80,14 @@ impl Connection {
 /// The properties of one section, in the direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SectionModel {
-    /// Round-trip time without the queue of our own traffic.
+    /// Round-trip time without the queue of the relay's own traffic.
     pub rtt: Duration,
-    /// Share of the packets that is lost, for every sender.
+    /// Share of packets lost, 0 to 1, independent of the sender.
     pub loss: f64,
-    /// Most data in flight, in bytes: the smaller of the two buffers.
+    /// Maximum of data in flight, in bytes: the smaller of the two buffers. `None` if unknown.
     pub window: Option<u64>,
-    /// The payload rate of the line, in bytes/s; [`payload_rate`] computes it from the line's own rate.
+    /// The payload rate of the line, in bytes/s; [`payload_rate`] computes it from the line's own rate. `None` if
+    /// unknown.
     pub line_rate: Option<f64>,
     /// The congestion control of the section's sender.
     pub congestion: CongestionControl,
@@ -101,8 +104,9 @@ impl SectionModel {
         response::section_rate(self)
     }
 
-    /// The section for the next session on the same connection, after a transfer of `size` bytes: it keeps the congestion
-    /// window. A new connection, which the model has toward a client or a server, is made again for each session.
+    /// Returns the section for the next session on the same connection, after a transfer of `size` bytes: the
+    /// congestion window is kept. A new connection, as the model has toward a client or a server, is new again for each
+    /// session.
     #[must_use]
     pub fn after_transfer(self, size: u64) -> Self {
         let connection = match self.connection {
@@ -132,7 +136,7 @@ impl SectionModel {
         (self.window.unwrap_or(DEFAULT_WINDOW) as f64 / self.payload_bytes()).max(1.0)
     }
 
-    /// How much the section's rate varies: 0 where window or line limit it, 1 where only losses do.
+    /// The variability of the section's rate: 0 if window or line limit it, 1 if only losses limit it.
     fn rate_variability(&self) -> f64 {
         match self.congestion {
             CongestionControl::Bbr => 0.0,
@@ -140,7 +144,7 @@ impl SectionModel {
         }
     }
 
-    /// The bound by window and line, in packets/s.
+    /// The upper bound by window and line, in packets/s.
     fn max_packet_rate(&self) -> f64 {
         (self.max_window() / self.round_trip()).min(self.line_packet_rate())
     }
@@ -151,7 +155,7 @@ impl SectionModel {
     }
 }
 
-/// The cost of relays.
+/// The costs that relays add to a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayCosts {
     /// Additional delay of the first byte per relay.
@@ -160,8 +164,8 @@ pub struct RelayCosts {
     pub relay_rate: f64,
     /// The cost of each relay between equal sections, as a share of the rate of the undivided path.
     pub share: f64,
-    /// Whether the client waits for the server's handshake before its request, as with SOCKS and `CONNECT` unless they
-    /// are `early`: the answer to OPEN then travels back over the whole path before the request is sent.
+    /// Whether the client sends its request only after the server's handshake, as with SOCKS and `CONNECT` unless they
+    /// are `early`: the answer to OPEN is then transmitted back over the whole path before the request is sent.
     pub waits_for_connect: bool,
 }
 
@@ -171,17 +175,18 @@ impl Default for RelayCosts {
     }
 }
 
-/// The payload rate of a line of `wire` bytes/s, counted in IP packets: packets have [`HEADER_BYTES`] beside `mss`
-/// bytes.
+/// The payload rate of a line of `wire` bytes/s, counted in IP packets: each packet has [`HEADER_BYTES`] and `mss`
+/// bytes of payload.
 #[must_use]
 pub fn payload_rate(wire: f64, mss: u16) -> f64 {
     let mss = f64::from(mss.max(1));
     wire * mss / (mss + f64::from(HEADER_BYTES))
 }
 
-/// The bulk rate of a path, in bytes/s: that of its slowest section, at most that of a relay, less the cost of relays.
+/// The bulk rate of a path, in bytes/s: the rate of its slowest section, at most that of a relay, reduced by the cost
+/// of relays. 0 without sections.
 ///
-/// Masuya and Shimozono (2014) have it as `Tn = n T - f(n - 1)` for n equal sections. No section: 0.
+/// Masuya and Shimozono (2014) give it as `Tn = n T - f(n - 1)` for n equal sections.
 #[must_use]
 pub fn path_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     combined_rate(sections, costs)
@@ -196,14 +201,14 @@ pub fn time_to_first_byte(sections: &[SectionModel], costs: &RelayCosts) -> Dura
 
 /// The time from `connect()` to the last byte of an answer of `size` bytes.
 ///
-/// Sections transfer in parallel, so a path takes the time to the first byte, and then the time of its slowest section.
+/// Sections transfer in parallel, so the time is that to the first byte plus the transfer time of the slowest section.
 #[must_use]
 pub fn completion(sections: &[SectionModel], size: u64, costs: &RelayCosts) -> Duration {
     Duration::from_secs_f64(completion_seconds(sections, size, costs).min(f64::from(MAX_SECONDS)))
 }
 
-/// The reduction by chance is half of this for two equal sections, and all of it for many: the minimum of several rates
-/// that fluctuate by a third. Measured in the laboratory.
+/// Reduction of the rate by random variation: half of this value for two equal sections, all of it for many. It is the
+/// minimum of several rates that fluctuate by a third; measured in the laboratory.
 const SWING: f64 = 0.4;
 
 /// The steady rate of the path, in bytes/s.
@@ -242,10 +247,10 @@ fn relay_count(sections: &[SectionModel]) -> usize {
 
 /// The factor on the slowest section's rate in a row of sections.
 ///
-/// Relays: each of n equal sections carries n times as much as the undivided path, and each of n - 1 relays costs
-/// `share` of the latter. Chance: where losses make rates fluctuate, a different section is the slowest at each moment,
-/// and the buffer of a relay evens out little of that. A faster section waits for the slowest anyway, so it counts the
-/// less the faster it is.
+/// Relays: each of n equal sections has n times the rate of the undivided path, and each of n - 1 relays costs `share`
+/// of the latter. Random variation: where losses make rates fluctuate, a different section is the slowest at each
+/// moment, and the buffer of a relay compensates for little of that. A section that is faster than the slowest one
+/// counts less, the faster it is.
 fn slowest_share(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     let Some(slowest) = sections.iter().min_by(|a, b| a.rate().total_cmp(&b.rate())) else { return 1.0 };
     let count: f64 = sections.iter().map(|section| (slowest.rate() / section.rate()).powi(4)).sum();

@@ -1,4 +1,4 @@
-//! Mean window of a sender at a share of lost packets, and the resulting rate of a section.
+//! The mean window of a sender for a share of lost packets, and the resulting rate of a section.
 //!
 //! | sender | packets in flight at loss p and round trip d | source |
 //! |---|---|---|
@@ -22,8 +22,8 @@ const CUBIC: f64 = 1.19;
 /// Minimum retransmission timeout in seconds (`TCP_RTO_MIN`).
 const RTO_MIN: f64 = 0.2;
 
-/// BBR probes with 1.25 times its bandwidth estimate, so it keeps its rate up to a loss of a fifth. At the first share
-/// of loss it is near the full rate, at the second near zero.
+/// BBR probes with 1.25 times its bandwidth estimate, so it keeps its rate up to a loss of a fifth. The rate is nearly
+/// full up to the first share of loss, and nearly zero from the second share on.
 const BBR: (f64, f64) = (0.15, 0.25);
 
 /// The factor on the rate for BBR's ProbeRTT: 200 ms in ten seconds with four packets in flight.
@@ -32,7 +32,7 @@ const PROBE_RTT: f64 = 0.98;
 /// Sharpness of the transition between two limits or two regions: the exponent and its inverse.
 const SHARPNESS: (i32, f64) = (8, 0.125);
 
-/// The factor on the window after a loss.
+/// The factor by which a loss reduces the window.
 pub(super) const fn decrease(congestion: CongestionControl) -> f64 {
     match congestion {
         CongestionControl::Cubic => 0.7,
@@ -41,7 +41,7 @@ pub(super) const fn decrease(congestion: CongestionControl) -> f64 {
     }
 }
 
-/// Payload rate that arrives, in bytes/s, without the lost packets.
+/// The payload rate that arrives, in bytes/s, without lost packets.
 pub(super) fn section_rate(section: &SectionModel) -> f64 {
     let (rtt, lost) = (section.round_trip(), section.loss_share());
     let (allowed, ceiling) = (loss_limited_window(section.congestion, lost, rtt), section.max_packet_rate());
@@ -52,19 +52,19 @@ pub(super) fn section_rate(section: &SectionModel) -> f64 {
     delivered_rate(section, sent, allowed) * section.payload_bytes()
 }
 
-/// Packets per second that arrive, where `sent` packets per second are sent outside timeouts, with a window of
-/// `allowed` packets.
+/// The rate at which packets arrive, in packets/s, when `sent` packets per second are sent outside timeouts, with a
+/// window of `allowed` packets.
 ///
-/// Timeouts follow Padhye and others (1998, 2000): with exponential backoff one takes (1 + 32p²) times as long. With
-/// selective acknowledgements, tail loss probes and RACK (RFC 8985) a timeout occurs when all packets in flight are
-/// lost.
+/// Timeouts follow Padhye and others (1998, 2000): exponential backoff prolongs a timeout by the factor (1 + 32p²).
+/// With selective acknowledgements, tail loss probes and RACK (RFC 8985) a timeout occurs only if all packets in flight
+/// are lost.
 pub(super) fn delivered_rate(section: &SectionModel, sent: f64, allowed: f64) -> f64 {
     let lost = section.loss_share();
     let times = lost.powf(allowed.min(section.max_window())) * (1.0 + 32.0 * lost * lost);
     (1.0 - lost) / (1.0 / sent + times * (RTO_MIN + 2.0 * section.round_trip()))
 }
 
-/// Mean number of packets in flight where only loss limits them.
+/// Mean number of packets in flight if only loss limits them.
 pub(super) fn loss_limited_window(congestion: CongestionControl, lost: f64, rtt: f64) -> f64 {
     if lost <= 0.0 || congestion == CongestionControl::Bbr {
         return f64::INFINITY;
@@ -78,14 +78,14 @@ pub(super) fn loss_limited_window(congestion: CongestionControl, lost: f64, rtt:
     packets.max(1.0)
 }
 
-/// The share of the bandwidth that BBR keeps at this share of lost packets.
+/// The share of the bandwidth that BBR uses at this share of lost packets.
 fn bbr_share(lost: f64) -> f64 {
     let (full_rate_loss, zero_rate_loss) = BBR;
     ((zero_rate_loss - lost) / (zero_rate_loss - full_rate_loss)).clamp(0.01, 1.0)
 }
 
-/// A smooth maximum, slightly larger than both values where they are close: a window that grows by either law grows by
-/// both.
+/// A smooth maximum, slightly larger than both values where they are close, because a window that can grow by either of
+/// two laws grows by both.
 fn smooth_max(a: f64, b: f64) -> f64 {
     let (least, most) = (a.min(b), a.max(b));
     most * (1.0 + (least / most).powi(SHARPNESS.0)).powf(SHARPNESS.1)

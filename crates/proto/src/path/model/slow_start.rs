@@ -11,7 +11,7 @@ use super::{CongestionControl, Connection, SectionModel};
 /// Initial window in packets (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
-/// Half of all connections lose a packet before packet ln 2 / p.
+/// Half of all connections have their first loss within ln 2 / p packets.
 const MEDIAN_FACTOR: f64 = std::f64::consts::LN_2;
 
 /// Window at the end of slow start, as a multiple of the bandwidth-delay product. HyStart (CUBIC) ends slow start when
@@ -21,18 +21,19 @@ const OVERSHOOT: (f64, f64) = (1.5, 2.0);
 /// Packets that a queue holds even where the bandwidth-delay product is near zero.
 const MIN_QUEUE: f64 = 64.0;
 
-/// BBR paces a round of its start over a third of a round trip and more, so the last packet is sent half a round trip
-/// later.
+/// Delay by BBR's pacing, in round trips: BBR paces a round of its startup over a third of a round trip or more, so the
+/// last packet is sent half a round trip later.
 const BBR_PACING_DELAY: f64 = 0.5;
 
-/// A window within this factor of the steady window has converged; so has a window after `MAX_EPOCHS` losses.
+/// A window within this factor of the steady window has converged; after `MAX_EPOCHS` losses every window counts as
+/// converged.
 const CONVERGED: f64 = 1.05;
 const MAX_EPOCHS: u32 = 40;
 
 /// Constant C of RFC 9438, section 5, in packets per second cubed.
 const CUBIC_C: f64 = 0.4;
 
-/// Packets sent so far, and the time they took.
+/// Number of packets sent so far, and the time until then, in seconds.
 #[derive(Clone, Copy)]
 struct Progress {
     sent: f64,
@@ -50,8 +51,8 @@ pub(super) fn transfer_time(section: &SectionModel, size: u64) -> f64 {
     settled.time + rest + tail_loss_delay(section, packets)
 }
 
-/// The connection after a transfer of `size` bytes. Half of all transfers of more than [`first_loss`] packets have left
-/// slow start.
+/// Returns the connection after a transfer of `size` bytes. After more than [`first_loss`] packets, half of all
+/// connections have left slow start.
 pub(super) fn connection_after(section: &SectionModel, size: u64) -> Connection {
     let packets = packet_count(section, size);
     if section.connection == Connection::Settled || packets > first_loss(section) {
@@ -65,12 +66,12 @@ pub(super) fn connection_after(section: &SectionModel, size: u64) -> Connection 
     Connection::Used((window_after(section, packets) * section.payload_bytes()) as u64)
 }
 
-/// The number of packets with `size` bytes.
+/// The number of packets for `size` bytes.
 fn packet_count(section: &SectionModel, size: u64) -> f64 {
     (size as f64 / section.payload_bytes()).ceil()
 }
 
-/// The window before the first packet.
+/// The window before the first packet, in packets.
 fn start_window(section: &SectionModel) -> f64 {
     match section.connection {
         Connection::New | Connection::Ready => INITIAL_WINDOW,
@@ -84,8 +85,8 @@ fn packets_in_flight(section: &SectionModel) -> f64 {
     section.rate() / section.payload_bytes() * section.round_trip()
 }
 
-/// Rounds of slow start: the window doubles until the path is full, all packets are sent, or the first loss is
-/// detected, a round trip after it.
+/// The rounds of slow start: the window doubles until the path is full, all packets are sent, or the first loss is
+/// detected, one round trip after the loss.
 fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     let (rtt, full_window) = (section.round_trip(), section.max_packet_rate() * section.round_trip());
     let end_packets = packets.min(first_loss(section) + window_at_loss(section));
@@ -104,7 +105,7 @@ fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     if section.congestion == CongestionControl::Bbr && window >= full_window {
         return progress;
     }
-    // The rest of the slow start: the last round of a small size, or a full path until the first loss.
+    // The remaining packets of slow start: the last round of a small transfer, or a full path until the first loss.
     let rest = (end_packets - progress.sent).max(0.0);
     if window >= full_window {
         return Progress { sent: end_packets, time: progress.time + rest / section.max_packet_rate() };
@@ -113,8 +114,9 @@ fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     Progress { sent: end_packets, time: progress.time + rounds }
 }
 
-/// For a round trip after a loss BBR sends no more than the delivery rate, so a round of its start with a loss is
-/// wasted; the last before the path is `full` only as far as it still had to grow.
+/// Delay by losses in a round of BBR's startup, in seconds. For a round trip after a loss, BBR sends no more than the
+/// delivery rate, so a round with a loss does not grow the rate. In the last round before the window is `full`, the
+/// delay is only the share of the doubling that was missing.
 fn bbr_stall(section: &SectionModel, round: f64, full: f64) -> f64 {
     match section.congestion {
         CongestionControl::Bbr => {
@@ -137,19 +139,19 @@ fn first_loss(section: &SectionModel) -> f64 {
     }
 }
 
-/// The window when the first loss is detected.
+/// The window when the first loss is detected, in packets.
 fn window_at_loss(section: &SectionModel) -> f64 {
     window_after(section, first_loss(section))
 }
 
-/// The window of slow start after `packets` packets: it grows by a packet per packet that arrives.
+/// The window of slow start after `packets` packets, in packets: it grows by one packet for each packet that arrives.
 fn window_after(section: &SectionModel, packets: f64) -> f64 {
     let overshoot = if section.congestion == CongestionControl::Cubic { OVERSHOOT.0 } else { OVERSHOOT.1 };
     let line = section.line_packet_rate() * section.round_trip() * overshoot;
     (start_window(section) + packets).min(section.max_window()).min(line.max(MIN_QUEUE))
 }
 
-/// From the first loss to the steady state: an epoch is the time from one loss to the next.
+/// The transfer from the first loss to the steady state, in epochs from one loss to the next.
 fn converge(section: &SectionModel, mut progress: Progress, packets: f64) -> Progress {
     let (rtt, lost) = (section.round_trip(), section.loss_share());
     let (steady_window, decrease_factor) =
@@ -172,9 +174,10 @@ fn converge(section: &SectionModel, mut progress: Progress, packets: f64) -> Pro
     progress
 }
 
-/// The window at the end of an epoch, when the next loss comes 1/p packets after the last one. It grows by a constant
-/// in squares: in the steady state by as much as a loss takes. CUBIC's may grow faster, back toward its former value
-/// (RFC 9438, 4.2), and not quite there after a decrease (fast convergence, 4.7).
+/// The window at the end of an epoch, when the next loss follows 1/p packets after the last one. The square of the
+/// window grows by a constant, which in the steady state equals the decrease by a loss. With CUBIC the window may grow
+/// faster, toward its former maximum (RFC 9438, 4.2), which is reduced after a further decrease (fast convergence,
+/// 4.7).
 fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
     let (rtt, decrease_factor) = (section.round_trip(), decrease(section.congestion));
     let increase = 4.0 * (1.0 - decrease_factor * decrease_factor) / (1.0 + decrease_factor).powi(2);
@@ -188,7 +191,7 @@ fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
     end.max(w_max + CUBIC_C * (time.min(time_to_w_max) - time_to_w_max).powi(3))
 }
 
-/// Expected delay by losses in the last window, in seconds: a loss there delays the last byte by a round trip. In slow
+/// Expected delay by losses in the last window, in seconds: such a loss delays the last byte by a round trip. In slow
 /// start the last window is about half of all packets.
 fn tail_loss_delay(section: &SectionModel, packets: f64) -> f64 {
     let last = packets_in_flight(section).max(INITIAL_WINDOW).min(start_window(section) + packets / 2.0).min(packets);

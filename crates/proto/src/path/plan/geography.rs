@@ -67,7 +67,7 @@ impl DistanceModel {
             .filter(|(_, _, entry)| entry.source != RttSource::Estimated)
             .filter_map(|(a, b, entry)| {
                 let straight = 2.0 * distance(&sites[a], &sites[b])? / LIGHT_IN_FIBRE;
-                // Sites at one place reveal nothing about cables.
+                // Sites at one location give no information about cables.
                 (straight > 1e-3).then(|| entry.rtt.as_secs_f64() / straight)
             })
             .collect();

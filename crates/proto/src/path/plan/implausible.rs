@@ -1,22 +1,23 @@
 //! Implausible and suspicious round trips.
 //!
-//! That a detour by a third site is shorter than the direct path is no contradiction: it happens in the Internet, and
-//! it is one reason why relays help. Only a much shorter one should be checked.
+//! A detour through a third site may be shorter than the direct path: this occurs in the Internet, and it is one reason
+//! why relays help. Only a much shorter detour should be checked.
 
 use std::time::Duration;
 
 use super::{RttMatrix, RttSource, Site, geography};
 
-/// Ratio of the direct path to a detour from which it is suspicious.
+/// Ratio of the direct round trip to that of a detour from which the round trip is suspicious.
 const SUSPICIOUS_RATIO: f64 = 3.0;
 
-/// Ratio from which it is a mistake, such as a wrong unit.
+/// Ratio from which the round trip is a mistake, such as a wrong unit.
 const MISTAKE_RATIO: f64 = 20.0;
 
 /// Shorter round trips are not checked: their ratios are dominated by differences of a millisecond.
 const MIN_CHECKED: Duration = Duration::from_millis(20);
 
-/// Positions are those of a city, not of a machine, so a round trip down to this share of light's is accepted.
+/// A round trip down to this share of that of light is accepted, because positions are those of a city, not of a
+/// machine.
 const LIGHT_TOLERANCE: f64 = 0.8;
 
 /// An implausible round trip between two sites.

@@ -1,8 +1,9 @@
-//! Plans relays before there are any: from sites and the round trips between them to ranked paths and the best places
-//! for one or two more relays.
+//! Plans a network before its relays exist: computes ranked paths, and the best places for one or two more relays, from
+//! sites and the round trips between them.
 //!
-//! [`PlanInput`] is the input, [`implausible`] its anomalies, [`Plan`] the result, by the arithmetic of
-//! [`super::model`]. [`table`], [`picture`] and [`view`] show it. Nothing is measured or read here.
+//! [`PlanInput`] is the input, [`implausible`] finds its anomalies, and [`Plan`] is the result, computed with
+//! [`super::model`]. [`table`], [`picture`] and [`view`] are its output formats. This module measures nothing and reads
+//! no files.
 
 mod geography;
 pub mod implausible;
@@ -25,7 +26,7 @@ pub use ranking::{PlannedPath, TrafficPaths};
 /// The result for a [`PlanInput`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Each of the network's traffics with its paths.
+    /// Each [`Traffic`] of the input with its paths.
     pub pairs: Vec<TrafficPaths>,
     /// The places for one additional relay, the best first.
     pub single_placements: Vec<Placement>,
@@ -43,7 +44,7 @@ impl Plan {
     }
 }
 
-/// A size with its unit, short: `10kB`, `1MiB`.
+/// Formats a size with its unit: `10kB`, `1MiB`.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 6] =
@@ -57,7 +58,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A factor, with a sensible number of digits.
+/// Formats a factor with three significant digits, and without decimals from 100 on.
 #[must_use]
 pub fn factor(factor: f64) -> String {
     match factor {
@@ -67,14 +68,14 @@ pub fn factor(factor: f64) -> String {
     }
 }
 
-/// Milliseconds, without the unit.
+/// Formats milliseconds without the unit.
 #[must_use]
 pub fn milliseconds(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1e3;
     if milliseconds < 999.95 { format!("{milliseconds:.1}") } else { format!("{milliseconds:.0}") }
 }
 
-/// A duration in ms or s, with its unit.
+/// Formats a duration in ms or s, with its unit.
 #[must_use]
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -85,7 +86,7 @@ pub fn time(time: Duration) -> String {
     }
 }
 
-/// Bytes per second as Mbit/s, without the unit.
+/// Formats bytes per second as Mbit/s, without the unit.
 #[must_use]
 pub fn megabits(rate: f64) -> String {
     match rate * 8.0 / 1e6 {

@@ -16,11 +16,11 @@ pub struct PlanInput {
     pub sites: Vec<Site>,
     /// The round trips between sites.
     pub matrix: RttMatrix,
-    /// The model behind the estimated round trips.
+    /// The model of the estimated round trips.
     pub distance_model: DistanceModel,
-    /// The properties of sections without an entry.
+    /// The properties of sections that are not in `traits`.
     pub default_traits: SectionTraits,
-    /// The properties of the others, by their sites, the smaller number first.
+    /// The properties of individual sections, by their two sites, the smaller index first.
     pub traits: BTreeMap<(usize, usize), SectionTraits>,
     /// The traffic; at least one.
     pub traffic: Vec<Traffic>,
@@ -43,7 +43,7 @@ pub struct SectionTraits {
     pub congestion: CongestionControl,
 }
 
-/// Objects that clients at one site fetch from another.
+/// Objects that clients at one site fetch from servers at another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Traffic {
     /// Index of the client's site.
@@ -144,7 +144,7 @@ impl PlanInput {
         })
     }
 
-    /// The properties of a section beside its round trip.
+    /// The properties of the section between two sites, beside its round trip.
     #[must_use]
     pub fn traits_of(&self, one: usize, other: usize) -> SectionTraits {
         self.traits.get(&ordered(one, other)).copied().unwrap_or(self.default_traits)

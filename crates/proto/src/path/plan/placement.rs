@@ -1,7 +1,8 @@
-//! The best places for one or two more relays: every place and every pair of places is tried.
+//! The best places for one or two more relays: every place and every pair of places is evaluated.
 //!
-//! The measure is the mean logarithm of the gain, over all traffics by their weights and over all sizes, each by its
-//! best path: twice as fast for one makes up for half as fast for another, and no result is below today's.
+//! The measure is the mean logarithm of the gain, over all traffics by their weights and over all sizes, each with its
+//! fastest path. Doubling one speed compensates for halving another; no result is worse than today's, because today's
+//! paths are still available.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::{PlanInput, Traffic};
 pub struct Placement {
     /// The sites of the additional relays.
     pub sites: Vec<usize>,
-    /// Speed relative to today, as the mean described above.
+    /// Speed relative to today, averaged as described for this module.
     pub gain: f64,
     /// The gain of each traffic, in the network's order.
     pub gains: Vec<Gain>,
@@ -31,9 +32,9 @@ pub struct Gain {
 /// The best paths of a traffic.
 #[derive(Debug, Clone)]
 struct BestTimes {
-    /// For each size, on its fastest path.
+    /// The shortest time for each size.
     times: Vec<Duration>,
-    /// The largest gain of a path over direct, and its relays.
+    /// The largest merit of a path over direct, and the path's relays.
     most_useful: (f64, Vec<usize>),
 }
 
@@ -84,7 +85,7 @@ impl BestTimes {
         best.with_relays(network, traffic, &[], relays)
     }
 
-    /// The best times if paths through all of `required` and some of `allowed` are added.
+    /// Adds the paths through all of `required` and any of `allowed`.
     fn with_relays(mut self, network: &PlanInput, traffic: usize, required: &[usize], allowed: &[usize]) -> Self {
         let direct = direct_times(network, traffic);
         visit_paths(network, traffic, required, allowed, &mut |relays| {
@@ -100,7 +101,7 @@ impl BestTimes {
         self
     }
 
-    /// The result when the paths of both are available.
+    /// The best times when the paths of both are available.
     fn merge(&self, other: &Self) -> Self {
         let times = self.times.iter().zip(&other.times).map(|(time, other_time)| *time.min(other_time)).collect();
         let most_useful = if other.most_useful.0 > self.most_useful.0 { &other.most_useful } else { &self.most_useful };

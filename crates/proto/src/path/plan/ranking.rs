@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::PlanInput;
 use crate::path::model;
 
-/// Most relays of a path.
+/// Maximum number of relays in a path.
 const MAX_RELAYS: usize = 3;
 
 /// Longest detour to consider, as a multiple of the direct round trip.
 const MAX_DETOUR: u32 = 8;
 
-/// The least merit of one more relay: about a hundredth.
+/// Smallest merit that justifies one more relay: a gain of about a hundredth.
 const MIN_MERIT: f64 = 0.01;
 
-/// Paths that are kept per pair.
+/// Maximum number of paths of a traffic, including direct.
 const MAX_PATHS: usize = 20;
 
 /// One traffic with its paths.
@@ -22,7 +22,7 @@ const MAX_PATHS: usize = 20;
 pub struct TrafficPaths {
     /// Index of the traffic in the network.
     pub traffic: usize,
-    /// Its paths through existing and possible relays, the most useful first; the best 20, and direct.
+    /// The paths through existing and possible relays, the most useful first: at most 20, including direct.
     pub paths: Vec<PlannedPath>,
 }
 
@@ -39,7 +39,8 @@ pub struct PlannedPath {
     pub times: Vec<Duration>,
     /// Speed relative to direct, for each size.
     pub gains: Vec<f64>,
-    /// The merit over direct: the mean over the sizes of the logarithm of its gain, 0 where direct is faster.
+    /// The merit over direct: the mean over the sizes of the logarithm of the gain, with 0 for sizes where direct is
+    /// faster.
     pub merit: f64,
 }
 
@@ -64,7 +65,7 @@ impl PlannedPath {
         self.relays.is_empty()
     }
 
-    /// The mean logarithm of all gains, which ranks paths without merit.
+    /// The mean logarithm of all gains, which orders paths of equal merit and length.
     fn mean(&self) -> f64 {
         self.gains.iter().map(|gain| gain.ln()).sum::<f64>() / self.gains.len().max(1) as f64
     }
@@ -87,7 +88,7 @@ pub(super) fn rank_paths(network: &PlanInput, traffic: usize) -> TrafficPaths {
     TrafficPaths { traffic, paths }
 }
 
-/// Removes paths with almost no merit over a path with a subset of their relays.
+/// Removes paths with almost no merit over a path with fewer of the same relays.
 fn without_idle_relays(paths: Vec<PlannedPath>) -> Vec<PlannedPath> {
     let is_within = |fewer: &PlannedPath, more: &PlannedPath| {
         fewer.relays.len() < more.relays.len() && fewer.relays.iter().all(|relay| more.relays.contains(relay))
@@ -100,7 +101,7 @@ fn without_idle_relays(paths: Vec<PlannedPath>) -> Vec<PlannedPath> {
     paths.into_iter().zip(idle).filter(|(_, idle)| !idle).map(|(path, _)| path).collect()
 }
 
-/// Higher merit first; of equal paths, the shorter one.
+/// Orders by merit, the highest first; paths of equal merit by their number of relays, then by the mean.
 fn compare(one: &PlannedPath, other: &PlannedPath) -> std::cmp::Ordering {
     let same = (one.merit - other.merit).abs() < 1e-6;
     let by_merit = if same { std::cmp::Ordering::Equal } else { other.merit.total_cmp(&one.merit) };
@@ -149,7 +150,7 @@ pub(super) fn stops(network: &PlanInput, traffic: usize, relays: &[usize]) -> Ve
     [&[traffic.client], relays, &[traffic.server]].concat()
 }
 
-/// Visits once every path that contains all relays of `required` and any of `allowed`.
+/// Calls `visit` once for each path that contains all relays of `required` and any of `allowed`.
 pub(super) fn visit_paths(
     network: &PlanInput,
     traffic: usize,

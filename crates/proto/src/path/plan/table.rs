@@ -6,10 +6,10 @@ use super::verdict::{pair_verdict, path_name, placement_verdict};
 use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
 use super::{factor, megabits, milliseconds, size};
 
-/// Columns of a line.
+/// Width of the table, in columns.
 const COLUMNS: usize = 80;
 
-/// Columns of a path's name.
+/// Width of a path's name, in columns.
 const NAME: usize = 24;
 
 /// Number of placements to show.
@@ -100,7 +100,7 @@ fn row(network: &PlanInput, pair: &TrafficPaths, path: &PlannedPath) -> String {
     text + "\n"
 }
 
-/// Whether a round trip of one of its sections is only estimated.
+/// Whether the round trip of a section of the path is only estimated.
 fn is_estimated(network: &PlanInput, pair: &TrafficPaths, path: &PlannedPath) -> bool {
     let stops = super::ranking::stops(network, pair.traffic, &path.relays);
     let origin = |ends: &[usize]| network.matrix.get(ends[0], ends[1]).map(|entry| entry.source);

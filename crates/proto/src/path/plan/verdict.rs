@@ -1,9 +1,9 @@
-//! The conclusions of a plan, in words.
+//! The conclusions of a plan, as English sentences.
 
 use super::{Placement, Plan, PlanInput, PlannedPath, TrafficPaths};
 use super::{factor, size, time};
 
-/// Smaller gains are not mentioned: predictions are less exact.
+/// Smaller gains are not reported, because predictions are less exact.
 const MIN_GAIN: f64 = 1.05;
 
 /// One or two sentences about the paths of a pair.
@@ -31,7 +31,7 @@ pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
     text
 }
 
-/// The cost for the smallest objects, if there is one.
+/// A sentence about the smallest objects, if the best path delays them.
 fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPath) -> Option<String> {
     let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
     let delay = relayed.checked_sub(direct).filter(|delay| delay.as_micros() >= 500)?;

@@ -1,4 +1,4 @@
-//! Answers of the path chooser: paths with their current predictions, and the reasons.
+//! Results of the path chooser: paths with their current predictions, and the reasons.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
 use crate::path::ranking::{ChoiceKey, RatedPath, to_duration};
 
-/// Most paths of a choice.
+/// Maximum number of paths in a choice, beside an unmeasured direct path.
 pub(super) const MAX_RANKING: usize = 4;
 
-/// Share by which a path without confidence may be faster than predicted.
+/// Share by which a path with confidence 0 may be faster than predicted.
 const MAX_OPTIMISM: f64 = 0.5;
 
-/// With this experience, in sessions, a path has been tried: only its prediction counts, not how good the map may be.
+/// A path with this experience, in sessions, has been tried: only its prediction counts, and no longer the most
+/// optimistic prediction by the map.
 const TRIED: f64 = 0.5;
 
-/// The experience, in sessions, of a path that sessions have shown to be better or worse than another.
+/// The experience, in sessions, at which a path counts as better or worse than another by its own sessions.
 const EXPERIENCED: f64 = 1.0;
 
 /// The confidence in a prediction with this experience, in sessions.
@@ -34,9 +35,9 @@ pub(super) struct WeighedPath {
     /// Predicted duration in seconds.
     pub predicted: f64,
     pub confidence: f64,
-    /// The number of sessions behind the prediction; older ones, and those of other sizes, count less.
+    /// Number of sessions that the prediction is based on; older ones, and those of other size classes, count less.
     pub experience: f64,
-    /// It was out of use, and no session has succeeded since.
+    /// The path was out of use and needs a trial.
     pub is_half_open: bool,
     /// The windows of its sections are opening: the next session will be faster than the last one.
     pub is_opening: bool,
@@ -60,8 +61,8 @@ impl WeighedPath {
         }
     }
 
-    /// The predicted time if the path were as much better as its uncertainty admits. Of a path that has been tried, that is
-    /// the uncertainty of its sessions: they vary, however well its sections have been measured.
+    /// The predicted time if the path is as much faster as its uncertainty permits. For a path that has been tried,
+    /// this is the uncertainty of its sessions, which vary even if its sections have been measured exactly.
     pub(super) fn optimistic(&self) -> f64 {
         let optimistic_time = |confidence: f64| self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - confidence));
         if self.experience >= TRIED {
@@ -73,7 +74,7 @@ impl WeighedPath {
 }
 
 impl PathChooser {
-    /// `first`, then the other paths by prediction; `direct` is always included.
+    /// Returns `first`, then the other paths by prediction; `direct` is always included.
     pub(super) fn rank(&self, available: &[WeighedPath], first: Option<&WeighedPath>) -> Vec<RankedCandidate> {
         let first_hops = first.map(|first| first.rated.hops);
         let others = available.iter().filter(|path| Some(path.rated.hops) != first_hops);
@@ -134,7 +135,7 @@ impl PathChooser {
         }
     }
 
-    /// The size in bytes that the predictions of the answer are for.
+    /// The size in bytes that the predictions of the ranking are for.
     fn rated_bytes(&self, choice_key: &ChoiceKey) -> u64 {
         self.rankings.peek(choice_key).map_or(choice_key.bytes(), |answer| answer.bytes)
     }
@@ -156,7 +157,8 @@ impl PathChooser {
 }
 
 impl PathChooser {
-    /// The candidates of the latest answer for such a session, the best first, each with whether it is out of use.
+    /// The candidates for such a session according to the latest ranking, the best first, each with whether it is out
+    /// of use.
     #[must_use]
     pub fn ranked_candidates(
         &self,

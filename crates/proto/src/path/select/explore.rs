@@ -1,36 +1,37 @@
-//! Selects the sessions that explore: they use another path than the chosen one to measure it. A few do at the
-//! beginning, when nothing is known, and one in twenty later.
+//! Selects the sessions that explore: they use another path than the chosen one to measure it. Some of the first
+//! sessions do, when no path has been measured, and later one in twenty.
 
 use super::answer::WeighedPath;
 
 /// A failed path is tried early if its replacement takes longer by this factor.
 const RECOVERED_FACTOR: f64 = 1.5;
 
-/// One in this number of sessions may explore.
+/// One in this number of sessions may explore, on average.
 pub(super) const SESSIONS_PER_EXPLORE: u32 = 20;
 
-/// Explorations that may be saved up: at the beginning all promising paths are to be tried soon.
+/// Maximum number of explorations in the budget: at the beginning all promising paths are to be tried soon.
 pub(super) const BURST: u32 = 10;
 
-/// Sessions between two explorations if the second is of a path with one session of experience; the number grows with
-/// the square of the experience. A path that looks nearly as good as the best would otherwise be tried again and again.
+/// Number of sessions between two explorations if the second is of a path with an experience of one session. It grows
+/// with the square of the experience, since a path that seems nearly as good as the best would otherwise be tried again
+/// and again.
 const SESSIONS_PER_RETRY: f64 = 2.0;
 
-/// Explorations that all prefixes together may save up.
+/// Maximum number of explorations in the budget that all prefixes share.
 const GLOBAL_BURST: u32 = 64;
 
 /// The budget of explorations, a token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExploreBudget {
-    /// In units of sessions; an exploration costs [`SESSIONS_PER_EXPLORE`].
+    /// In sessions; an exploration costs [`SESSIONS_PER_EXPLORE`].
     tokens: u32,
     capacity: u32,
-    /// Sessions since the last that explored, or since the first.
+    /// Number of sessions since the last exploration, or since the first session.
     sessions_since: u32,
 }
 
 impl Default for ExploreBudget {
-    /// The budget of one prefix and size, whose first session takes the best path.
+    /// The budget of one prefix and size class, whose first session uses the best path.
     fn default() -> Self {
         let burst = BURST * SESSIONS_PER_EXPLORE;
         Self { tokens: burst, capacity: burst, sessions_since: 0 }
@@ -38,13 +39,13 @@ impl Default for ExploreBudget {
 }
 
 impl ExploreBudget {
-    /// The budget of all prefixes together.
+    /// The budget that all prefixes share.
     pub const fn global() -> Self {
         let capacity = GLOBAL_BURST * SESSIONS_PER_EXPLORE;
         Self { tokens: capacity, capacity, sessions_since: 0 }
     }
 
-    /// Adds a token for a session. Returns whether it may explore: never two in a row to one prefix.
+    /// Adds a token for a session. Returns whether the session may explore: never directly after an exploration.
     pub fn on_session(&mut self) -> bool {
         self.tokens = (self.tokens + 1).min(self.capacity);
         self.sessions_since = self.sessions_since.saturating_add(1);
@@ -55,7 +56,7 @@ impl ExploreBudget {
         self.tokens >= SESSIONS_PER_EXPLORE
     }
 
-    /// Whether a path with the experience of this many sessions may be tried again.
+    /// Whether a path with this experience, in sessions, may be tried again.
     fn may_retry(&self, experience: f64) -> bool {
         let spacing = SESSIONS_PER_RETRY * experience * experience;
         f64::from(self.sessions_since) >= spacing.min(f64::from(SESSIONS_PER_EXPLORE))
@@ -67,8 +68,8 @@ impl ExploreBudget {
     }
 }
 
-/// An unavailable path that may be tried and was so much faster than `predicted` that sessions should not wait for the
-/// next exploration. Pauses between trials grow.
+/// Returns a path that needs a trial, and whose predicted time is so much shorter than `predicted` that sessions should
+/// not wait for the next exploration. The breaker's pauses between trials grow.
 pub(super) fn find_recovered(unavailable: &[WeighedPath], predicted: f64) -> Option<WeighedPath> {
     unavailable
         .iter()
@@ -77,8 +78,8 @@ pub(super) fn find_recovered(unavailable: &[WeighedPath], predicted: f64) -> Opt
         .copied()
 }
 
-/// A path that could be faster than `chosen`: first one after a pause that is faster by the map or by its sessions, else
-/// the path with the best optimistic estimate.
+/// Returns a path that may be faster than `chosen`: a path that needs a trial and is faster by the map or by its
+/// sessions, or else the path with the best optimistic estimate.
 pub(super) fn find_promising(
     available: &[WeighedPath],
     unavailable: &[WeighedPath],
@@ -89,7 +90,7 @@ pub(super) fn find_promising(
     if let Some(path) = unavailable.iter().filter(|path| path.is_half_open).find(is_faster) {
         return Some(*path);
     }
-    // Once its windows begin to open, the next sessions are more informative than those after a pause.
+    // While the windows of a path are opening, its next sessions yield more information than sessions after a pause.
     let may_retry = |path: &WeighedPath| path.is_opening || budget.may_retry(path.experience);
     let could_win = |path: &&WeighedPath| {
         path.rated.hops != chosen.rated.hops && path.optimistic() < chosen.predicted && may_retry(path)

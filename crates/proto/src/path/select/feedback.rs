@@ -49,16 +49,16 @@ impl PathChooser {
         }
     }
 
-    /// Records that a session to `prefix` through `candidate` could not be established, or broke because of the path.
-    /// The path is out of use for a pause, which doubles each time.
+    /// Records that a session to `prefix` through `candidate` could not be established, or was broken by the path. The
+    /// path is out of use for a pause, which doubles each time.
     pub fn record_failure(&mut self, prefix: Prefix, candidate: &Candidate, now: Duration) {
         if let Some(hops) = Hops::from_candidate(candidate) {
             self.trip_breaker(prefix, hops, true, now);
         }
     }
 
-    /// Records when a session took place. Returns how far the windows of its path were open; a part of a session counts as
-    /// usual.
+    /// Records the times of a session. Returns the openness of the windows of its path; for a part of a session, that
+    /// of a usual visit to the prefix.
     fn record_visit(&mut self, path_key: PathKey, outcome: &TransferOutcome, now: Duration) -> f64 {
         let rate = self.visits.get_or_insert_with(path_key.prefix, VisitRate::default);
         let visits = &mut self.histories.get_or_insert_with(path_key, PathHistory::default).visits;
@@ -70,7 +70,7 @@ impl PathChooser {
         let start = now.saturating_sub(outcome.elapsed);
         rate.record(start, now);
         visits.record(start, now);
-        // Direct has no connection that is used again.
+        // The direct path has no connections that are used again.
         if path_key.hops.is_direct() { 0.0 } else { visits.openness() }
     }
 
@@ -80,7 +80,7 @@ impl PathChooser {
         }
     }
 
-    /// Whether another path is predicted to be faster than this one now is.
+    /// Whether another path is predicted to be faster than this path is now.
     fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> bool {
         let choice_key = ChoiceKey::new(prefix, likely);
         self.refresh_ranking(choice_key, likely);
@@ -89,7 +89,8 @@ impl PathChooser {
         available.first().is_some_and(|best| best.predicted < predicted)
     }
 
-    /// The outcome tests the reports; where direct is slow as well, the target is the limit.
+    /// Compares the outcome with the reports. The excess of the direct path is subtracted: where direct is slow as
+    /// well, the target is the limit.
     fn update_trust(&mut self, rated: &RatedPath, path_key: PathKey, class: SizeClass, log_excess: f64, now: Duration) {
         let direct = self.histories.peek(&PathKey { hops: Hops::DIRECT, ..path_key });
         let direct_excess = direct.map_or(0.0, |direct| direct.log_excess(class, now).max(0.0));
@@ -98,7 +99,7 @@ impl PathChooser {
     }
 }
 
-/// The duration of a session with the representative size of the class, in seconds, at the speed of this one.
+/// The duration that a session of the class's representative size would have at the speed of this session, in seconds.
 fn class_elapsed(outcome: &TransferOutcome, rated: &RatedPath, class: SizeClass) -> f64 {
     let elapsed = outcome.elapsed.as_secs_f64();
     if outcome.is_continuation {

@@ -1,11 +1,11 @@
 //! The path of a session: the one with the shortest predicted time, from measurements and from the outcomes of earlier
 //! sessions.
 //!
-//! [`PathChooser::choose`] answers from a table by prefix, size and direction; an entry is computed when a session goes
-//! there, and again after each [`PathChooser::install_map`]. Outcomes are reported by [`PathChooser::record_outcome`]
-//! and [`PathChooser::record_failure`]. The layers, from the bottom up: the map predicts as if all reports were true;
-//! [`Trust`] discounts reports; the history of own sessions corrects both; hysteresis keeps the standing choice; a
-//! small budget explores.
+//! [`PathChooser::choose`] returns paths from a table by prefix, size and direction. An entry is computed for the first
+//! session that needs it, and again after each [`PathChooser::install_map`]. Outcomes are reported by
+//! [`PathChooser::record_outcome`] and [`PathChooser::record_failure`]. The layers, in the order of application: the
+//! map predicts as if all reports were true; [`Trust`] discounts reports; the history of this relay's sessions corrects
+//! both; hysteresis keeps the standing choice; a small budget permits exploration.
 
 mod answer;
 mod explore;
@@ -30,19 +30,19 @@ use super::ranking::{self, ChoiceKey, RatedPath};
 use super::trust::Trust;
 use super::visits::{Visit, VisitRate};
 
-/// Most paths that are weighed for one session: the best paths of the map, and others that were tried.
+/// Maximum number of paths that are compared for one session: the best paths of the map, and others that were tried.
 const MAX_WEIGHED: usize = 16;
 
-/// Most prefixes and sizes with an answer.
+/// Maximum number of rankings, one for each prefix, size class and direction.
 const MAX_RANKINGS: usize = 1 << 17;
 
-/// Most paths to prefixes with experience, and most with a circuit breaker.
+/// Maximum number of paths to prefixes with a history, and of those with a circuit breaker.
 const MAX_HISTORIES: usize = 1 << 16;
 
-/// The map overrates a path whose sessions are slower than predicted by this factor.
+/// The map overrates a path if its sessions are slower than predicted by this factor.
 const OVERRATED: f64 = 1.25;
 
-/// Seconds that hosts add to a session: shorter times do not depend on the path.
+/// Time that hosts add to a session, in seconds; times below it do not depend on the path.
 const HOST_NOISE: f64 = 0.005;
 
 /// Chooses paths. All threads share one instance behind a lock that is held briefly.
@@ -51,18 +51,18 @@ pub struct PathChooser {
     map: Arc<NetworkMap>,
     fronts: ParetoFronts,
     costs: RelayCosts,
-    /// Number of the current map.
+    /// Number of the current map, incremented for each installed map.
     generation: u64,
     rankings: BoundedMap<ChoiceKey, CachedRanking>,
     histories: BoundedMap<PathKey, PathHistory>,
     visits: BoundedMap<Prefix, VisitRate>,
     breakers: BoundedMap<(Prefix, Hops), CircuitBreaker>,
     trust: Trust,
-    /// The exploration budget of all prefixes.
+    /// The exploration budget that all prefixes share.
     budget: ExploreBudget,
 }
 
-/// The key of an experience: sessions with equal keys are comparable.
+/// The key of a history: sessions with equal keys are comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PathKey {
     prefix: Prefix,
@@ -70,21 +70,21 @@ struct PathKey {
     direction: crate::direction::Direction,
 }
 
-/// The answer to a question, valid for one map, and the standing choice.
+/// The rated paths for one choice key, valid for one map, and the standing choice.
 #[derive(Debug, Clone, Default)]
 struct CachedRanking {
     generation: u64,
-    /// The size in bytes that the paths are rated for.
+    /// The size in bytes that the paths are rated for: that of the first session after a new map.
     bytes: u64,
     rated: Vec<RatedPath>,
-    /// The usual visit when the standing choice was last asked for.
+    /// The usual visit at the last choice, for which the standing choice's mean prediction holds.
     visit: Visit,
     standing: StandingChoice,
     budget: ExploreBudget,
 }
 
 impl CachedRanking {
-    /// Converts what the standing choice remembers to predictions for `visit`.
+    /// Converts the standing choice's mean prediction to one for `visit`.
     fn set_visit(&mut self, visit: Visit) {
         let previous_visit = std::mem::replace(&mut self.visit, visit);
         let current = self.rated.iter().find(|rated| Some(rated.hops) == self.standing.current());
@@ -95,7 +95,7 @@ impl CachedRanking {
 }
 
 impl PathChooser {
-    /// A chooser without any knowledge but its own number.
+    /// Creates a chooser without measurements or history.
     #[must_use]
     pub fn new(map: Arc<NetworkMap>, costs: RelayCosts) -> Self {
         let trust = Trust::default();
@@ -113,15 +113,15 @@ impl PathChooser {
         }
     }
 
-    /// Installs a new map. This takes a tenth of a second with a thousand relays: if sessions wait meanwhile, run
-    /// [`ParetoFronts::compute`] in parallel and pass its result to [`PathChooser::install_map`].
+    /// Installs a new map. This takes a tenth of a second for a thousand relays. To avoid blocking sessions for that
+    /// time, run [`ParetoFronts::compute`] in parallel and pass its result to [`PathChooser::install_map`].
     pub fn set_map(&mut self, map: Arc<NetworkMap>) {
         let fronts = ParetoFronts::compute(&map, &self.costs, &self.trust);
         self.install_map(map, fronts);
     }
 
-    /// Installs a new map and the `fronts` computed from it. If its relays have other numbers, all experience is
-    /// dropped.
+    /// Installs a new map and the `fronts` computed from it. If relays have other numbers than in the previous map, all
+    /// history is dropped.
     pub fn install_map(&mut self, map: Arc<NetworkMap>, fronts: ParetoFronts) {
         if !self.map.is_prefix_of(&map) {
             self.rankings.clear();
@@ -141,7 +141,7 @@ impl PathChooser {
         &self.map
     }
 
-    /// The cost of relays, for [`ParetoFronts::compute`].
+    /// The costs of relays, for [`ParetoFronts::compute`].
     #[must_use]
     pub const fn costs(&self) -> &RelayCosts {
         &self.costs
@@ -153,7 +153,7 @@ impl PathChooser {
         &self.trust
     }
 
-    /// The paths for a session to `prefix` of the predicted size `likely`.
+    /// Chooses the paths for a session to `prefix` of the predicted size `likely`.
     pub fn choose(&mut self, prefix: Prefix, likely: TransferSize, now: Duration) -> Choice {
         let choice_key = ChoiceKey::new(prefix, likely);
         self.refresh_ranking(choice_key, likely);
@@ -184,13 +184,13 @@ impl PathChooser {
         let promising = || {
             may_explore.then(|| find_promising(&available, &unavailable, &available[chosen], &answer.budget)).flatten()
         };
-        // A session that changes the path reports the change, so it does not explore.
+        // A session that changes the standing choice is reported as such, so it does not explore.
         let explored = if previous.is_none() {
             find_recovered(&unavailable, available[chosen].predicted).or_else(promising)
         } else {
             None
         };
-        // Direct stays available: nothing may be slower than direct for long.
+        // Direct is never disabled here, so that no session is slower than direct for long.
         if let (StandingDecision::Degraded, Some(previous)) =
             (verdict, previous.filter(|previous| !previous.is_direct()))
         {
@@ -208,7 +208,7 @@ impl PathChooser {
         }
     }
 
-    /// The prediction for one path by map, trust and history. `None` when a section of it is unknown.
+    /// The prediction for one path by map, trust and history; `None` if the map lacks one of its sections.
     #[must_use]
     pub fn predict(
         &self,
@@ -220,15 +220,15 @@ impl PathChooser {
         Some(self.weigh_hops(prefix, Hops::from_candidate(candidate)?, likely, now)?.to_ranked())
     }
 
-    /// The standing choices: prefix, direction with size in bytes, and path.
+    /// The standing choices: prefix, direction and size class, and path.
     pub fn standing_choices(&self) -> impl Iterator<Item = (Prefix, TransferSize, Candidate)> {
         self.rankings.iter().filter_map(|(choice_key, answer)| {
             answer.standing.current().map(|hops| (choice_key.prefix, choice_key.transfer(), hops.to_candidate()))
         })
     }
 
-    /// Computes the answer from the current map, for the size of the first session that asks. The standing choice is in it,
-    /// even if others are better now.
+    /// Computes the ranking from the current map, for the size of the first session that needs it. The standing choice
+    /// is included even if other paths are better now.
     fn refresh_ranking(&mut self, choice_key: ChoiceKey, likely: TransferSize) {
         let visit = self.usual_visit(choice_key.prefix);
         let answer = self.rankings.get_or_insert_with(choice_key, CachedRanking::default);
@@ -253,7 +253,7 @@ impl PathChooser {
         }
     }
 
-    /// The usable paths, the best first, and those that are out of use or need a trial.
+    /// The usable paths, the best first, and the paths that are out of use or need a trial.
     fn weigh_all(&self, choice_key: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
         let rated = self.rankings.peek(choice_key).map_or(&[][..], |answer| &answer.rated);
         let openness = self.usual_visit(choice_key.prefix).openness();
@@ -281,7 +281,7 @@ impl PathChooser {
         Some(self.weigh(prefix, likely, &rated, self.usual_visit(prefix).openness(), now))
     }
 
-    /// The prediction for one path and a session with windows as far open as `openness`.
+    /// The prediction for one path and a session with windows of this `openness`.
     fn weigh(
         &self,
         prefix: Prefix,
@@ -339,8 +339,8 @@ impl PathChooser {
         self.breakers.get_or_insert_with((prefix, hops), CircuitBreaker::default).trip(needs_trial, now);
     }
 
-    /// Whether sessions were notably slower than the map predicts. Then the map alone does not justify a return to the
-    /// path.
+    /// Whether sessions were much slower than the map predicts ([`OVERRATED`]). If so, the map alone does not justify a
+    /// return to the path.
     fn is_overrated(&self, choice_key: &ChoiceKey, hops: Hops, now: Duration) -> bool {
         let path_key = PathKey { prefix: choice_key.prefix, hops, direction: choice_key.direction };
         let history = self.histories.peek(&path_key);
@@ -378,7 +378,8 @@ fn from_log(log: f64) -> f64 {
     (log.exp() - HOST_NOISE).max(1e-5)
 }
 
-/// The logarithm of a time in seconds. The delay of hosts is added, so that very short times carry no information.
+/// The logarithm of a time in seconds. The time of hosts is added, so that differences between very short times do not
+/// count.
 fn to_log(seconds: f64) -> f64 {
     (seconds + HOST_NOISE).ln()
 }

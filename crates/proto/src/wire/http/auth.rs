@@ -1,18 +1,19 @@
-//! `Basic` credentials (RFC 7617), as in `Proxy-Authorization`.
+//! `Basic` credentials (RFC 7617), for `Proxy-Authorization`.
 //!
-//! Digest and the rest are left out: over plain HTTP none of them protects anything but the password.
+//! Digest and other schemes are not supported: over plain HTTP they protect only the password.
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD};
 
-/// Some clients leave the padding out.
+/// Accepts missing padding, which some clients omit.
 const READER: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Reads user and password out of the value of an authorization field; nothing when it is not a `Basic` one.
+/// Reads user and password from the value of an authorization field; `None` if the scheme is not `Basic`, or the value
+/// is malformed.
 #[must_use]
 pub fn parse_basic(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (scheme, token) = value.split_at_checked("Basic".len())?;
@@ -21,13 +22,13 @@ pub fn parse_basic(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         return None;
     }
     let decoded = READER.decode(token).ok()?;
-    // A password may have colons, a user-id may not (RFC 7617, 2).
+    // A password may contain colons, a user-id may not (RFC 7617, 2).
     let colon = decoded.iter().position(|byte| *byte == b':')?;
     Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
 }
 
-/// The value of an authorization field. A user with a colon cannot be distinguished from a shorter one with a longer
-/// password: the configuration must refuse such a name.
+/// Encodes the value of an authorization field. A user name with a colon would be read as a shorter name and a longer
+/// password, so the configuration must refuse such a name.
 #[must_use]
 pub fn write_basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", STANDARD.encode([user, b":", password].concat()))

@@ -1,17 +1,18 @@
 //! The chunked coding (RFC 9112, 7.1): `SIZE CRLF data CRLF`, repeated, then size 0, trailers and an empty line.
 //!
-//! Only the framing is parsed here; the caller counts the data. Extensions are dropped: they are hop-by-hop, and have
-//! no legitimate use.
+//! Only the framing is parsed here; the caller counts the data. Chunk extensions are dropped: they are hop-by-hop, and
+//! have no legitimate use.
 
 use super::head::Headers;
 use super::head::scan::{self, MAX_FIELDS, Start};
 use crate::wire::{Parsed, WireError};
 
-/// Most hexadecimal digits of a size, and most bytes of extensions behind them.
+/// Maximum number of hexadecimal digits in a size, and maximum length of the extensions after them, in bytes.
 const MAX_DIGITS: usize = 16;
 const MAX_EXTENSIONS: usize = 256;
 
-/// Fields that frame, route, authenticate or describe a message come before its body or not at all (RFC 9110, 6.5.1).
+/// Fields that are dropped from trailers: fields that frame, route, authenticate or describe a message must not be in
+/// trailers (RFC 9110, 6.5.1).
 const FORBIDDEN_TRAILERS: [&str; 24] = [
     "age",
     "authorization",
@@ -43,7 +44,7 @@ const FORBIDDEN_TRAILERS: [&str; 24] = [
 pub struct ChunkHead;
 
 impl ChunkHead {
-    /// Reads a size and its CR LF; 0 says that trailers follow.
+    /// Reads a size and its CR LF, with the extensions between them; after size 0, trailers follow.
     ///
     /// # Errors
     /// [`WireError::Invalid`] for anything but 1 to 16 hexadecimal digits below 2^63, for extensions that do not begin
@@ -60,8 +61,8 @@ impl ChunkHead {
     }
 }
 
-/// The length of `;...` before CR LF. Only white space before a `;` is taken: recipients "MUST parse" that (RFC 9110,
-/// 5.6.3).
+/// Returns the length of the extensions, `;...`, before CR LF. White space is accepted only before a `;`, where
+/// recipients "MUST parse" it (RFC 9110, 5.6.3).
 fn extensions(rest: &[u8]) -> Result<usize, WireError> {
     let end = rest.iter().position(|byte| !scan::is_text_byte(*byte)).unwrap_or(rest.len());
     if end > MAX_EXTENSIONS {
@@ -81,10 +82,10 @@ fn extensions(rest: &[u8]) -> Result<usize, WireError> {
     }
 }
 
-/// Reads the CR LF behind a chunk's data.
+/// Reads the CR LF after a chunk's data.
 ///
 /// # Errors
-/// [`WireError::Invalid`] when the data is longer than its size said.
+/// [`WireError::Invalid`] for other bytes, such as more data than the chunk's size.
 pub fn parse_chunk_end(bytes: &[u8]) -> Parsed<()> {
     match bytes {
         [b'\r', b'\n', ..] => Ok(((), 2)),
@@ -93,11 +94,12 @@ pub fn parse_chunk_end(bytes: &[u8]) -> Parsed<()> {
     }
 }
 
-/// Reads the trailers after a chunk of size 0: fields, at most `limit` bytes of them, and an empty line. Fields that
-/// are not permitted there are dropped (RFC 9110, 6.5.1).
+/// Reads the trailers after a chunk of size 0: fields of at most `limit` bytes, and an empty line. Fields that are not
+/// permitted in trailers are dropped (RFC 9110, 6.5.1).
 ///
 /// # Errors
-/// [`WireError::Invalid`] for a malformed header field; [`WireError::TooLarge`] when there is no end within `limit`.
+/// [`WireError::Invalid`] for a malformed header field; [`WireError::TooLarge`] if the section does not end within
+/// `limit`.
 pub fn parse_trailers(bytes: &[u8], limit: usize) -> Parsed<Headers> {
     let range = scan::find_head(bytes, limit, Start::Nothing)?;
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -113,13 +115,13 @@ pub fn parse_trailers(bytes: &[u8], limit: usize) -> Parsed<Headers> {
     Ok((headers, used))
 }
 
-/// The line before a chunk's data.
+/// Encodes the line before a chunk's data.
 #[must_use]
 pub fn write_chunk_head(size: u64) -> String {
     format!("{size:x}\r\n")
 }
 
-/// The trailer section behind the last chunk (RFC 9112 section 7.1.2).
+/// Encodes the trailer section after the last chunk (RFC 9112 section 7.1.2).
 #[must_use]
 pub fn write_trailers(trailers: &Headers) -> Vec<u8> {
     let mut out = Vec::new();

@@ -1,7 +1,7 @@
-//! CONNECT to an upstream HTTP proxy (RFC 9110, 9.3.6), and the cause behind its refusal.
+//! CONNECT to an upstream HTTP proxy (RFC 9110, 9.3.6), and the cause of a refusal.
 //!
-//! The answer is a [`ResponseHead`](super::head::ResponseHead). A status alone says little, so more specific fields
-//! take precedence: `Proxy-Status` (RFC 9209), then squid's `X-Squid-Error`, and only then the status.
+//! The answer is a [`ResponseHead`](super::head::ResponseHead). A status alone is not specific, so more specific fields
+//! take precedence: first `Proxy-Status` (RFC 9209), then squid's `X-Squid-Error`, then the status.
 
 use super::auth::write_basic;
 use super::head::{Headers, split_list};
@@ -10,10 +10,10 @@ use crate::addr::Target;
 use crate::cause::Cause;
 use crate::wire::socks5::Credentials;
 
-/// Most bytes of a proxy's words that are passed on.
+/// Maximum length of a proxy's description of a failure, in bytes.
 pub const MAX_DETAILS: usize = 200;
 
-/// Asks a proxy for a tunnel to `target`.
+/// Encodes a request for a tunnel to `target`.
 #[must_use]
 pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Vec<u8> {
     let authority = target.to_string();
@@ -25,8 +25,8 @@ pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Ve
     write_request("CONNECT", &authority, &headers)
 }
 
-/// Appends to `head` the bytes of `arrived` up to and with the next blank line, all of them if there is none, and
-/// returns their number. Bytes after a head belong to the target, which may speak first.
+/// Appends to `head` the bytes of `arrived` up to and including the next empty line, or all bytes if there is none.
+/// Returns the number of bytes appended. Bytes after a head belong to the target, which may send first.
 pub fn append_head(head: &mut Vec<u8>, arrived: &[u8]) -> usize {
     let old_length = head.len();
     head.extend_from_slice(arrived);
@@ -36,7 +36,7 @@ pub fn append_head(head: &mut Vec<u8>, arrived: &[u8]) -> usize {
     head.len() - old_length
 }
 
-/// Why a proxy did not connect, from its answer.
+/// Returns the cause of a failure, from the proxy's answer.
 #[must_use]
 pub fn cause_of(status: u16, headers: &Headers) -> Cause {
     // "the first member of the list represents the intermediary closest to the origin server" (RFC 9209, 2).
@@ -44,14 +44,14 @@ pub fn cause_of(status: u16, headers: &Headers) -> Cause {
     proxy_cause.or_else(|| headers.get("X-Squid-Error").and_then(squid_error)).unwrap_or(match status {
         401 | 403 | 407 => Cause::DeniedByHop,
         504 => Cause::TimedOut,
-        // A web server that never heard of CONNECT.
+        // The response of a web server that does not support CONNECT.
         405 | 501 => Cause::HopProtocol,
         _ => Cause::HopFailed,
     })
 }
 
-/// The description that a proxy gives of its failure: `details` beside the cause in `Proxy-Status` (RFC 9209, 2.1.5). Only
-/// printable ASCII, at most [`MAX_DETAILS`] bytes, without a full stop at the end.
+/// Returns the proxy's description of its failure: the parameter `details` of the member of `Proxy-Status` that has the
+/// cause (RFC 9209, 2.1.5). Only printable ASCII, at most [`MAX_DETAILS`] bytes, without a full stop at the end.
 #[must_use]
 pub fn refusal_details(headers: &Headers) -> Option<String> {
     let member = headers.list("Proxy-Status").find(|member| proxy_status(member).is_some())?;
@@ -59,7 +59,7 @@ pub fn refusal_details(headers: &Headers) -> Option<String> {
     let mut text = String::new();
     let mut bytes = quoted.iter();
     while let Some(byte) = bytes.next() {
-        // RFC 8941, 3.3.3: a backslash stands before a quotation mark and another backslash.
+        // RFC 8941, 3.3.3: a backslash precedes a quotation mark or a backslash.
         let byte = if *byte == b'\\' { bytes.next()? } else { byte };
         if matches!(byte, b' '..=b'~') && text.len() < MAX_DETAILS {
             text.push(char::from(*byte));
@@ -74,7 +74,7 @@ fn parameter<'a>(member: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     split_list(member, b';').skip(1).find_map(|part| part.strip_prefix(name)?.strip_prefix(b"="))
 }
 
-/// The cause in one member of `Proxy-Status`, like `squid; error=dns_error; rcode="SERVFAIL"` (RFC 9209, 2.3).
+/// The cause in one member of `Proxy-Status`, such as `squid; error=dns_error; rcode="SERVFAIL"` (RFC 9209, 2.3).
 fn proxy_status(member: &[u8]) -> Option<Cause> {
     Some(match parameter(member, b"error")? {
         b"connection_refused" => Cause::Refused,
@@ -88,12 +88,12 @@ fn proxy_status(member: &[u8]) -> Option<Cause> {
         b"destination_ip_prohibited" | b"http_request_denied" => Cause::DeniedByHop,
         b"connection_terminated" => Cause::Reset,
         b"http_protocol_error" => Cause::HopProtocol,
-        // `connection_limit_reached` too: it is the hop that is exhausted, not this relay.
+        // Includes `connection_limit_reached`: the hop has reached a limit, not this relay.
         _ => Cause::HopFailed,
     })
 }
 
-/// The cause in squid's error, like `ERR_CONNECT_FAIL 111`: the number is a Linux errno.
+/// The cause in squid's error, such as `ERR_CONNECT_FAIL 111`, where the number is a Linux errno.
 fn squid_error(value: &[u8]) -> Option<Cause> {
     let (name, number) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     match (name, number) {

@@ -1,4 +1,4 @@
-//! Forwarding of a chunked body: the framing is parsed and written anew, the data is only counted.
+//! Forwarding of a chunked body: the framing is parsed and written anew, and the data is counted but not parsed.
 
 use super::chunked::{ChunkHead, parse_chunk_end, parse_trailers, write_chunk_head, write_trailers};
 use super::head::Headers;
@@ -7,23 +7,23 @@ use crate::wire::Parsed;
 /// Longest trailer section, in bytes.
 pub const MAX_TRAILERS: usize = 16 * 1024;
 
-/// The coding that the receiver of a chunked body understands.
+/// The coding of the body for the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyCoding {
-    /// To an HTTP/1.1 receiver: in chunks.
+    /// Chunks, for an HTTP/1.1 receiver.
     Chunks,
-    /// HTTP/1.0: the data alone.
+    /// The data without framing, for an HTTP/1.0 receiver.
     Plain,
 }
 
-/// A piece of framing.
+/// One piece of the framing of a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkFraming {
-    /// The line before a chunk's data, with the size in bytes.
+    /// The line before a chunk's data, with the size in bytes; 0 if trailers follow.
     Head(u64),
-    /// The CR LF behind the data.
+    /// The CR LF after a chunk's data.
     End,
-    /// The trailer section behind a chunk of size 0.
+    /// The trailer section after a chunk of size 0.
     Trailers(Headers),
 }
 
@@ -35,31 +35,32 @@ enum ExpectedFraming {
     Nothing,
 }
 
-/// Parses the framing of one body piece by piece. After each piece the caller moves as many bytes of data as
-/// [`on_framing`](Self::on_framing) returns: the first of them may be appended to [`output`](Self::output), the rest is sent behind all
-/// bytes that are ready.
+/// Parses the framing of one body piece by piece. After each piece the caller forwards as many bytes of data as
+/// [`on_framing`](Self::on_framing) returns: the first of them may be appended to [`output`](Self::output), the others
+/// are sent after the bytes in `output`.
 #[derive(Debug)]
 pub struct ChunkForwarder {
     coding: BodyCoding,
     expected: ExpectedFraming,
-    /// Bytes for the receiver. Framing waits here for the data behind it, so that one write sends a small chunk.
+    /// Bytes to send to the receiver. The framing before data stays here until the data arrives, so that a small chunk
+    /// is sent in one write.
     pub output: Vec<u8>,
 }
 
 impl ChunkForwarder {
-    /// A forwarder at the beginning of a body.
+    /// Creates a forwarder at the beginning of a body.
     #[must_use]
     pub fn new(coding: BodyCoding) -> Self {
         Self { coding, expected: ExpectedFraming::Head, output: Vec::new() }
     }
 
-    /// Parses the next piece.
+    /// Parses the next piece of framing.
     ///
     /// # Errors
     /// Those of [`ChunkHead::parse`], [`parse_chunk_end`] and [`parse_trailers`].
     ///
     /// # Panics
-    /// After the trailers.
+    /// The trailers were already parsed.
     pub fn parse(&self, bytes: &[u8]) -> Parsed<ChunkFraming> {
         match self.expected {
             ExpectedFraming::Head => ChunkHead::parse(bytes).map(|(size, used)| (ChunkFraming::Head(size), used)),
@@ -71,7 +72,8 @@ impl ChunkForwarder {
         }
     }
 
-    /// Takes a piece that [`parse`](Self::parse) returned, and returns how many bytes of data follow it.
+    /// Processes a piece that [`parse`](Self::parse) has returned, and returns the number of bytes of data that follow
+    /// it.
     pub fn on_framing(&mut self, piece: &ChunkFraming) -> u64 {
         let chunks = self.coding == BodyCoding::Chunks;
         match piece {
@@ -100,7 +102,7 @@ impl ChunkForwarder {
         0
     }
 
-    /// Whether the body is complete, its trailers included.
+    /// Whether the body is complete, including its trailers.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.expected == ExpectedFraming::Nothing

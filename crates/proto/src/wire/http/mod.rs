@@ -1,8 +1,8 @@
-//! HTTP/1.0 and 1.1 for a forward proxy (RFC 9110, RFC 9112): heads, chunk lines and trailers; of bodies only the
-//! length matters.
+//! HTTP/1.0 and 1.1 for a forward proxy (RFC 9110, RFC 9112): heads, chunk lines and trailers. Of a body only the
+//! length is parsed.
 //!
-//! A message is either read in exactly one way or refused, and the relay writes all framing itself: no byte of framing
-//! is copied through. HTTP/2 and caching are left out.
+//! A message is either read in exactly one way or refused. The relay writes all framing itself and copies no byte of
+//! the received framing. HTTP/2 and caching are not supported.
 
 pub mod auth;
 pub mod chunked;

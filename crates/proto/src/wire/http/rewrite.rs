@@ -1,15 +1,16 @@
 //! Rewrites a received head into the head to forward (RFC 9110, 7.6 and 7.8).
 //!
-//! Fields of one connection end here, and those of the next connection are written anew. In this order: ask
-//! [`is_keep_alive`], [`upgrade_protocols`] and [`expects_continue`]; [`strip_hop_by_hop`]; [`set_host`], [`add_via`]
-//! and [`set_framing`]; then write. Our own parsers accept the written head, and it has the framing of the received
-//! one.
+//! Hop-by-hop fields are removed, and those of the next connection are written anew. The order of the calls: first
+//! [`is_keep_alive`], [`upgrade_protocols`] and [`expects_continue`]; then [`strip_hop_by_hop`]; then [`set_host`],
+//! [`add_via`] and [`set_framing`]; then [`write_request`] or [`write_response`]. The parsers of this crate accept the
+//! written head, which has the framing of the received one.
 
 use super::head::scan::{MAX_METHOD, is_text_byte, is_token_byte};
 use super::head::{BodyFraming, Headers, Version};
 
-/// Fields of one connection. `Trailer` is not among them: trailers are passed on. `Proxy-Authenticate` is, since it
-/// "applies only to the next outbound client" (RFC 9110, 11.7.1): a challenge to our client is ours to write.
+/// Hop-by-hop fields. `Trailer` is not among them, because trailers are forwarded. `Proxy-Authenticate` is among them,
+/// because it "applies only to the next outbound client" (RFC 9110, 11.7.1): the relay writes its own challenge to its
+/// client.
 const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "http2-settings",
@@ -24,8 +25,8 @@ const HOP_BY_HOP: [&str; 10] = [
 ];
 
 /// Fields that a `Connection` field cannot remove: "a sender MUST NOT send a connection option corresponding to a field
-/// that is intended for all recipients of the content" (RFC 9110, 7.6.1). Removing one would show the next server
-/// another request than the one that was checked here.
+/// that is intended for all recipients of the content" (RFC 9110, 7.6.1). Without such a field, the next server could
+/// interpret the request differently from the request that was checked here.
 const END_TO_END: [&str; 29] = [
     "accept-encoding",
     "age",
@@ -58,8 +59,8 @@ const END_TO_END: [&str; 29] = [
     "x-forwarded-host",
 ];
 
-/// Removes hop-by-hop fields: the fixed list, and those that `Connection` names (RFC 9110, 7.6.1). After this the head
-/// has no `Transfer-Encoding`: [`set_framing`] must follow.
+/// Removes hop-by-hop fields: the fixed list, and those that `Connection` names (RFC 9110, 7.6.1). As this removes
+/// `Transfer-Encoding`, [`set_framing`] must follow.
 pub fn strip_hop_by_hop(headers: &mut Headers) {
     let names: Vec<String> =
         headers.list("Connection").map(|name| String::from_utf8_lossy(name).into_owned()).collect();
@@ -68,7 +69,7 @@ pub fn strip_hop_by_hop(headers: &mut Headers) {
     HOP_BY_HOP.iter().for_each(|name| headers.remove(name));
 }
 
-/// Adds this relay to `Via` (RFC 9110, 7.6.3): the version it received and a name for itself.
+/// Appends this relay to `Via` (RFC 9110, 7.6.3): the version of the received message, and the relay's `name`.
 pub fn add_via(headers: &mut Headers, received: Version, name: &str) {
     let mut via = Vec::new();
     for sender in headers.get_all("Via").filter(|value| !value.is_empty()) {
@@ -80,14 +81,15 @@ pub fn add_via(headers: &mut Headers, received: Version, name: &str) {
     headers.set("Via", via);
 }
 
-/// Puts `Host` first and replaces the client's value: in absolute form only the URI counts (RFC 9112, 3.2.2).
+/// Sets `Host` as the first field. The client's value is discarded, because a URI in absolute form takes precedence
+/// (RFC 9112, 3.2.2).
 pub fn set_host(headers: &mut Headers, authority: &str) {
     headers.remove("Host");
     headers.insert(0, "Host".to_owned(), authority.into());
 }
 
-/// Writes the framing fields that say `body`. With [`BodyFraming::Empty`] a `Content-Length` stays: the answer to HEAD has one
-/// (RFC 9110, 8.6).
+/// Writes the framing fields for `body`. With [`BodyFraming::Empty`] a `Content-Length` is kept, because the answer to
+/// HEAD has one (RFC 9110, 8.6).
 pub fn set_framing(headers: &mut Headers, body: BodyFraming) {
     headers.remove("Transfer-Encoding");
     match body {
@@ -101,9 +103,10 @@ pub fn set_framing(headers: &mut Headers, body: BodyFraming) {
     }
 }
 
-/// The protocols a client wants to change to (RFC 9110, 7.8), to be written into `Upgrade` beside `Connection: upgrade`
-/// after stripping. A server ignores them in HTTP/1.0, so ask only of HTTP/1.1. `h2c` is left out: RFC 9113, 3.1
-/// deprecates it, and behind it requests pass unseen.
+/// Returns the protocols that a client requests to switch to (RFC 9110, 7.8), as the value of `Upgrade` to write beside
+/// `Connection: upgrade` after stripping; `None` if there are none. A server ignores them in HTTP/1.0, so they are
+/// valid only in HTTP/1.1. `h2c` is excluded: RFC 9113, 3.1 deprecates it, and the relay would not see the requests
+/// that follow it.
 #[must_use]
 pub fn upgrade_protocols(headers: &Headers) -> Option<String> {
     if !headers.has_token("Connection", "upgrade") {
@@ -115,8 +118,8 @@ pub fn upgrade_protocols(headers: &Headers) -> Option<String> {
     String::from_utf8(protocols).ok().filter(|protocols| !protocols.is_empty())
 }
 
-/// Whether a 101 answer names at least one protocol, and only protocols of the request, `requested`
-/// ([`upgrade_protocols`]; RFC 9110, 7.8).
+/// Whether a 101 answer names at least one protocol, and no protocol that is missing from `requested`, the result of
+/// [`upgrade_protocols`] (RFC 9110, 7.8).
 #[must_use]
 pub fn can_switch(requested: &str, answer: &Headers) -> bool {
     let is_requested =
@@ -124,8 +127,8 @@ pub fn can_switch(requested: &str, answer: &Headers) -> bool {
     answer.list("Upgrade").next().is_some() && answer.list("Upgrade").all(is_requested)
 }
 
-/// Whether the sender will keep the connection open behind this message (RFC 9112, 9.3; for HTTP/1.0 its appendix
-/// C.2.2 and the `Proxy-Connection` of old clients).
+/// Whether the sender keeps the connection open after this message (RFC 9112, 9.3; for HTTP/1.0 its appendix C.2.2, and
+/// the `Proxy-Connection` of old clients).
 #[must_use]
 pub fn is_keep_alive(version: Version, headers: &Headers) -> bool {
     let has_option = |option| headers.has_token("Connection", option) || headers.has_token("Proxy-Connection", option);
@@ -139,12 +142,12 @@ pub fn expects_continue(headers: &Headers) -> bool {
     headers.has_token("Expect", "100-continue")
 }
 
-/// A request head in HTTP/1.1. In `target`, bytes that no request line can carry are percent-encoded; a `method` that
-/// is no token is written as `INVALID`, which no server knows.
+/// Encodes a request head in HTTP/1.1. Bytes of `target` that a request line cannot contain are percent-encoded. A
+/// `method` that is no token is written as `INVALID`, which servers refuse as unknown.
 #[must_use]
 pub fn write_request(method: &str, target: &str, headers: &Headers) -> Vec<u8> {
     let token = (1..=MAX_METHOD).contains(&method.len()) && method.bytes().all(is_token_byte);
-    // No larger than needed: a proxy keeps the head until the answer comes.
+    // No more memory is allocated than needed, because a proxy keeps the head until the answer arrives.
     let mut out =
         Vec::with_capacity(method.len() + target.len() + " HTTP/1.1\r\n".len() + 1 + headers.written_length());
     out.extend(if token { method } else { "INVALID" }.as_bytes());
@@ -161,7 +164,7 @@ pub fn write_request(method: &str, target: &str, headers: &Headers) -> Vec<u8> {
     out
 }
 
-/// A response head in HTTP/1.1; control bytes in `reason` become SP.
+/// Encodes a response head in HTTP/1.1; control bytes in `reason` are replaced by SP.
 #[must_use]
 pub fn write_response(status: u16, reason: &str, headers: &Headers) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);

@@ -1,8 +1,8 @@
 //! The header of an IP packet that crosses a tunnel: source, destination and protocol (RFC 791, RFC 8200).
 //!
-//! The packet is complete, so its length field has to be true. Checksums are not verified: the receiver does that, and
-//! the packet is not changed on the way. Fragments are not reassembled; only the first fragment shows a port. A packet
-//! with a source route is refused.
+//! The packet is complete, so the length in its header must match. Checksums are not verified: the receiver does that,
+//! and the relay does not change the packet. Fragments are not reassembled, so only the first fragment has a port. A
+//! packet with a source route is refused.
 
 use std::net::IpAddr;
 
@@ -22,16 +22,16 @@ const IPV6_HEADER: usize = 40;
 
 const WRONG_LENGTH: WireError = WireError::Invalid("a packet whose length differs from its length field");
 
-/// The fields that routers and rules use.
+/// The fields of an IP packet that routing and rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpHeader {
     /// The source address of the packet.
     pub source: IpAddr,
     /// The destination address of the packet.
     pub destination: IpAddr,
-    /// The protocol behind the IP headers: [`TCP`], 17 is UDP, ... (IANA's list of protocol numbers).
+    /// Protocol number of the payload: [`TCP`], 17 for UDP, ... (IANA's list of protocol numbers).
     pub protocol: u8,
-    /// The destination's port, where the protocol has ports and this packet shows them; a later fragment does not.
+    /// The destination port; `None` for a protocol without ports, and for a fragment other than the first.
     pub port: Option<u16>,
 }
 
@@ -39,10 +39,10 @@ impl IpHeader {
     /// Reads a whole packet, from its IP header to its last byte.
     ///
     /// # Errors
-    /// [`WireError::Invalid`]: no host could have sent it like this.
+    /// [`WireError::Invalid`] for a malformed or truncated packet, or one with a source route.
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
         let mut cursor = Cursor::new(packet);
-        // A packet is complete, so missing bytes will never come.
+        // A packet is complete, so missing bytes are an error.
         Self::parse_fields(&mut cursor, packet.len()).map_err(|error| match error {
             WireError::Incomplete => WireError::Invalid("a truncated packet"),
             error => error,
@@ -59,8 +59,8 @@ impl IpHeader {
     }
 }
 
-/// Whether a router may pass on packets from or to this address: it is that of one host, and means the same one on
-/// either side (RFC 1122 section 3.2.1.3, RFC 3927 section 7, RFC 4291 section 2.5).
+/// Whether a router may forward packets from or to this address: the address must belong to one host, and must not be
+/// limited to one link or host (RFC 1122 section 3.2.1.3, RFC 3927 section 7, RFC 4291 section 2.5).
 #[must_use]
 pub fn is_routable(ip: IpAddr) -> bool {
     match ip {
@@ -75,7 +75,7 @@ pub fn is_routable(ip: IpAddr) -> bool {
     }
 }
 
-/// An IPv4 packet of whose header the first of `header` bytes was read.
+/// Reads an IPv4 packet after its first byte; `header` is the length of its IP header.
 fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<IpHeader, WireError> {
     let length_of_options = options_length(header)?;
     let _service = cursor.byte()?;
@@ -92,10 +92,10 @@ fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<IpHeade
     Ok(IpHeader { source, destination, protocol, port })
 }
 
-/// An IPv6 packet of whose header the first byte was read.
+/// Reads an IPv6 packet after its first byte.
 fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<IpHeader, WireError> {
     let _class_and_label: [u8; 3] = cursor.array()?;
-    // A jumbogram says 0 (RFC 2675). There is no room for one in a record.
+    // A jumbogram has the length 0 (RFC 2675). A record has no space for a jumbogram.
     if usize::from(u16::from_be_bytes(cursor.array()?)) + IPV6_HEADER != length {
         return Err(WRONG_LENGTH);
     }
@@ -106,8 +106,8 @@ fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<IpHeader, WireError> {
     Ok(IpHeader { source, destination, protocol, port })
 }
 
-/// Skips the extension headers from `first` on: returns the protocol behind them, and whether this is a fragment other
-/// than the first (RFC 8200 section 4, RFC 4302 section 2).
+/// Skips the extension headers from `first` on. Returns the protocol after them, and whether the packet is a fragment
+/// other than the first (RFC 8200 section 4, RFC 4302 section 2).
 fn skip_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), WireError> {
     let mut kind = first;
     while let Some(header) = extension(cursor, kind)? {
@@ -119,7 +119,7 @@ fn skip_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), Wir
     Ok((kind, false))
 }
 
-/// The destination's port, where `protocol` has ports: all of these begin with that of the source and this one.
+/// Reads the destination port if `protocol` has ports; all such protocols begin with source port and destination port.
 fn port(cursor: &mut Cursor<'_>, protocol: u8) -> Result<Option<u16>, WireError> {
     if !matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE) {
         return Ok(None);

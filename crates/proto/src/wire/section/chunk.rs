@@ -1,14 +1,16 @@
-//! Chunks: the plain form of a session on a section that carries another session afterwards. Four bytes of length in network
-//! order, then as many bytes of the stream. Length 0 announces a record: the end of the stream with its length in bytes.
+//! Chunks: the plain form of a session on a section that carries another session afterwards. A chunk is a length of
+//! four bytes in network order, then as many bytes of the stream. Length 0 announces a record: the end of the stream
+//! with the stream's length in bytes.
 //!
-//! A reader takes at most [`ChunkReader::missing_header`] bytes beyond the current chunk, and so never a byte of the next session.
+//! A reader reads at most [`ChunkReader::missing_header`] bytes beyond the current chunk, so it never reads a byte of
+//! the next session.
 
 use crate::wire::WireError;
 
 /// Bytes of the length before each chunk.
 pub const HEADER_LENGTH: usize = 4;
 
-/// Most bytes of a chunk.
+/// Maximum length of a chunk, in bytes.
 pub const MAX_LENGTH: u32 = 1 << 24;
 
 /// Bytes of plaintext in the record that ends a stream of chunks.
@@ -65,7 +67,7 @@ impl ChunkReader {
     /// Records that `bytes` bytes of the current chunk were read.
     ///
     /// # Panics
-    /// More than [`left`](Self::left).
+    /// `bytes` is more than [`left`](Self::left).
     pub fn on_payload(&mut self, bytes: usize) {
         let read = u32::try_from(bytes).ok().filter(|read| *read <= self.left);
         self.left -= read.expect("invariant: a read is limited to the chunk");
@@ -91,10 +93,10 @@ impl ChunkReader {
         Ok(())
     }
 
-    /// Compares the plaintext of the record that ends the stream with the bytes that were read.
+    /// Checks that the length in the record that ends the stream is the number of bytes read.
     ///
     /// # Errors
-    /// [`WireError::Invalid`] if the stream had another length.
+    /// [`WireError::Invalid`] if the lengths differ.
     pub fn check_end(&self, plaintext: &[u8]) -> Result<(), WireError> {
         if plaintext == end_plaintext(self.bytes) {
             Ok(())

@@ -1,7 +1,7 @@
 //! A record of an association: an address, and the payload of one datagram.
 //!
-//! The address is the destination of a datagram up, and the source of a datagram down. As in OPEN, an address has one
-//! encoding.
+//! The address is the destination of a datagram to the server, and the source of a datagram to the client. As in OPEN,
+//! an address has one encoding.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub fn write_destination(target: &Target, out: &mut Vec<u8>) {
 /// Splits a record into the destination and the payload.
 ///
 /// # Errors
-/// [`WireError::Invalid`] for another record.
+/// [`WireError::Invalid`] for a record that does not begin with a valid target in its canonical form.
 pub fn read_destination(record: &[u8]) -> Result<(Target, &[u8]), WireError> {
     let (address, payload) = split(record)?;
     let target = address.to_target()?;
@@ -40,7 +40,7 @@ const ANOTHER_FORM: WireError = WireError::Invalid("an address in non-canonical 
 
 fn split(record: &[u8]) -> Result<(WireAddress<'_>, &[u8]), WireError> {
     let mut cursor = Cursor::new(record);
-    // A record is complete, so missing bytes never arrive.
+    // A record is complete, so missing bytes are an error.
     let address = WireAddress::read(&mut cursor).map_err(|_| WireError::Invalid("cut short"))?;
     Ok((address.ok_or(UNKNOWN_ADDRESS)?, &record[cursor.position()..]))
 }

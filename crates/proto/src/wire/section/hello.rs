@@ -1,15 +1,16 @@
-//! The first frame each way: which versions its sender speaks, and a handshake message or a refusal.
+//! The first frame in each direction: the versions that its sender supports, and a handshake message or a refusal.
 //!
-//! The header is the same in all versions, so that programs which have none in common can still tell each other so.
+//! The header is the same in all versions, so that relays without a common version can still report this to each other.
 
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
-/// How every hello begins. No text, no TLS record and no SOCKS message begins with such a byte; the end of a line makes
-/// a server that reads lines say at once that it is none of ours, instead of waiting for more. (It spells 駅.)
+/// The first bytes of every hello. No text, TLS record or SOCKS message begins with the byte 0xe9. After the line end,
+/// a server of a line-based protocol replies with an error at once instead of waiting for more bytes. (The first three
+/// bytes are 駅 in UTF-8.)
 const MAGIC: [u8; 5] = *b"\xe9\xa7\x85\r\n";
 
-/// Longest handshake message, in bytes, in any version.
+/// Maximum length of a handshake message in any version, in bytes.
 pub const MAX_MESSAGE: usize = 1024;
 
 const HANDSHAKE: u8 = 0;
@@ -19,10 +20,10 @@ const UNKNOWN_PEER: u8 = 3;
 const RESUMPTION: u8 = 4;
 const UNKNOWN_TICKET: u8 = 5;
 
-/// The protocol versions of a relay: all from the oldest to the newest.
+/// The protocol versions of a relay: all versions from the oldest to the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
-    /// The oldest; a hello is in its format.
+    /// The oldest supported version; a hello has the format of this version.
     pub oldest: u8,
     /// The newest supported version.
     pub newest: u8,
@@ -32,7 +33,7 @@ impl Versions {
     /// The versions of this program.
     pub const SUPPORTED: Self = Self { oldest: 1, newest: 3 };
 
-    /// The newest that both speak.
+    /// The newest version in both ranges; `None` if there is none.
     #[must_use]
     pub fn common(self, other: Self) -> Option<u8> {
         let newest = self.newest.min(other.newest);
@@ -52,19 +53,19 @@ impl Versions {
     }
 }
 
-/// Why a relay does not want a connection. It is not authenticated: a hint for the operator, nothing else.
+/// The reason why a relay refuses a connection. It is not authenticated, so it is only a hint for the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No version that both speak.
+    /// No version is supported by both sides. Contains the versions of the side that refuses.
     #[error("it supports versions {} to {} of the section protocol", .0.oldest, .0.newest)]
     Version(Versions),
-    /// The hello was not made for this relay's key.
+    /// The hello was made for another key than the relay's.
     #[error("its key is not the configured key")]
     WrongKey,
-    /// Our own key is not among its peers.
+    /// The key of the dialling relay is not among the relay's peers.
     #[error("it does not list the key of this relay among its peers")]
     UnknownPeer,
-    /// The ticket says nothing to it: it has restarted, or the ticket is too old.
+    /// The relay cannot open the ticket, because the relay has restarted or the ticket has expired.
     #[error("it does not recognize the ticket")]
     UnknownTicket,
 }
@@ -74,20 +75,20 @@ pub enum Refusal {
 pub struct Hello {
     /// The versions that the sender supports.
     pub versions: Versions,
-    /// Whether the message begins with a ticket, because both have met before.
+    /// Whether the message begins with a ticket, from an earlier handshake of both relays.
     pub is_resumption: bool,
-    /// A handshake message, or why there is none.
+    /// A handshake message, or the reason for a refusal.
     pub message: Result<Vec<u8>, Refusal>,
 }
 
 impl Hello {
-    /// Bytes of the part that has a fixed length.
+    /// Length of the fixed part of a hello, in bytes.
     pub const HEADER_LENGTH: usize = MAGIC.len() + 5;
 
     /// Reads a whole hello.
     ///
     /// # Errors
-    /// [`WireError::Invalid`] for anything else.
+    /// [`WireError::Invalid`] for bytes that are no hello, [`WireError::TooLarge`] for a message above [`MAX_MESSAGE`].
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
         let (mut hello, length) = Self::read_header(&mut cursor)?;
@@ -97,7 +98,7 @@ impl Hello {
         Ok((hello, cursor.position()))
     }
 
-    /// The bytes of it. A refusal for its versions names those of this hello.
+    /// Encodes the hello. A refusal for the versions is encoded with the versions of this hello.
     ///
     /// # Panics
     /// The message is longer than [`MAX_MESSAGE`].
@@ -119,13 +120,13 @@ impl Hello {
         bytes
     }
 
-    /// The beginning of a hello, up to its versions.
+    /// Encodes the beginning of a hello, up to its versions.
     pub(super) fn encode_versions(versions: Versions) -> [u8; MAGIC.len() + 2] {
         let [a, b, c, d, e] = MAGIC;
         [a, b, c, d, e, versions.oldest, versions.newest]
     }
 
-    /// A hello without its message, and how long that is. Refused at the first byte that cannot be right.
+    /// Reads a hello without its message, and the message's length. Fails at the first invalid byte.
     fn read_header(cursor: &mut Cursor) -> Result<(Self, usize), WireError> {
         for byte in MAGIC {
             cursor.expect(byte, "not the section protocol")?;

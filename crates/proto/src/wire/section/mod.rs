@@ -1,10 +1,10 @@
 //! The section protocol, relay to relay: `docs/section-protocol.md` is its specification.
 //!
-//! A connection begins with a [`Hello`] each way, in which a Noise handshake authenticates both sides ([`noise`]). Then
-//! it waits, perhaps for minutes, until the dialling side sends an [`Open`]: the beginning of one session. The other
-//! side replies with an [`OpenAnswer`]. Both are records ([`record`]); the session's bytes follow: in the clear, in
-//! records, or in chunks ([`chunk`]) if the connection carries another session afterwards. Datagrams are in records, each with an
-//! address ([`datagram`]).
+//! Each side of a connection first sends a [`Hello`], in which a Noise handshake authenticates both sides ([`noise`]).
+//! The connection is then idle, perhaps for minutes, until the dialling side sends an [`Open`], which begins a session.
+//! The other side replies with an [`OpenAnswer`]. Both are records ([`record`]). The session's bytes follow: in the
+//! clear, in records, or in chunks ([`chunk`]) if the connection carries another session afterwards. Datagrams are in
+//! records, each with an address ([`datagram`]).
 
 pub mod again;
 pub mod chunk;

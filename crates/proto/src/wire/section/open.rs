@@ -1,7 +1,7 @@
-//! OPEN and its answer: the plaintext of the first record each way.
+//! OPEN and its answer: the plaintext of the first record in each direction.
 //!
-//! Every value has one encoding, and any other is refused: a parsed value encodes to the bytes it was read from. (A
-//! cause of a later version is the exception, since this version does not know it.)
+//! Every value has one encoding, and any other is refused: a parsed value encodes to the bytes it was read from. (An
+//! unknown cause, from a later version, is the exception: it is read as [`Cause::HopFailed`].)
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,13 +16,13 @@ use crate::wire::WireError;
 use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 
-/// Most relays that a path may still have.
+/// Maximum of [`Open::hops_left`], and of the number of relays in [`Open::path`].
 pub const MAX_HOPS: u8 = 16;
 
-/// Most times in an answer: of the relay that answers, and of those behind it.
+/// Maximum number of times in an answer: one of the relay that answers, and one of each relay after it.
 const MAX_TIMES: usize = MAX_HOPS as usize + 1;
 
-/// Longest time of one relay.
+/// Maximum of the time of one relay; a longer time is written as this one, and refused when it is read.
 const MAX_TIME: Duration = Duration::from_secs(60 * 60);
 
 const EARLY: u8 = 1;
@@ -32,34 +32,34 @@ const REPORT: u8 = 8;
 const REUSABLE: u8 = 16;
 const ASSOCIATION: u8 = 32;
 
-/// The purposes that have no target, of which an OPEN has at most one.
+/// Flags of the purposes without a target, of which an OPEN has at most one.
 const NO_STREAM: u8 = DATAGRAMS | REPORT | ASSOCIATION;
 
-/// The placeholder of a missing target.
+/// The encoding of a missing target.
 const NO_TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 pub(super) const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
 
-/// Names one session on all relays it goes through.
+/// Identifier of one session, the same on all its relays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId(pub [u8; 16]);
 
-/// The beginning of a session.
+/// The request that begins a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// Whether the client was told "connected" already.
+    /// Whether the client has already received the reply that it is connected.
     pub early: bool,
-    /// Whether the session's bytes are in records, here and on the sections that follow.
+    /// Whether the session's bytes are in records, on this section and on the sections after it.
     pub encrypt: bool,
     /// Whether the connection carries another session after this one. Only from version 2 on.
     pub reusable: bool,
-    /// Through how many relays more it may go.
+    /// Number of further relays that the session may cross.
     pub hops_left: u8,
-    /// Its name on all relays.
+    /// Identifier of the session, the same on all its relays.
     pub trace: TraceId,
-    /// Whose session it is.
+    /// The address of the session's client.
     pub client: ClientAddr,
-    /// The relays that follow, in order.
+    /// The relays after this one, in the order of dialling.
     pub path: Vec<PublicKey>,
     /// The purpose of the connection at the last relay.
     pub purpose: Purpose,
@@ -70,16 +70,16 @@ pub struct Open {
 pub enum Purpose {
     /// The bytes of one connection to this target.
     Stream(Target),
-    /// A lane: packets for the tunnel of the last relay, and packets from there, each of them a record.
+    /// A lane: packets to and from the tunnel of the last relay, one in each record.
     Datagrams,
-    /// Datagrams of one client, each of them a record with an address ([`super::datagram`]). Only from version 3 on.
+    /// Datagrams of one client, one in each record, after its address ([`super::datagram`]). Only from version 3 on.
     Association,
     /// Reports about sections, between the two relays of the connection ([`super::report`]).
     Report,
 }
 
 impl Purpose {
-    /// The target, where there is one.
+    /// The target; `None` for a purpose without one.
     #[must_use]
     pub const fn target(&self) -> Option<&Target> {
         match self {
@@ -112,28 +112,28 @@ impl Purpose {
 /// The result of an OPEN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenAnswer {
-    /// The way to the target stands, or why not.
+    /// Success once the target is connected, else the failure.
     pub outcome: Result<(), OpenFailure>,
-    /// From OPEN to answer at each relay, the nearest first; whole microseconds, at most an hour.
+    /// Time from OPEN to answer at each relay, the nearest first; whole microseconds, at most an hour.
     pub relay_times: Vec<Duration>,
 }
 
 /// The cause of a failure, and the relay that reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFailure {
-    /// The cause as the relay that failed found it.
+    /// The cause, as determined by the relay that failed.
     pub cause: Cause,
-    /// The relay that found out: 0 for the one that answers, 1 for the next, ...
+    /// The relay that failed: 0 for the relay that answers, 1 for the next one, ...
     pub relay: u8,
-    /// Whether it speaks of the next hop rather than of the target.
+    /// Whether the cause concerns the next hop, not the target.
     pub is_about_hop: bool,
 }
 
 impl Open {
-    /// Most bytes it takes.
+    /// Length of the longest OPEN, in bytes.
     pub const MAX_LENGTH: usize = 1 + 1 + 16 + 19 + 1 + MAX_HOPS as usize * key::KEY_LENGTH + 4 + MAX_NAME;
 
-    /// The plaintext of the OPEN record.
+    /// Encodes the plaintext of the OPEN record.
     ///
     /// # Panics
     /// The path has more than 255 relays; the other side refuses more than [`MAX_HOPS`].
@@ -160,10 +160,11 @@ impl Open {
     /// Parses the plaintext of an OPEN record.
     ///
     /// # Errors
-    /// It is none.
+    /// [`WireError`] for bytes that are no OPEN in its canonical form.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
         let open = read_all(plaintext, Self::parse_fields)?;
-        // So nothing is left to judge of unknown flags, capital letters, IPv4 within IPv6 and the like.
+        // The comparison refuses unknown flags, capital letters in names, IPv4-mapped addresses and other second
+        // encodings.
         if open.write() == plaintext { Ok(open) } else { Err(WireError::Invalid("an OPEN in non-canonical form")) }
     }
 
@@ -198,10 +199,11 @@ impl Open {
 }
 
 impl OpenAnswer {
-    /// Most bytes it takes.
+    /// Length of the longest answer, in bytes.
     pub const MAX_LENGTH: usize = 4 + 4 * MAX_TIMES;
 
-    /// The plaintext. Times beyond the seventeenth are left out, and none is written as more than an hour.
+    /// Encodes the plaintext of the answer. Times after the seventeenth are omitted; a time above one hour is written
+    /// as one hour.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let times = &self.relay_times[..self.relay_times.len().min(MAX_TIMES)];
@@ -210,15 +212,15 @@ impl OpenAnswer {
             Err(failure) => vec![failure.cause.code(), failure.relay.min(MAX_HOPS), u8::from(failure.is_about_hop)],
         };
         out.push(times.len() as u8);
-        // An hour is fewer than 2^32 microseconds.
+        // An hour in microseconds fits in 32 bits.
         out.extend(times.iter().flat_map(|time| ((*time).min(MAX_TIME).as_micros() as u32).to_be_bytes()));
         out
     }
 
-    /// Reads the plaintext. A cause of a later version is [`Cause::HopFailed`].
+    /// Parses the plaintext of an answer. An unknown cause, from a later version, is read as [`Cause::HopFailed`].
     ///
     /// # Errors
-    /// It is none.
+    /// [`WireError`] for bytes that are no answer.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
         read_all(plaintext, Self::parse_fields)
     }
@@ -243,7 +245,8 @@ impl OpenAnswer {
     }
 }
 
-/// Reads a plaintext to its end. It is complete, so missing bytes will never come.
+/// Reads a plaintext to its end. The plaintext is complete, so missing bytes are an error and not
+/// [`WireError::Incomplete`].
 pub(super) fn read_all<T>(
     plaintext: &[u8],
     read: impl FnOnce(&mut Cursor) -> Result<T, WireError>,
@@ -262,10 +265,10 @@ fn check_max(number: u8, most: u8) -> Result<u8, WireError> {
 }
 
 impl TraceId {
-    /// A new one, by chance.
+    /// Generates a random identifier.
     ///
     /// # Panics
-    /// The system has no randomness.
+    /// The system's random number generator fails.
     #[must_use]
     pub fn generate() -> Self {
         let mut id = [0; 16];

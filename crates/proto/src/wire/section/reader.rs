@@ -1,83 +1,84 @@
-//! From a stream of bytes to opened records: how many bytes to read next, where records end, and their plaintext.
+//! Splits a stream of bytes into records and opens them; computes how many bytes to read next.
 
 use std::ops::Range;
 
 use super::record::{HEADER_LENGTH, MAX_PLAINTEXT, RecordKey, TAG_LENGTH};
 use crate::wire::WireError;
 
-/// How much is read when the length of the next record is not known, at first, in bytes.
+/// Bytes of one read at first, when the length of the next record is not known.
 pub const READ_STEP: usize = 4096;
 
-/// And at most, in bytes, when each read so far was filled: small records come one behind the other.
+/// Maximum bytes of one read when the length of the next record is not known: the size doubles as long as reads are
+/// filled by small records.
 const MAX_READ_STEP: usize = 64 * 1024;
 
-/// A record that was opened: a buffer, and the range of the plaintext in it.
+/// An opened record: a buffer, and the range of the plaintext in it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OpenedRecord {
-    /// Header, plaintext, and room for a tag: it can be sealed again as it is.
+    /// Header, plaintext and room for a tag, so that the buffer can be sealed again in place.
     pub record: Vec<u8>,
     /// The plaintext; an empty one is the end of the stream.
     pub plaintext: Range<usize>,
 }
 
 /// Splits a stream into records and opens them. The caller appends at most [`read_size`](Self::read_size) bytes to
-/// [`buffer_mut`](Self::buffer_mut), and takes records until there is none.
+/// [`buffer_mut`](Self::buffer_mut), and then takes records until none is complete.
 #[derive(Debug)]
 pub struct RecordReader {
     key: RecordKey,
-    /// Bytes of records that are not opened yet.
+    /// Received bytes of records that have not been opened.
     arrived: Vec<u8>,
-    /// How much is read when the length of the next record is not known.
+    /// Bytes of one read when the length of the next record is not known.
     step: usize,
-    /// Longest plaintext of the first record. Nothing is read beyond that record, because the bytes after it may be no
-    /// record. `None` when there are only records.
+    /// Maximum length of the next record's plaintext. Nothing is read beyond that record, because the bytes after it
+    /// may be no record. `None` once all following bytes are records.
     first_limit: Option<usize>,
     /// Whether records of another session may follow the end of a stream.
     is_reusable: bool,
 }
 
 impl RecordReader {
-    /// A reader of a stream whose first record has at most `first` bytes of plaintext. Nothing is read behind that record
-    /// before [`allow_read_ahead`](Self::allow_read_ahead).
+    /// Creates a reader of a stream whose first record has at most `first` bytes of plaintext. Nothing is read beyond
+    /// that record before [`allow_read_ahead`](Self::allow_read_ahead).
     #[must_use]
     pub fn new(key: RecordKey, first: usize) -> Self {
         Self { key, arrived: Vec::new(), step: READ_STEP, first_limit: Some(first), is_reusable: false }
     }
 
-    /// From here on everything that arrives is records.
+    /// Declares that all following bytes are records, so that reads may go beyond the next record.
     pub fn allow_read_ahead(&mut self) {
         self.first_limit = None;
     }
 
-    /// Records of another session may follow the end of a stream.
+    /// Declares that records of another session may follow the end of a stream.
     pub fn allow_next_session(&mut self) {
         self.is_reusable = true;
     }
 
-    /// The next record has at most `most` bytes of plaintext, and nothing is read behind it.
+    /// Declares that the next record has at most `most` bytes of plaintext; nothing is read beyond that record.
     pub fn expect_record(&mut self, most: usize) {
         self.first_limit = Some(most);
     }
 
-    /// Whether [`next_record`](Self::next_record) has an answer without further bytes: a record, or an error.
+    /// Whether [`next_record`](Self::next_record) returns a record or an error without further bytes.
     #[must_use]
     pub fn has_result(&self) -> bool {
         !matches!(self.complete_length(0), Ok(None))
     }
 
-    /// Whether bytes have arrived that were not opened.
+    /// Whether received bytes have not been opened.
     #[must_use]
     pub fn has_buffered(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Most bytes to read now: 1 or more as long as nothing [has a result](Self::has_result).
+    /// Returns the maximum number of bytes to read now: 1 or more unless the reader [has a result](Self::has_result).
     ///
     /// # Errors
-    /// [`WireError`] for a length that no record has, or not the first one.
+    /// [`WireError`] if the length in the next header is less than that of a tag, or above the limit for this record.
     pub fn read_size(&self) -> Result<usize, WireError> {
         let buffered = self.arrived.len();
-        // The header of the next record comes along, so that a long row of records takes one read each.
+        // The header of the next record is read too, so that each of several long records takes one read.
         let next_header = if self.first_limit.is_some() { 0 } else { HEADER_LENGTH };
         Ok(match self.length_at(0)? {
             Some(length) if self.first_limit.is_some() || length >= READ_STEP => length + next_header - buffered,
@@ -91,24 +92,23 @@ impl RecordReader {
         &mut self.arrived
     }
 
-    /// Notes a read of at most `size` bytes that returned `read` bytes: the next read may be larger.
+    /// Records that a read of at most `size` bytes returned `read` bytes, and adapts the size of the next read.
     pub fn on_read(&mut self, size: usize, read: usize) {
         if size == self.step {
             self.step = if read < size { READ_STEP } else { (self.step * 2).min(MAX_READ_STEP) };
         }
     }
 
-    /// Opens the next record, if all of it has arrived.
+    /// Opens the next record; `None` until all of it has arrived.
     ///
     /// # Errors
-    /// [`WireError`] for a record that was changed, left out, repeated or moved, and for bytes after the end of the
-    /// stream.
-    /// Nothing after it can be trusted.
+    /// [`WireError`] for a record that was altered, dropped, repeated or reordered, and for bytes after the end of the
+    /// stream. The stream cannot be used after an error.
     pub fn next_record(&mut self) -> Result<Option<OpenedRecord>, WireError> {
         self.complete_length(0)?.map(|length| self.open(length)).transpose()
     }
 
-    /// As [`next_record`](Self::next_record), but small records that have arrived behind each other are opened as one.
+    /// Like [`next_record`](Self::next_record), but opens consecutive small records that have arrived into one buffer.
     ///
     /// # Errors
     /// As [`next_record`](Self::next_record).
@@ -119,7 +119,7 @@ impl RecordReader {
         }
     }
 
-    /// The length of the record that begins at `at`, once its header has arrived.
+    /// The length of the record that begins at `at`; `None` until its header has arrived.
     fn length_at(&self, at: usize) -> Result<Option<usize>, WireError> {
         let Some(header) = self.arrived[at..].first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
         let body_length = RecordKey::body_length(*header)?;
@@ -130,13 +130,13 @@ impl RecordReader {
         }
     }
 
-    /// The length of the record that begins at `at`, once all of it has arrived.
+    /// The length of the record that begins at `at`; `None` until all of it has arrived.
     fn complete_length(&self, at: usize) -> Result<Option<usize>, WireError> {
         Ok(self.length_at(at)?.filter(|length| at + *length <= self.arrived.len()))
     }
 
-    /// The end of the small records that have arrived, if there are several. The record that ends the stream is not among
-    /// them, and neither is an invalid one: [`next_record`](Self::next_record) handles both alone.
+    /// The end of the consecutive small records that have arrived, if there are several. The record that ends the
+    /// stream and invalid records are excluded: [`next_record`](Self::next_record) handles each of them alone.
     fn complete_batch(&self) -> Option<usize> {
         let (mut end, mut records) = (0, 0);
         while let Ok(Some(length)) = self.complete_length(end)
@@ -148,7 +148,8 @@ impl RecordReader {
         (records > 1 && self.first_limit.is_none()).then_some(end)
     }
 
-    /// Opens the records up to `end`. A record that does not open ends the row, and is an error when it is the first.
+    /// Opens the records up to `end`. Stops before a record that does not open; that is an error if it is the first
+    /// one.
     fn open_batch(&mut self, end: usize) -> Result<OpenedRecord, WireError> {
         let mut record = Vec::with_capacity(HEADER_LENGTH + end + TAG_LENGTH);
         record.extend_from_slice(&[0; HEADER_LENGTH]);

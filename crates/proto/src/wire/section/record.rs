@@ -1,5 +1,6 @@
-//! Records: two bytes of length, then as many of ciphertext and tag. The cipher is AES-256-GCM where both sides have it in
-//! hardware, else ChaCha20-Poly1305; the nonce is the record's number, so that none can be left out, repeated or moved.
+//! Records: a length in two bytes, then ciphertext and tag. The cipher is AES-256-GCM if both sides have it in
+//! hardware, else ChaCha20-Poly1305. The nonce is the record's number, so a dropped, repeated or reordered record does
+//! not open.
 
 use std::ops::Range;
 
@@ -9,24 +10,24 @@ use crate::wire::WireError;
 
 /// Bytes before the ciphertext: its length, tag included, in network order.
 pub const HEADER_LENGTH: usize = 2;
-/// Length of the authentication tag behind the ciphertext, in bytes.
+/// Length of the authentication tag after the ciphertext, in bytes.
 pub const TAG_LENGTH: usize = 16;
-/// Most bytes of plaintext in a record.
+/// Maximum length of a record's plaintext, in bytes.
 pub const MAX_PLAINTEXT: usize = 65_535 - TAG_LENGTH;
 
-/// The cipher of records.
+/// The cipher that seals records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cipher {
-    /// AES-256-GCM: the faster one on a CPU that knows AES.
+    /// AES-256-GCM: the faster cipher on a CPU with instructions for AES.
     AesGcm,
-    /// ChaCha20-Poly1305 (RFC 8439): the faster one on any other.
+    /// ChaCha20-Poly1305 (RFC 8439): the faster cipher on any other CPU.
     ChaChaPoly,
 }
 
-/// The key of one direction, and how many records it was used for.
+/// The key of one direction, and the number of the next record.
 pub struct RecordKey {
     key: LessSafeKey,
-    /// The number of the next record. Noise reserves the last number, and here it is never used either.
+    /// The number of the next record. The last number, 2^64 - 1, is never used, as it is reserved by Noise.
     next: u64,
 }
 
@@ -37,7 +38,8 @@ impl std::fmt::Debug for RecordKey {
 }
 
 impl RecordKey {
-    /// A key for records from number 0 on. At most one key of the same bytes may seal: a nonce is used once.
+    /// Creates a key whose next record has number 0. Only one `RecordKey` of the same bytes may seal: a nonce must not
+    /// be used twice.
     #[must_use]
     pub fn new(cipher: Cipher, key: &[u8; 32]) -> Self {
         let algorithm = match cipher {
@@ -48,25 +50,26 @@ impl RecordKey {
         Self { key: LessSafeKey::new(key), next: 0 }
     }
 
-    /// Which cipher it is for.
+    /// The cipher of this key.
     #[must_use]
     pub fn cipher(&self) -> Cipher {
         if *self.key.algorithm() == AES_256_GCM { Cipher::AesGcm } else { Cipher::ChaChaPoly }
     }
 
-    /// Bytes that follow a header: ciphertext and tag.
+    /// Returns the number of bytes that follow a header: ciphertext and tag.
     ///
     /// # Errors
-    /// Fewer than a tag has.
+    /// [`WireError`] for a length that is less than that of a tag.
     pub fn body_length(header: [u8; HEADER_LENGTH]) -> Result<usize, WireError> {
         let length = usize::from(u16::from_be_bytes(header));
         if length >= TAG_LENGTH { Ok(length) } else { Err(WireError::Invalid("a record shorter than its tag")) }
     }
 
-    /// Makes a record in place: `record` has room for the header, the plaintext, and room for the tag.
+    /// Seals a record in place. `record` has space for the header, then the plaintext, then space for the tag.
     ///
     /// # Panics
-    /// There is no such room, or more than [`MAX_PLAINTEXT`] bytes of plaintext, or the key was used 2^64 - 1 times.
+    /// `record` is shorter than header and tag, the plaintext is longer than [`MAX_PLAINTEXT`], or the key was used
+    /// 2^64 - 1 times.
     pub fn seal(&mut self, record: &mut [u8]) {
         let (header, rest) = record.split_first_chunk_mut::<HEADER_LENGTH>().expect("invariant: room for the header");
         let length = u16::try_from(rest.len()).expect("invariant: no more plaintext than a record can have");
@@ -78,11 +81,12 @@ impl RecordKey {
         self.next += 1;
     }
 
-    /// Opens a whole record in place and returns the range of its plaintext. An empty one is the end of the stream.
+    /// Opens a whole record in place and returns the range of its plaintext. An empty plaintext is the end of the
+    /// stream.
     ///
     /// # Errors
-    /// The record was changed, dropped, repeated or reordered, or was sealed with another key. Nothing after it can be
-    /// trusted.
+    /// The record was altered, dropped, repeated or reordered, or sealed with another key. The stream cannot be used
+    /// after an error.
     pub fn open(&mut self, record: &mut [u8]) -> Result<Range<usize>, WireError> {
         let forged = WireError::Invalid("a record that was altered, repeated or reordered");
         let (header, rest) = record.split_first_chunk_mut::<HEADER_LENGTH>().ok_or(forged)?;
@@ -93,7 +97,8 @@ impl RecordKey {
         Ok(HEADER_LENGTH..HEADER_LENGTH + plaintext)
     }
 
-    /// Four zero bytes and the record's number in network order, as Noise has it for AESGCM; for both ciphers here.
+    /// The nonce: four zero bytes and the record's number in network order. Noise has this format for AESGCM; here both
+    /// ciphers use it.
     fn nonce(&self) -> Option<Nonce> {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.next.to_be_bytes());

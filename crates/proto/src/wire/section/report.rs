@@ -1,7 +1,7 @@
 //! Reports between relays about their sections: the records of a connection that was opened for reports.
 //!
-//! The dialling side asks and probes, the other side answers. Only durations are sent, never times of day, so clocks
-//! may differ. As in OPEN every value has one encoding: a parsed value encodes to the bytes it was read from.
+//! The dialling side sends queries and probes, the other side replies. Only durations are sent, never times of day, so
+//! clocks may differ. As in OPEN every value has one encoding: a parsed value encodes to the bytes it was read from.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::wire::cursor::Cursor;
 
 use super::open::read_all;
 
-/// Most networks in a question, and most sections in an answer.
+/// Maximum number of prefixes in a query, and of sections in a reply.
 pub const MAX_ENTRIES: usize = 64;
 
-/// Longest train of a look, in bytes.
+/// Maximum length of a probe train, in bytes.
 pub const MAX_PROBE: u16 = 16 * 1024;
 
-/// Longest record of a report connection, in bytes.
+/// Maximum length of the plaintext of a record on a report connection, in bytes.
 pub const MAX_RECORD: usize = MAX_PROBE as usize + 3;
 
 const QUERY: u8 = 1;
@@ -32,44 +32,44 @@ const CALLER: u8 = 2;
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 
-/// A share of one, on the wire.
+/// The unit of a share on the wire is one billionth.
 const BILLION: f64 = 1e9;
 
 /// One record of a report connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportMessage {
-    /// A question for estimates.
+    /// A request for estimates.
     Query(ReportQuery),
-    /// This, the answer to one question.
+    /// The answer to one query.
     Reply(Vec<SectionReport>),
-    /// Bytes for their own sake.
+    /// Bytes without content, which only load the section.
     Probe(ProbeTrain),
 }
 
-/// A question about the sections of another relay.
+/// A request for the estimates of sections of another relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReportQuery {
-    /// Whether of sections to other relays.
+    /// Whether estimates of the sections to other relays are requested.
     pub neighbours: bool,
-    /// Of last sections to these targets.
+    /// The prefixes whose last sections are requested.
     pub prefixes: Vec<Prefix>,
 }
 
-/// A train of bytes, so that the section is measured where nothing flows.
+/// A train of bytes that measures a section without other traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeTrain {
-    /// How many bytes it has.
+    /// Number of bytes in the train.
     pub bytes: u16,
-    /// How many the other side is asked to send back.
+    /// Number of bytes that the other side is to send back.
     pub reply_bytes: u16,
 }
 
 /// The remote end of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A relay that the teller calls, perhaps the one that asks.
+    /// A relay that the reporting relay dials, possibly the relay that sent the query.
     Relay(PublicKey),
-    /// A relay that only calls the teller.
+    /// A relay that dials the reporting relay and is not dialled by it.
     Caller(PublicKey),
     /// The targets in an address prefix.
     Targets(Prefix),
@@ -80,23 +80,23 @@ pub enum Subject {
 pub struct SectionReport {
     /// The remote end of the section.
     pub subject: Subject,
-    /// Data that the relay sends there.
+    /// The direction from the reporting relay.
     pub sending: DirectionEstimate,
-    /// Data that it receives from there.
+    /// The direction to the reporting relay.
     pub receiving: DirectionEstimate,
 }
 
-/// One direction of it.
+/// The estimate of one direction of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DirectionEstimate {
-    /// The estimate of the section.
+    /// The figures of the estimate.
     pub snapshot: EstimateSnapshot,
-    /// How long ago it was.
+    /// Age of the estimate when the report was written.
     pub age: Duration,
 }
 
 impl ReportMessage {
-    /// The plaintext. Entries beyond a bound are omitted.
+    /// Encodes the plaintext of a record. Entries beyond [`MAX_ENTRIES`] and bytes beyond [`MAX_PROBE`] are omitted.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -123,7 +123,7 @@ impl ReportMessage {
     /// Parses the plaintext of a record.
     ///
     /// # Errors
-    /// It is none.
+    /// [`WireError`] for bytes that are no report in its canonical form.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
         if plaintext.len() > MAX_RECORD {
             return Err(WireError::TooLarge);
@@ -137,7 +137,7 @@ impl ReportMessage {
             PROBE => ProbeTrain::parse_fields(cursor, plaintext.len()).map(Self::Probe),
             _ => Err(WireError::Invalid("an unknown report")),
         })?;
-        // So nothing is left to judge of unknown flags, addresses within a network and the like.
+        // The comparison refuses unknown flags, host bits in a prefix and other second encodings.
         if report.write() == plaintext { Ok(report) } else { Err(WireError::Invalid("a report in non-canonical form")) }
     }
 }
@@ -224,7 +224,7 @@ impl DirectionEstimate {
     }
 }
 
-/// A field that may be left out.
+/// Reads a field if its flag `is_there` is set.
 fn read_optional<T>(is_there: bool, read: impl FnOnce() -> Result<T, WireError>) -> Result<Option<T>, WireError> {
     if is_there { read().map(Some) } else { Ok(None) }
 }

@@ -1,7 +1,7 @@
 //! SOCKS5, the client's side: messages between a relay and a hop (RFC 1928, 3 to 6).
 //!
-//! The first byte behind a reply belongs to the session, so a client must never read too far: the answers before it are
-//! two bytes each, and [`reply_bytes_missing`] returns how many bytes of the reply are still safe to read.
+//! The first byte after a reply belongs to the session, so a client must not read beyond the reply: the earlier answers
+//! have two bytes each, and [`reply_bytes_missing`] returns how many bytes of the reply can be read without risk.
 
 use super::{Method, Reply, VERSION};
 use crate::addr::Target;
@@ -9,20 +9,20 @@ use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
-/// Version, reply code and a reserved byte: the fields before the address.
+/// Version, reply code and a reserved byte: the number of bytes before the address.
 const BEFORE_ADDRESS: usize = 3;
 
-/// The first message: no authentication, and user and password where we have them.
+/// Encodes the first message: it offers no authentication, and user and password if `with_credentials`.
 #[must_use]
 pub fn greeting(with_credentials: bool) -> Vec<u8> {
     let none = Method::NoAuth.byte();
     if with_credentials { vec![VERSION, 2, none, Method::UserPass.byte()] } else { vec![VERSION, 1, none] }
 }
 
-/// Reads the method the server chose, two bytes; nothing when it takes none of ours.
+/// Reads the method that the server has chosen, two bytes; `None` if the server accepts no offered method.
 ///
 /// # Errors
-/// [`WireError::Invalid`] for another version, or a method we never offer.
+/// [`WireError::Invalid`] for another version, or a method that this client never offers.
 pub fn parse_method(bytes: &[u8]) -> Parsed<Option<Method>> {
     let mut cursor = Cursor::new(bytes);
     cursor.expect(VERSION, "not SOCKS5")?;
@@ -35,7 +35,7 @@ pub fn parse_method(bytes: &[u8]) -> Parsed<Option<Method>> {
     Ok((method, cursor.position()))
 }
 
-/// A request to connect to `target`.
+/// Encodes a request to connect to `target`.
 #[must_use]
 pub fn request(target: &Target) -> Vec<u8> {
     let mut out = vec![VERSION, 1, 0];
@@ -43,7 +43,7 @@ pub fn request(target: &Target) -> Vec<u8> {
     out
 }
 
-/// Reads the server's answer; the bytes used include the bound address, which has no use here.
+/// Reads the server's answer. The number of bytes read includes the bound address, which is discarded.
 ///
 /// # Errors
 /// [`WireError::Invalid`] for another version or an unknown address type.
@@ -56,8 +56,8 @@ pub fn parse_reply(bytes: &[u8]) -> Parsed<Reply> {
     Ok((reply, cursor.position()))
 }
 
-/// How many more bytes a reply that begins with `bytes` surely has: reading that many never reads too far. 0 when
-/// [`parse_reply`] has its answer, be it that this is no reply.
+/// Returns the minimum number of bytes that are missing from a reply that begins with `bytes`: reading that many never
+/// reads beyond the reply. 0 when [`parse_reply`] returns a reply or an error.
 #[must_use]
 pub fn reply_bytes_missing(bytes: &[u8]) -> usize {
     if bytes.first().is_some_and(|version| *version != VERSION) {

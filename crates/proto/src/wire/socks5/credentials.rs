@@ -1,14 +1,14 @@
-//! User and password (RFC 1929), as read by a server and written by a client.
+//! User and password (RFC 1929), parsed by a server and encoded by a client.
 
 use std::fmt;
 
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
-/// Version of the sub-negotiation, which is not the version of SOCKS (RFC 1929, 2).
+/// Version of the sub-negotiation, which differs from the version of SOCKS (RFC 1929, 2).
 const VERSION: u8 = 1;
 
-/// A user and a password; the password is never printed.
+/// User and password; `Debug` does not print the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The name of the user, as bytes.
@@ -18,8 +18,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads `1, length, user, length, password`. An empty user or password is read although RFC 1929 has none, so
-    /// that such a client is told it was refused instead of being cut off.
+    /// Reads `1, length, user, length, password`. An empty user or password is accepted here, although RFC 1929 does
+    /// not permit it, so that the client receives a refusal instead of a closed connection.
     ///
     /// # Errors
     /// [`WireError::Invalid`] for another version.
@@ -31,10 +31,10 @@ impl Credentials {
         Ok((Self { user, password }, cursor.position()))
     }
 
-    /// The message a client sends (RFC 1929, 2).
+    /// Encodes the message of a client (RFC 1929, 2).
     ///
     /// # Errors
-    /// [`WireError::Invalid`] when user or password is not 1 to 255 bytes long.
+    /// [`WireError::Invalid`] if the user or the password is not 1 to 255 bytes long.
     pub fn write(&self) -> Result<Vec<u8>, WireError> {
         let mut out = vec![VERSION];
         for text in [&self.user, &self.password] {
@@ -52,17 +52,18 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A server's verdict on user and password (RFC 1929, 2); after a refusal it must close the connection.
+/// Encodes the server's answer to user and password (RFC 1929, 2). After a refusal the server must close the
+/// connection.
 #[must_use]
 pub const fn credentials_reply(ok: bool) -> [u8; 2] {
     [VERSION, if ok { 0 } else { 1 }]
 }
 
-/// The answer when user and password could not be checked. RFC 1929, 2, knows success, 0, and calls every other status a
-/// failure; this one is not that of a wrong password.
+/// The answer when user and password could not be checked. RFC 1929, 2, defines 0 as success and every other status as
+/// a failure; this status differs from the one for a wrong password.
 pub const CREDENTIALS_NOT_CHECKED: [u8; 2] = [VERSION, 2];
 
-/// Reads a server's verdict on user and password.
+/// Reads a server's answer to user and password; `true` for success.
 ///
 /// # Errors
 /// [`WireError::Invalid`] for another version.

@@ -10,7 +10,7 @@ use crate::wire::{Parsed, WireError};
 /// The header of a datagram from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatagramHeader {
-    /// The number of a fragment; 0 for a datagram that is complete.
+    /// The number of the fragment; 0 for a complete datagram.
     pub fragment: u8,
     /// The target of the datagram.
     pub target: Target,
@@ -20,12 +20,12 @@ impl DatagramHeader {
     /// Length of the longest header that [`Self::write`] appends, in bytes.
     pub const MAX_WRITTEN: usize = 3 + 1 + 16 + 2;
 
-    /// Reads `0, 0, fragment, address`; the rest of the datagram is the payload. The reserved bytes may have any value, as
-    /// in dante.
+    /// Reads `0, 0, fragment, address`; the rest of the datagram is the payload. The reserved bytes may have any value,
+    /// as in dante.
     ///
     /// # Errors
-    /// [`WireError::Invalid`] for an unknown address type or an address that is no target; [`WireError::Incomplete`] for a
-    /// datagram that ends in its header.
+    /// [`WireError::Invalid`] for an unknown address type or an address that is no valid target;
+    /// [`WireError::Incomplete`] for a datagram that ends within its header.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
         let [_, _, fragment] = cursor.array()?;

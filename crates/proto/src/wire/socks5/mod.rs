@@ -1,7 +1,7 @@
-//! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides.
+//! SOCKS5 (RFC 1928) with user and password (RFC 1929), for both sides.
 //!
-//! `server` holds the messages of clients to the relay, `client` those of hops, `datagram` the header of UDP datagrams;
-//! messages of fixed size are arrays. GSSAPI is left out.
+//! `server` has the messages between clients and the relay, `client` those between the relay and a hop, `datagram` the
+//! header of UDP datagrams. Messages of fixed size are arrays. GSSAPI is not supported.
 
 mod client;
 mod credentials;
@@ -20,7 +20,7 @@ use crate::cause::Cause;
 /// First byte of a greeting, a request and most answers.
 pub const VERSION: u8 = 5;
 
-/// The command of a client (RFC 1928, 4); SOCKS4 has the first two.
+/// The command of a client (RFC 1928, 4); SOCKS4 has only the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Connect to the target.
@@ -45,7 +45,7 @@ pub enum Method {
 pub enum Reply {
     /// The connection to the target is established.
     Succeeded,
-    /// No other code fits; unassigned codes are read as this one, too.
+    /// A failure that no other code describes; unassigned codes are read as this one.
     GeneralFailure,
     /// Forbidden by a rule.
     NotAllowed,
@@ -55,11 +55,11 @@ pub enum Reply {
     HostUnreachable,
     /// The target refused the connection.
     ConnectionRefused,
-    /// No answer in time: the code dante and curl use for it.
+    /// No answer in time; dante and curl use this code for a timeout.
     TtlExpired,
-    /// A command the server does not know.
+    /// The server does not support the command.
     CommandNotSupported,
-    /// An address type the server does not know.
+    /// The server does not support the address type.
     AddressTypeNotSupported,
 }
 
@@ -96,7 +96,7 @@ impl Reply {
         Self::AddressTypeNotSupported,
     ];
 
-    /// The code on the wire: the place in the list of RFC 1928, 6.
+    /// The code on the wire: the position in the list of RFC 1928, 6.
     const fn byte(self) -> u8 {
         self as u8
     }
@@ -105,7 +105,7 @@ impl Reply {
         Self::ALL.get(usize::from(byte)).copied().unwrap_or(Self::GeneralFailure)
     }
 
-    /// The cause behind a hop's reply; `None` when it succeeded.
+    /// The cause that a hop's reply reports; `None` for success.
     #[must_use]
     pub const fn cause(self) -> Option<Cause> {
         match self {

@@ -1,4 +1,4 @@
-//! SOCKS5, the server's side: greeting and request in, method and reply out (RFC 1928, 3 to 6).
+//! SOCKS5, the server's side: parses greetings and requests, and encodes the answers (RFC 1928, 3 to 6).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,10 +8,10 @@ use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
-/// The first message of a client: the methods it can do.
+/// The first message of a client: its authentication methods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// Method codes, as sent.
+    /// The codes of the methods, as sent.
     pub methods: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl Greeting {
     /// Reads `5, count, methods`.
     ///
     /// # Errors
-    /// [`WireError::Invalid`] for another version, or a client without any method.
+    /// [`WireError::Invalid`] for another version, or a client that offers no method.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
         cursor.expect(VERSION, "not SOCKS5")?;
@@ -30,14 +30,15 @@ impl Greeting {
         Ok((Self { methods }, cursor.position()))
     }
 
-    /// Whether the client can do `method`.
+    /// Whether the client offers `method`.
     #[must_use]
     pub fn offers(&self, method: Method) -> bool {
         self.methods.contains(&method.byte())
     }
 }
 
-/// The method the server chose; without one the client must leave (RFC 1928, 3).
+/// Encodes the method that the server has chosen. After `None`, no acceptable method, the client must close the
+/// connection (RFC 1928, 3).
 #[must_use]
 pub fn method_reply(method: Option<Method>) -> [u8; 2] {
     [VERSION, method.map_or(0xff, Method::byte)]
@@ -48,32 +49,33 @@ pub fn method_reply(method: Option<Method>) -> [u8; 2] {
 pub enum Socks5Request {
     /// Connect to the target.
     Connect(Target),
-    /// Relay datagrams, which the client will send from this address if it knows the address already.
+    /// Relay UDP datagrams. The address is the one from which the client will send them; `None` if the client does not
+    /// know it yet.
     UdpAssociate(Option<SocketAddr>),
     /// Accept one connection from the host with this address.
     Bind(SocketAddr),
 }
 
-/// Why there is no request; two of these have a reply code of their own.
+/// The reason why bytes are no request. Two of the reasons have their own reply codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Socks5RequestError {
-    /// Incomplete, or not a request.
+    /// The request is incomplete or malformed.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A command that no RFC assigns.
+    /// The command is not assigned by any RFC.
     #[error("command not supported")]
     CommandNotSupported,
-    /// An address type that no RFC assigns, or a name as the peer of BIND.
+    /// The address type is not assigned by any RFC, or the peer of BIND is a name.
     #[error("address type not supported")]
     AddressTypeNotSupported,
 }
 
 impl Socks5Request {
-    /// Reads `5, command, 0, address`. An unknown command is told only at the end of the request, so that nothing is
-    /// left unread: closing a socket with unread bytes sends RST, and that can overtake the reply.
+    /// Reads `5, command, 0, address`. An unknown command is reported only at the end of the request, so that no byte
+    /// stays unread: closing a socket with unread bytes sends RST, which can overtake the reply.
     ///
     /// # Errors
-    /// [`Socks5RequestError`], whose three kinds are answered differently.
+    /// [`Socks5RequestError`]; each of its variants has a different answer.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Socks5RequestError> {
         let mut cursor = Cursor::new(bytes);
         cursor.expect(VERSION, "not SOCKS5")?;
@@ -95,7 +97,8 @@ impl Socks5Request {
     }
 }
 
-/// The answer to a request, with the address the server's own socket is bound to (RFC 1928, 6).
+/// Encodes the answer to a request, with the bound address of the server's own socket (RFC 1928, 6); `None` is encoded
+/// as 0.0.0.0:0.
 #[must_use]
 pub fn reply(reply: Reply, bound_address: Option<SocketAddr>) -> Vec<u8> {
     let bound_address = bound_address.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));

@@ -1,8 +1,8 @@
-//! The first packet of a connection, as the kernel hands it over: client and server, before any answer (RFC 9293
-//! section 3.1 over RFC 791 or RFC 8200).
+//! The first packet of a connection, as delivered by the kernel: the addresses of client and server, before any answer
+//! (RFC 9293 section 3.1 over RFC 791 or RFC 8200).
 //!
-//! A relay dials with the client address that it reads here. So an address that no host can have is refused; checksums
-//! are not verified.
+//! A relay dials from the client address in this packet, so an address that cannot be that of a host is refused.
+//! Checksums are not verified.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,29 +16,29 @@ const TCP_HEADER: u8 = 20;
 
 const FRAGMENT_WITHOUT_TCP: WireError = WireError::Invalid("a fragment without the TCP header");
 
-/// Flags of TCP.
+/// Flags in the TCP header.
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-/// A request for a connection.
+/// The SYN of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syn {
     /// The address of the client.
     pub client: ClientAddr,
     /// The address of the server.
     pub server: ServerAddr,
-    /// The initial sequence number; the same when the client asks again.
+    /// The initial sequence number, which is the same in a retransmission.
     pub sequence: u32,
 }
 
 impl Syn {
-    /// Reads a packet from its IP header on. Bytes after the ports, the sequence number and the flags are not read, and
-    /// may be missing.
+    /// Reads a packet from its IP header on. The packet may be truncated after the flags of the TCP header; nothing
+    /// after them is read.
     ///
     /// # Errors
-    /// [`WireError::Incomplete`] when it is cut off before, [`WireError::Invalid`] when it is no SYN.
+    /// [`WireError::Incomplete`] for a packet that ends before, [`WireError::Invalid`] for a packet that is no SYN.
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
         let mut cursor = Cursor::new(packet);
         let first = cursor.byte()?;
@@ -72,7 +72,7 @@ fn port(cursor: &mut Cursor<'_>) -> Result<u16, WireError> {
     }
 }
 
-/// The addresses of an IPv4 packet of whose header the first of `length` bytes was read; reads the rest of it.
+/// Reads the rest of an IPv4 header of `length` bytes after its first byte, and returns the addresses.
 fn ipv4(cursor: &mut Cursor<'_>, length: usize) -> Result<(IpAddr, IpAddr), WireError> {
     let length_of_options = options_length(length)?;
     let _service_length_and_id: [u8; 5] = cursor.array()?;
@@ -87,14 +87,15 @@ fn ipv4(cursor: &mut Cursor<'_>, length: usize) -> Result<(IpAddr, IpAddr), Wire
     Ok(addresses)
 }
 
-/// The addresses of an IPv6 packet of whose header the first byte was read; reads the rest of it, and its extensions.
+/// Reads the rest of an IPv6 header after its first byte, and the extension headers, and returns the addresses.
 fn ipv6(cursor: &mut Cursor<'_>) -> Result<(IpAddr, IpAddr), WireError> {
     let _class_label_and_length: [u8; 5] = cursor.array()?;
     let mut next = cursor.byte()?;
     let _lifetime = cursor.byte()?;
     let addresses = (host_v6(cursor)?, host_v6(cursor)?);
     while next != TCP {
-        // A relay cannot authenticate in the name of the client (RFC 4302).
+        // A packet with an authentication header is refused: a relay cannot authenticate packets for the client (RFC
+        // 4302).
         let header = if next == AUTHENTICATION { None } else { extension(cursor, next)? };
         let header = header.ok_or(WireError::Invalid("not TCP"))?;
         if header.is_later_fragment {
@@ -115,7 +116,7 @@ fn host_v4(cursor: &mut Cursor<'_>) -> Result<IpAddr, WireError> {
 
 fn host_v6(cursor: &mut Cursor<'_>) -> Result<IpAddr, WireError> {
     let ip = Ipv6Addr::from(cursor.array::<16>()?);
-    // A mapped address is IPv4 to a socket, and must not be on the wire.
+    // A socket treats an IPv4-mapped address as IPv4; such an address must not occur in an IPv6 packet.
     if ip.is_unspecified() || ip.is_multicast() || ip.to_ipv4_mapped().is_some() {
         return Err(WireError::Invalid("not the address of one host"));
     }

@@ -52,7 +52,7 @@ impl Point {
     }
 }
 
-/// The drawing so far.
+/// The drawing, to which elements are appended.
 pub(super) struct Canvas {
     width: f64,
     body: String,
@@ -79,8 +79,8 @@ impl Canvas {
         ));
     }
 
-    /// Draws a text that begins at `at`, on a light outline that separates it from lines below it. The outline is an element of its
-    /// own: some renderers do not know `paint-order`, and paint the outline over the text.
+    /// Draws a text that begins at `at`, with a light outline that separates it from lines under it. The outline is a
+    /// separate element, because renderers without `paint-order` paint the outline over the text.
     pub fn text(&mut self, at: Point, text: &str, colour: &str, size: f64, weight: &str) {
         let weight = if weight.is_empty() { "normal" } else { weight };
         let text = escape(text);
@@ -92,8 +92,8 @@ impl Canvas {
         self.add(format_args!(r#"<text {font} fill="{colour}">{text}</text>"#));
     }
 
-    /// The mark of a site: a circle for clients, a square for servers, a diamond for a relay, a dashed diamond for a
-    /// possible one.
+    /// Draws the mark of a site: a circle for clients, a square for servers, a diamond for a relay, a dashed diamond
+    /// for a possible relay.
     pub fn site(&mut self, Point { x, y }: Point, roles: Roles) {
         if roles.server {
             self.add(format_args!(
@@ -123,14 +123,14 @@ impl Canvas {
         }
     }
 
-    /// Marks the best place for the next relay.
+    /// Draws a ring around the best place for the next relay.
     pub fn ring(&mut self, Point { x, y }: Point) {
         self.add(format_args!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="16" fill="none" stroke="#e69f00" stroke-width="3"/>"##
         ));
     }
 
-    /// The legend of the marks, in one line from `at` on; returns its lower edge.
+    /// Draws the legend of the marks in one line that begins at `at`. Returns its lower edge.
     pub fn mark_legend(&mut self, at: Point) -> f64 {
         let with_role = |set: fn(&mut Roles)| {
             let mut roles = Roles::default();
@@ -164,7 +164,7 @@ impl Canvas {
         self.text(Point { x, y: y + 4.0 }, word, "#5b6b79", 12.0, "");
     }
 
-    /// The whole drawing, down to `height`.
+    /// The complete SVG document of this height.
     pub fn finish(self, height: f64) -> String {
         let Self { width, body } = self;
         format!(

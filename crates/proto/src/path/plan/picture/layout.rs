@@ -28,7 +28,7 @@ pub(super) struct GraticuleLine {
 }
 
 impl Layout {
-    /// A map if all sites have a position, otherwise three columns.
+    /// Returns a map if all sites have a position, otherwise three columns.
     pub fn of(sites: &[Site]) -> Self {
         let positions: Option<Vec<Position>> = sites.iter().map(|site| site.position).collect();
         positions.filter(|positions| !positions.is_empty()).map_or_else(|| column_layout(sites), |all| map_layout(&all))
@@ -70,7 +70,7 @@ impl Projection {
     }
 }
 
-/// Longitude of the site east of the widest gap, so that the map is not cut between its sites.
+/// Longitude of the site east of the widest gap between sites, so that the edge of the map is in this gap.
 fn western_end(positions: &[Position]) -> f64 {
     let gap_before = |position: &Position| {
         let gaps = positions.iter().map(|other| (position.longitude - other.longitude).rem_euclid(360.0));
@@ -119,7 +119,7 @@ fn map_layout(positions: &[Position]) -> Layout {
     Layout { points, graticule }
 }
 
-/// Clients to the left, servers to the right, all others between them.
+/// Three columns: clients left, servers right, all other sites between them.
 fn column_layout(sites: &[Site]) -> Layout {
     let column = |site: &Site| match (site.roles.client, site.roles.server) {
         (true, false) => 0,
@@ -129,7 +129,8 @@ fn column_layout(sites: &[Site]) -> Layout {
     let mut placed = [0_usize; 3];
     let mut row_counts = [0_usize; 3];
     sites.iter().for_each(|site| row_counts[column(site)] += 1);
-    // An even number of rows in the middle: none is on the straight line from a single client to a single server.
+    // An even number of rows in the middle, so that no relay is on the straight line from a single client to a single
+    // server.
     row_counts[1] = row_counts[1].next_multiple_of(2);
     let Area { left, top, right, bottom } = map_area();
     let points = sites.iter().map(|site| {
@@ -147,7 +148,7 @@ fn column_layout(sites: &[Site]) -> Layout {
 /// Width of a letter, as a share of the font size.
 const LETTER: f64 = 0.62;
 
-/// The occupied areas of the drawing.
+/// The occupied areas of the drawing, which labels avoid.
 #[derive(Default)]
 pub(super) struct LabelPlacer {
     occupied: Vec<Area>,
@@ -165,7 +166,7 @@ impl LabelPlacer {
         self.lines.push(line);
     }
 
-    /// A position for `text` at a site; returns the point where the text begins.
+    /// Selects a position for `text` at a site. Returns the point where the text begins.
     pub fn place_at_point(&mut self, point: Point, text: &str, size: f64) -> Point {
         let (width, offset) = (text.chars().count() as f64 * size * LETTER, 17.0);
         let (middle, below) = (-width / 2.0, offset + size * 0.8);
@@ -182,7 +183,7 @@ impl LabelPlacer {
         self.best_position(places.into_iter().map(|(x, y)| point.add(Point { x, y })), width, size)
     }
 
-    /// A position for `text` at a line; returns the point where the text begins.
+    /// Selects a position for `text` at a line. Returns the point where the text begins.
     pub fn place_at_line(&mut self, LineSegment { from, to }: LineSegment, text: &str, size: f64) -> Point {
         let width = text.chars().count() as f64 * size * LETTER;
         let normal = from.normal(to);
@@ -197,7 +198,7 @@ impl LabelPlacer {
         self.best_position(places.into_iter(), width, size)
     }
 
-    /// The first position with the least overlap.
+    /// Selects the first position with the least overlap.
     fn best_position(&mut self, places: impl Iterator<Item = Point>, width: f64, size: f64) -> Point {
         let area_at = |at: Point| Area {
             left: at.x - 2.0,

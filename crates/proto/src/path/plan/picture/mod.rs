@@ -1,5 +1,6 @@
 //! A plan as a drawing (SVG): a map if every site has a position, otherwise clients to the left, relays in the middle,
-//! servers to the right. Sections are thin, the most useful path of each traffic is thick, with round trips and gains.
+//! servers to the right. Sections are thin lines; the most useful path of each traffic is a thick line, labelled with
+//! round trips and gains.
 
 mod canvas;
 mod layout;
@@ -14,7 +15,7 @@ use layout::Layout;
 /// One colour per traffic, distinguishable with most forms of colour blindness (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56707f"];
 
-/// Most traffics in the legend.
+/// Maximum number of traffics in the legend.
 const MAX_LEGEND_LINES: usize = 8;
 
 /// Pixels between paths that share a section.
@@ -61,7 +62,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The known sections, as thin lines.
+    /// Draws the known sections as thin lines.
     fn sections(&mut self) {
         for (one, other, entry) in self.network.matrix.entries() {
             if entry.source != RttSource::Estimated {
@@ -171,7 +172,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The paths in words, the marks, and the verdict; returns its lower edge.
+    /// Draws the legend: the paths in words, the marks, and the verdict. Returns its lower edge.
     fn legend(&mut self) -> f64 {
         let mut y = layout::map_area().bottom + 26.0;
         let left = layout::map_area().left;

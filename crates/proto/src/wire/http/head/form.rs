@@ -1,7 +1,8 @@
 //! The target of a request in its four forms (RFC 9112, 3.2).
 //!
-//! A forward proxy is asked in authority form (CONNECT) or absolute form; origin form is for the relay itself. Nothing
-//! is corrected and no percent-encoding is touched: an odd target is refused, a good one passed on as it came.
+//! Requests to a forward proxy have authority form (CONNECT) or absolute form; a request in origin form is for the
+//! relay itself. No target is corrected and no percent-encoding is changed: an invalid target is refused, a valid one
+//! is forwarded as received.
 
 use std::fmt;
 
@@ -11,40 +12,40 @@ use crate::wire::WireError;
 /// The target of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// `HOST:PORT`, of CONNECT only.
+    /// `HOST:PORT`, only of CONNECT.
     Authority(Target),
     /// The absolute form (RFC 9112 section 3.2.2).
     Absolute {
         /// The scheme before `://`.
         scheme: Scheme,
-        /// Host and port, the scheme's own where the URI names none.
+        /// Host and port; the default port of the scheme if the URI has none.
         target: Target,
-        /// Host and port as the client wrote them, without user: the value of a `Host` field.
+        /// Host and port as sent by the client, without user: the value for a `Host` field.
         authority_text: String,
-        /// Before `@`, still percent-encoded; in `ftp` only, since RFC 9110, 4.2.4 bans it from `http`.
+        /// The text before `@`, still percent-encoded; only with `ftp`, since RFC 9110, 4.2.4 forbids it with `http`.
         userinfo: Option<String>,
-        /// At least `/`; `*` for OPTIONS of a whole server (RFC 9112, 3.2.4).
+        /// Path and query, at least `/`; `*` for OPTIONS of a whole server (RFC 9112, 3.2.4).
         path_and_query: String,
     },
-    /// Path and query only.
+    /// Path and query only, for the relay itself.
     Origin(String),
-    /// `*`, of OPTIONS only.
+    /// `*`, only of OPTIONS.
     Asterisk,
 }
 
-/// The schemes a relay is asked for.
+/// The URI schemes that a relay accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `http`, by default on port 80.
     Http,
     /// `https`, by default on port 443.
     Https,
-    /// Port 21 (RFC 1738, 3.2).
+    /// `ftp`, by default on port 21 (RFC 1738, 3.2).
     Ftp,
 }
 
 impl Scheme {
-    /// The port of a URI that names none.
+    /// The port of a URI without a port.
     #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
@@ -61,12 +62,12 @@ impl Scheme {
 }
 
 impl RequestTarget {
-    /// Reads the target of a request line; every byte of it is known to be visible ASCII.
+    /// Reads the target of a request line, whose bytes have been checked to be visible ASCII.
     pub(super) fn parse(method: &str, text: &str) -> Result<Self, WireError> {
         if text.contains('#') {
             return Err(WireError::Invalid("fragment in the request target"));
         }
-        // Methods are case-sensitive (RFC 9110, 9.1): a `connect` is not CONNECT, and no proxy would tunnel it.
+        // Methods are case-sensitive (RFC 9110, 9.1), so `connect` is not CONNECT and is not tunnelled.
         if method == "CONNECT" {
             let target = Target::parse(text, None);
             return target.map(Self::Authority).map_err(|_| WireError::Invalid("CONNECT without HOST:PORT"));
@@ -103,7 +104,7 @@ impl RequestTarget {
     }
 }
 
-/// The user and password of a URI are not printed.
+/// `Debug` does not print the user and password of a URI.
 impl fmt::Debug for RequestTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

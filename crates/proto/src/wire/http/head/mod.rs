@@ -15,12 +15,12 @@ pub use form::{RequestTarget, Scheme};
 pub use headers::Headers;
 pub(super) use headers::split_list;
 
-/// The version of a message; it speaks of the next neighbour only (RFC 9110, 2.5).
+/// The version of a message, which applies only to the connection it was received on (RFC 9110, 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0 (RFC 1945).
+    /// HTTP/1.0, specified in RFC 1945.
     Http10,
-    /// HTTP/1.1 (RFC 9112).
+    /// HTTP/1.1, specified in RFC 9112.
     Http11,
 }
 
@@ -34,7 +34,7 @@ impl Version {
     }
 }
 
-/// `httparse` must find the end of a head where `scan` found it.
+/// Checks that `httparse` and `scan` find the same end of a head.
 fn check_complete(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), WireError> {
     match parsed {
         Ok(httparse::Status::Complete(used)) if used == head.len() => Ok(()),
@@ -42,16 +42,16 @@ fn check_complete(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), Wi
     }
 }
 
-/// How long the body behind a head is.
+/// The length of the body after a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// No body, also when the fields announce one.
+    /// No body, even if the fields declare one.
     Empty,
     /// A body of this many bytes.
     Length(u64),
     /// A body in chunks, with a trailer section.
     Chunked,
-    /// All that comes until the connection closes; responses only.
+    /// All bytes until the connection is closed; only in responses.
     UntilClose,
 }
 
@@ -72,7 +72,7 @@ fn framing(version: Version, headers: &Headers) -> Result<Option<BodyFraming>, W
     }
 }
 
-/// The only field called `name`.
+/// The value of the only field called `name`.
 fn single_value<'a>(
     headers: &'a Headers,
     name: &'a str,
@@ -83,10 +83,10 @@ fn single_value<'a>(
     if values.next().is_some() { Err(WireError::Invalid(otherwise)) } else { Ok(first) }
 }
 
-/// Digits only, and within the range of a signed 64-bit integer, which every server can represent.
+/// Parses a length of digits only, within the range of a signed 64-bit integer, which every server can represent.
 fn content_length(value: &[u8]) -> Result<u64, WireError> {
     const WRONG: WireError = WireError::Invalid("Content-Length is not a number below 2^63");
-    // `u64::from_str` would take a sign.
+    // `u64::from_str` accepts a sign.
     if !value.iter().all(u8::is_ascii_digit) || value.len() > 19 {
         return Err(WRONG);
     }
@@ -94,16 +94,16 @@ fn content_length(value: &[u8]) -> Result<u64, WireError> {
     length.filter(|length| i64::try_from(*length).is_ok()).ok_or(WRONG)
 }
 
-/// A request line and its fields.
+/// The request line and header fields of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHead {
-    /// A token of at most 32 bytes, in the case it came.
+    /// The method: a token of at most 32 bytes, in the case as received.
     pub method: String,
     /// The target of the request (RFC 9112 section 3.2).
     pub target: RequestTarget,
     /// The HTTP version of the client.
     pub version: Version,
-    /// All fields, hop-by-hop ones included.
+    /// All fields, including hop-by-hop fields.
     pub headers: Headers,
     /// The framing of the body; never [`BodyFraming::UntilClose`].
     pub body: BodyFraming,
@@ -114,7 +114,7 @@ impl RequestHead {
     ///
     /// # Errors
     /// [`WireError::Invalid`] for every violation of RFC 9112, also those that a recipient may repair;
-    /// [`WireError::TooLarge`] when there is no end within `limit`.
+    /// [`WireError::TooLarge`] if the head does not end within `limit`.
     pub fn parse(bytes: &[u8], limit: usize) -> Parsed<Self> {
         let range = scan::find_head(bytes, limit, Start::RequestLine)?;
         let head = &bytes[range.clone()];
@@ -137,7 +137,8 @@ impl RequestHead {
     }
 }
 
-/// At most one `Host`, a good one, and in HTTP/1.1 one at least where nothing else names the host.
+/// Checks that there is at most one `Host`, that it is valid, and that HTTP/1.1 has one where the target does not name
+/// the host.
 fn check_host(form: &RequestTarget, version: Version, headers: &Headers) -> Result<(), WireError> {
     let names_host = matches!(form, RequestTarget::Authority(_) | RequestTarget::Absolute { .. });
     match single_value(headers, "Host", "more than one Host")? {
@@ -151,16 +152,16 @@ fn check_host(form: &RequestTarget, version: Version, headers: &Headers) -> Resu
     }
 }
 
-/// A status line and its fields.
+/// The status line and header fields of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status code, from 100 to 999.
     pub status: u16,
-    /// The words behind the status; empty when there are none, or none in ASCII.
+    /// The reason phrase; empty if there is none, or if it is not ASCII.
     pub reason: String,
     /// The HTTP version of the server.
     pub version: Version,
-    /// All fields, hop-by-hop ones included, but no framing that `body` contradicts.
+    /// All fields, including hop-by-hop fields, except framing fields that contradict `body`.
     pub headers: Headers,
     /// The framing of the body.
     pub body: BodyFraming,

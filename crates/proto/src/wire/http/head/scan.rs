@@ -1,17 +1,17 @@
 //! A strict scan of every byte of a head before it is interpreted (RFC 9112, 2.2, 3, 4 and 5).
 //!
-//! Lines end in CR LF and nothing else, no control byte but HTAB occurs, a name touches its colon, and no line is
-//! folded. A violation is refused as soon as it has arrived, so no connection waits for the rest of something that is
-//! not HTTP. The cost is linear in the bytes so far: scan again only when more have arrived.
+//! Lines end in CR LF only, no control byte but HTAB occurs, no white space precedes a colon, and no line is folded. A
+//! violation is refused as soon as it has arrived, so no connection waits for further bytes of a message that is not
+//! HTTP. The cost is linear in the bytes received so far, so a caller should scan again only after further bytes.
 
 use std::ops::Range;
 
 use crate::wire::WireError;
 
-/// Most header fields a message may have.
+/// Maximum number of header fields in a message.
 pub(crate) const MAX_FIELDS: usize = 100;
 
-/// Longest method; the longest one registered with IANA has 17 bytes.
+/// Maximum length of a method; the longest method registered with IANA has 17 bytes.
 pub(crate) const MAX_METHOD: usize = 32;
 
 const VERSIONS: [&[u8]; 2] = [b"HTTP/1.0", b"HTTP/1.1"];
@@ -21,11 +21,11 @@ const VERSIONS: [&[u8]; 2] = [b"HTTP/1.0", b"HTTP/1.1"];
 pub(crate) enum Start {
     RequestLine,
     StatusLine,
-    /// Fields only, as in trailers.
+    /// No start line: only fields, as in trailers.
     Nothing,
 }
 
-/// Finds the head, with its final empty line, in the bytes so far.
+/// Returns the range of the head, including its final empty line, in the bytes received so far.
 pub(crate) fn find_head(bytes: &[u8], limit: usize, start: Start) -> Result<Range<usize>, WireError> {
     let within = &bytes[..bytes.len().min(limit)];
     match scan_lines(within, start) {
@@ -49,7 +49,7 @@ pub(crate) const fn is_text_byte(byte: u8) -> bool {
 }
 
 fn scan_lines(bytes: &[u8], start: Start) -> Result<Range<usize>, WireError> {
-    // "a server [...] SHOULD ignore at least one empty line (CRLF) received prior to the request-line": we, just one.
+    // "a server [...] SHOULD ignore at least one empty line (CRLF) received prior to the request-line": one is ignored.
     let begin = if start == Start::RequestLine && bytes.starts_with(b"\r\n") { 2 } else { 0 };
     let mut at = begin;
     let mut fields = 0;
@@ -74,7 +74,7 @@ fn scan_lines(bytes: &[u8], start: Start) -> Result<Range<usize>, WireError> {
     }
 }
 
-/// A line without its CR LF; `complete` when that has arrived.
+/// A line without its CR LF; `complete` if the CR LF has arrived.
 struct FieldLine<'a> {
     text: &'a [u8],
     complete: bool,
@@ -93,7 +93,7 @@ impl<'a> FieldLine<'a> {
         Ok(Self { text: &bytes[..end], complete })
     }
 
-    /// `method SP target SP version`, or the part of it that has arrived.
+    /// Checks `method SP target SP version`, or the part of it that has arrived.
     fn check_request_line(&self) -> Result<(), WireError> {
         let mut parts = self.text.splitn(3, |byte| *byte == b' ');
         let method = parts.next().unwrap_or_default();
@@ -116,7 +116,7 @@ impl<'a> FieldLine<'a> {
         Ok(())
     }
 
-    /// `version SP three digits`, then nothing or SP and a reason; or the part of it that has arrived.
+    /// Checks `version SP three digits`, then nothing or SP and a reason; or the part of it that has arrived.
     fn check_status_line(&self) -> Result<(), WireError> {
         let version = &self.text[..self.text.len().min(8)];
         let rest = &self.text[version.len()..];
@@ -132,7 +132,7 @@ impl<'a> FieldLine<'a> {
         Ok(())
     }
 
-    /// `name: value`, or the part of it that has arrived.
+    /// Checks `name: value`, or the part of it that has arrived.
     fn check_field(&self) -> Result<(), WireError> {
         if matches!(self.text, [b' ' | b'\t', ..]) {
             return Err(WireError::Invalid("folded header line"));

@@ -1,8 +1,8 @@
-//! The handshake: Noise_IK_25519_ChaChaPoly_BLAKE2s, by the crate `snow`. The initiator knows the responder's key, and
-//! sends its own under encryption; both are authenticated when each has received one message.
+//! The handshake: Noise_IK_25519_ChaChaPoly_BLAKE2s, with the crate `snow`. The initiator is configured with the
+//! responder's key and sends its own key encrypted; both sides are authenticated when each has received one message.
 //!
-//! Everything that the two agree on is authenticated: the initiator's versions are in the prologue, those of the
-//! responder and the cipher preferences of both CPUs in the payloads. Noise: <https://noiseprotocol.org/noise.html>.
+//! All negotiated values are authenticated: the initiator's versions are in the prologue, the responder's versions and
+//! the cipher preferences of both CPUs are in the payloads. Noise: <https://noiseprotocol.org/noise.html>.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::key::{self, PrivateKey, PublicKey};
 use crate::wire::WireError;
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
-/// The handshake of relays that share the secret of a ticket.
+/// The resumption handshake of relays that share the secret of a ticket.
 const RESUMPTION_PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// In a payload: the sender's CPU has instructions for AES.
+/// Flag in a payload: the sender's CPU has instructions for AES.
 const AES: u8 = 1;
 
 /// The side that dials.
@@ -38,32 +38,32 @@ pub struct NoiseResponder {
     both_aes: bool,
 }
 
-/// The result of a handshake: a key for each direction, as this side sees it.
+/// The result of a handshake, from the point of view of this side: a key for each direction.
 #[derive(Debug)]
 pub struct TransportKeys {
-    /// Seals records to send.
+    /// The key that seals records to send.
     pub send_key: RecordKey,
     /// The key that opens received records.
     pub open: RecordKey,
-    /// The version both speak.
+    /// The newest version that both sides support.
     pub version: u8,
-    /// The ticket for a shorter next handshake, if the peer issued one.
+    /// The secret and ticket for a resumption, if the peer has issued a ticket.
     pub resumption: Option<ResumptionTicket>,
 }
 
-/// Why a handshake came to nothing.
+/// The reason why a handshake failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The other side said so.
+    /// The peer has refused the connection.
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
-    /// The peer's message does not authenticate it.
+    /// The peer's message is malformed or does not authenticate the peer.
     #[error("the handshake failed: {0}")]
     Wire(#[from] WireError),
 }
 
 impl NoiseInitiator {
-    /// Begins a handshake with `peer`; the bytes are to be sent.
+    /// Begins a handshake with `peer`. Returns the bytes to send.
     #[must_use]
     pub fn begin(own: &PrivateKey, peer: &PublicKey, versions: Versions) -> (Self, Vec<u8>) {
         let prologue = Hello::encode_versions(versions);
@@ -71,7 +71,7 @@ impl NoiseInitiator {
         Self::begin_with(noise, versions, aes_in_hardware(), None)
     }
 
-    /// Begins a handshake with a ticket from an earlier one.
+    /// Begins a resumption with a ticket from an earlier handshake. Returns the bytes to send.
     #[must_use]
     pub fn resume(ticket: &ResumptionTicket, versions: Versions) -> (Self, Vec<u8>) {
         let ticket_prefix = ticket.encode_prefix();
@@ -84,7 +84,7 @@ impl NoiseInitiator {
         )
     }
 
-    /// Begins a handshake. `ticket_prefix`, in a resumption, precedes the message.
+    /// Begins a handshake. In a resumption, `ticket_prefix` precedes the message.
     fn begin_with(noise: Builder, versions: Versions, aes: bool, ticket_prefix: Option<&[u8]>) -> (Self, Vec<u8>) {
         let mut noise = noise.build_initiator().expect("invariant: it has all it needs");
         let message = [ticket_prefix.unwrap_or_default(), &write(&mut noise, &[flags(aes)])].concat();
@@ -95,7 +95,7 @@ impl NoiseInitiator {
     /// Completes the handshake with the peer's answer.
     ///
     /// # Errors
-    /// The peer refused, or has another key than expected.
+    /// The peer has refused the connection, or does not have the expected key.
     pub fn finish(mut self, answer: &Hello) -> Result<TransportKeys, HandshakeError> {
         let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
         let payload =
@@ -114,10 +114,11 @@ impl NoiseInitiator {
 }
 
 impl NoiseResponder {
-    /// Reads the initiator's hello, and its claimed key. The key is authenticated when its first record can be opened.
+    /// Reads the initiator's hello and returns the key that the initiator claims. The key is authenticated when the
+    /// initiator's first record has been opened.
     ///
     /// # Errors
-    /// The refusal to send: [`write_refusal`] makes the bytes.
+    /// The refusal to send, encoded by [`write_refusal`].
     pub fn read(own: &PrivateKey, hello: &Hello, versions: Versions) -> Result<(Self, PublicKey), Refusal> {
         let prologue = Hello::encode_versions(hello.versions);
         Self::read_with(builder(own, &prologue), hello, versions, aes_in_hardware())
@@ -130,10 +131,11 @@ impl NoiseResponder {
         Ok((responder, peer.expect("invariant: the first message of IK carries the initiator's key")))
     }
 
-    /// Reads the hello of a resumption, by its ticket; `now` as it was for [`TicketIssuer::issue`].
+    /// Reads the hello of a resumption and redeems its ticket; `now` has the origin of the one for
+    /// [`TicketIssuer::issue`].
     ///
     /// # Errors
-    /// The refusal to send.
+    /// The refusal to send, encoded by [`write_refusal`].
     pub fn read_resumption(
         tickets: &TicketIssuer,
         listener: &PublicKey,
@@ -152,22 +154,23 @@ impl NoiseResponder {
         Ok((responder, peer))
     }
 
-    /// The message of a hello, and the version that both speak.
+    /// Returns the message of a hello, and the newest version that both sides support.
     fn check_versions(hello: &Hello, versions: Versions) -> Result<(&[u8], u8), Refusal> {
-        // A dialling side never refuses; such a message is another protocol.
+        // Only a dialled side refuses, so a refusal from the dialling side is another protocol.
         let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
         let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
         Ok((message, version))
     }
 
-    /// The first message, if it was made with the keys it should have been.
+    /// Reads the first message; `None` if it was not encrypted with the expected keys.
     fn read_message(noise: Builder, message: &[u8], versions: Versions, version: u8, aes: bool) -> Option<Self> {
         let mut noise = noise.build_responder().expect("invariant: it has all it needs");
         let flags = *read(&mut noise, message)?.first()?;
         Some(Self { noise, versions, version, aes, both_aes: aes && flags & AES != 0 })
     }
 
-    /// Accepts it, and may give it something for the next time; the bytes are to be sent.
+    /// Accepts the connection, and sends `ticket` for a later resumption if there is one. Returns the keys and the
+    /// bytes to send.
     #[must_use]
     pub fn accept(mut self, ticket: Option<&ResumptionTicket>) -> (TransportKeys, Vec<u8>) {
         let Versions { oldest, newest } = self.versions;
@@ -182,7 +185,7 @@ impl NoiseResponder {
     }
 }
 
-/// The bytes of a refusal.
+/// Encodes a hello with a refusal.
 #[must_use]
 pub fn write_refusal(versions: Versions, why: Refusal) -> Vec<u8> {
     Hello { versions, is_resumption: false, message: Err(why) }.write()
@@ -210,7 +213,7 @@ fn write(noise: &mut HandshakeState, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The payload of a message; nothing when it was not made with the keys it should have been.
+/// Reads the payload of a message; `None` if it was not encrypted with the expected keys.
 fn read(noise: &mut HandshakeState, message: &[u8]) -> Option<Vec<u8>> {
     let mut payload = vec![0; message.len()];
     let length = noise.read_message(message, &mut payload).ok()?;
@@ -222,11 +225,11 @@ const fn flags(aes: bool) -> u8 {
     if aes { AES } else { 0 }
 }
 
-/// The keys from initiator to responder and back.
+/// Derives the keys from initiator to responder and from responder to initiator.
 ///
-/// They are the two keys that Noise itself would seal its transport messages with, and they are used as it would: one for
-/// each direction, by one cipher (both sides chose it under authentication), with a counter as nonce. `snow` is left
-/// behind only because it seals from one buffer into another and does not know `ring`'s ciphers.
+/// The keys are the two keys with which Noise would seal its transport messages, used in the same way: one key for each
+/// direction, one cipher (which both sides have chosen under authentication), and a counter as nonce. `snow` does not
+/// seal the records because it only seals from one buffer into another, and does not use the ciphers of `ring`.
 fn record_keys(mut noise: HandshakeState, aes: bool) -> [RecordKey; 2] {
     assert!(noise.is_handshake_finished(), "invariant: both messages have passed");
     let cipher = if aes { Cipher::AesGcm } else { Cipher::ChaChaPoly };
@@ -246,7 +249,7 @@ fn aes_in_hardware() -> bool {
     std::arch::is_aarch64_feature_detected!("aes")
 }
 
-/// Nothing is known of other CPUs.
+/// Support for AES is not detected on other CPUs.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn aes_in_hardware() -> bool {
     false
