@@ -1,12 +1,11 @@
 //! The fair rate: the rate of a connection with unlimited demand, from counters, without a pass over the table.
 
 use super::{AutoParams, AutoState, EPOCH, FlowSlot, MAX_LEAD, waiting_time};
+use crate::aqm::virtual_queue::TYPICAL_PACKET;
 
 /// The highest lead if no connection had a lead that counts.
 pub(super) const NO_LEAD: i64 = i64::MIN;
 
-/// The assumed size of a packet, in bytes, where the true size is unknown.
-const TYPICAL_PACKET: u64 = 1500;
 /// Packets per connection that may wait in the queue, if there are few connections, and if there are many.
 const QUEUE_OF_FEW: u64 = 80;
 const QUEUE_OF_MANY: u64 = 6;

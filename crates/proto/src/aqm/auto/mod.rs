@@ -3,6 +3,7 @@
 //!
 //! The specification is the head comment of `queue/auto.rs` in the emulator.
 
+use crate::aqm::virtual_queue::TYPICAL_PACKET;
 use crate::aqm::{ArrivingPacket, DropReason, QueueLimit, Verdict};
 
 mod fair;
@@ -124,10 +125,16 @@ impl AutoParams {
     /// Computes the parameters for a line with a rate in bits per second, with an acceptable waiting time in
     /// nanoseconds, and a table of at least `connections` slots.
     #[must_use]
-    pub fn new(room: QueueLimit, target: u64, ecn: bool, bits_per_second: Option<u64>, connections: u64) -> Self {
+    pub fn new(
+        queue_limit: QueueLimit,
+        target: u64,
+        ecn: bool,
+        bits_per_second: Option<u64>,
+        connections: u64,
+    ) -> Self {
         let sets = (connections / WAYS as u64).clamp(1, 1 << 24).next_power_of_two();
         let params =
-            Self { queue_limit: room, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
+            Self { queue_limit, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
         params.with_rate(bits_per_second)
     }
 
@@ -139,7 +146,7 @@ impl AutoParams {
         let bytes = if self.queue_limit.in_bytes != 0 {
             self.queue_limit.limit
         } else {
-            self.queue_limit.limit.saturating_mul(1500)
+            self.queue_limit.limit.saturating_mul(TYPICAL_PACKET)
         };
         Self { capacity, byte_time, half: waiting_time(byte_time, bytes) / 2, ..self }
     }
