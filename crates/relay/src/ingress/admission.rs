@@ -1,8 +1,8 @@
-//! Admission: bounds the connections that the relay serves at once, in total, for each client, and for relays and load
-//! balancers that have not begun a session yet.
+//! Admission: limits the connections that the relay serves at once, in total and for each client, and the connections
+//! of relays and load balancers that have not begun a session yet.
 //!
-//! A place is a permit, and dropping the permit returns exactly the places that were taken. No other function returns
-//! places.
+//! A place is held by a permit. Dropping the permit returns exactly the places that it has taken; no other function
+//! returns places.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -15,20 +15,20 @@ use ekiden_proto::addr;
 use ekiden_proto::key::PublicKey;
 use tokio::sync::Notify;
 
-/// The party that `limits.sessions_per_client` counts a session for.
+/// The key under which `limits.sessions_per_client` counts a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Client {
-    /// The source address of its connection.
+    /// The source address of the client's connection.
     Address(IpAddr),
-    /// A relay from the listener's `peers`. Client addresses that the relay reports do not count.
+    /// A relay from the listener's `peers`. The client addresses that the relay reports are not counted.
     Peer(PublicKey),
 }
 
-/// The counts of all threads.
+/// The counts of sessions and connections, shared by all threads.
 #[derive(Debug, Default)]
 pub struct Admission {
     sessions: AtomicUsize,
-    /// Connections that carry sessions as streams.
+    /// Number of connections that carry sessions as streams.
     carriers: AtomicUsize,
     clients: Mutex<HashMap<Client, usize>>,
     pending: Mutex<Pending>,
@@ -36,19 +36,21 @@ pub struct Admission {
     freed: Notify,
 }
 
-/// Connections of relays that have not opened a session yet, and of load balancers without a complete PROXY header.
+/// Connections without a session: of relays before OPEN, and of clients before their PROXY header and TLS handshake are
+/// complete.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Connections on which a record has been authenticated, or a PROXY header is complete.
+    /// Number of proven connections: a record has been authenticated, or the preface is complete.
     proven: usize,
-    /// All others by source address; of IPv6, by the first 64 bits.
+    /// The unproven connections by source address; for IPv6, by the first 64 bits.
     unproven: HashMap<IpAddr, Unproven>,
-    /// The number of connections in `unproven`.
+    /// Number of connections in `unproven`.
     count: usize,
     next: u64,
 }
 
-/// The unproven connections of one source address, the oldest first. A connection that is evicted is notified.
+/// The unproven connections of one source address, the oldest first. The notification of a connection is sent when it
+/// is evicted.
 #[derive(Debug, Default)]
 struct Unproven {
     /// Connections that may be about to open a session.
@@ -58,18 +60,19 @@ struct Unproven {
 }
 
 impl Admission {
-    /// The number of open sessions.
+    /// Returns the number of open sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Sessions, the connections that carry them as streams, and connections without a session.
+    /// Returns the number of sessions, of connections that carry sessions as streams, and of connections without a
+    /// session.
     pub fn connections(&self) -> usize {
         let pending = self.pending();
         self.sessions() + self.carriers.load(Ordering::Relaxed) + pending.proven + pending.count
     }
 
-    /// Takes a place among the sessions of a client; `None` where `limit` are taken.
+    /// Takes a place among the sessions of a client; `None` if `limit` places are taken.
     pub fn enter_client(self: &Arc<Self>, client: Client, limit: Option<usize>) -> Option<ClientPermit> {
         let mut clients = self.clients();
         let count = clients.get(&client).copied().unwrap_or(0);
@@ -84,7 +87,7 @@ impl Admission {
     pub async fn wait_below(&self, limit: usize) {
         loop {
             let mut freed = pin!(self.freed.notified());
-            // From here on no end of a session is missed.
+            // Register before the check, so that no end of a session is missed.
             freed.as_mut().enable();
             if self.sessions() < limit {
                 return;
@@ -93,8 +96,8 @@ impl Admission {
         }
     }
 
-    /// Takes a place for a connection of a relay or a load balancer. Where `limit` are taken, the oldest unproven connection of the
-    /// source address that has most of them is evicted; `None` when all are proven.
+    /// Takes a place for a connection without a session. If `limit` places are taken, evicts the oldest unproven
+    /// connection of the source address with the most of them. Returns `None` if all connections are proven.
     pub fn enter_pending(self: &Arc<Self>, source: IpAddr, limit: usize) -> Option<UnprovenPermit> {
         let (source, mut pending) = (addr::source_prefix(source), self.pending());
         if pending.proven + pending.count >= limit {
@@ -118,7 +121,8 @@ impl Admission {
 }
 
 impl Pending {
-    /// The oldest unproven connection of the source address that has most; of several such addresses, the oldest of all.
+    /// Returns the oldest unproven connection of the source address with the most of them; among several such
+    /// addresses, the oldest of all.
     fn oldest_of_largest(&self) -> Option<(IpAddr, u64)> {
         let oldest = self
             .unproven
@@ -133,7 +137,7 @@ impl Pending {
         }
     }
 
-    /// `None` where the connection has been removed before.
+    /// Removes an unproven connection; `None` if it has been removed before.
     fn remove(&mut self, source: IpAddr, number: u64) -> Option<Arc<Notify>> {
         let connections = self.unproven.get_mut(&source)?;
         let removed = connections.fresh.remove(&number).or_else(|| connections.idle.remove(&number))?;
@@ -163,16 +167,16 @@ pub struct ClientPermit {
 }
 
 impl ClientPermit {
-    /// Takes a place among all sessions, however many there are: for a connection that has been accepted already.
+    /// Takes a place among all sessions without a limit, for a connection that has already been accepted.
     pub fn enter(self) -> SessionPermit {
         self.admission.sessions.fetch_add(1, Ordering::Relaxed);
         SessionPermit { client: self }
     }
 
-    /// Takes a place among all sessions, unless `limit` are taken.
+    /// Takes a place among all sessions, unless `limit` places are taken.
     ///
     /// # Errors
-    /// All places are taken; the client keeps its own place.
+    /// All places are taken. The error returns the client's place.
     pub fn try_enter(self, limit: usize) -> Result<SessionPermit, Self> {
         let increment = |sessions| (sessions < limit).then_some(sessions + 1);
         match self.admission.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment) {
@@ -181,7 +185,7 @@ impl ClientPermit {
         }
     }
 
-    /// As `try_enter`, but waits for a place.
+    /// As [`Self::try_enter`], but waits for a place.
     pub async fn enter_below(mut self, limit: usize) -> SessionPermit {
         loop {
             match self.try_enter(limit) {
@@ -204,7 +208,7 @@ impl Drop for ClientPermit {
     }
 }
 
-/// A place for a session: in total, and for its client.
+/// A place for a session: among all sessions, and among those of its client.
 #[derive(Debug)]
 pub struct SessionPermit {
     client: ClientPermit,
@@ -218,8 +222,8 @@ impl Drop for SessionPermit {
     }
 }
 
-/// A place for a connection of a relay on which no record has been authenticated, because its hello may be a replay, or of a
-/// load balancer without a complete PROXY header.
+/// A place for a connection without a session: of a relay before the first authenticated record, because its hello may
+/// be a replay, or of a client before its preface is complete.
 #[derive(Debug)]
 pub struct UnprovenPermit {
     admission: Arc<Admission>,
@@ -229,13 +233,13 @@ pub struct UnprovenPermit {
 }
 
 impl UnprovenPermit {
-    /// Completes when the place has been taken away.
+    /// Completes when the connection has been evicted.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// Marks a connection that is not about to open a session. If its source address has more than `limit` of them, the
-    /// oldest is evicted.
+    /// Marks a connection as idle: it is not about to open a session. If its source address has more than `limit` idle
+    /// connections, the oldest of them is evicted.
     pub fn idle(&self, limit: Option<usize>) {
         let mut pending = self.admission.pending();
         // An evicted connection is no longer listed.
@@ -248,8 +252,8 @@ impl UnprovenPermit {
         }
     }
 
-    /// Marks a connection as proven: a record was authenticated, so the connection is no replay, or its PROXY header is
-    /// complete. It can no longer be evicted. `None` if it has been evicted.
+    /// Marks a connection as proven: a record was authenticated, so the connection is not a replay, or its preface is
+    /// complete. A proven connection cannot be evicted. `None` if the connection has been evicted.
     pub fn prove(self) -> Option<ProvenPermit> {
         let mut pending = self.admission.pending();
         pending.remove(self.source, self.number)?;
@@ -257,8 +261,8 @@ impl UnprovenPermit {
         Some(ProvenPermit { admission: Arc::clone(&self.admission) })
     }
 
-    /// Gives up the place for a connection that carries sessions from now on, whose places pay for it. `None` if it has been
-    /// evicted.
+    /// Exchanges the place for a carrier permit: the connection carries sessions from now on, and these take places of
+    /// their own. `None` if the connection has been evicted.
     pub fn carry(self) -> Option<CarrierPermit> {
         self.admission.pending().remove(self.source, self.number)?;
         self.admission.carriers.fetch_add(1, Ordering::Relaxed);
@@ -268,12 +272,12 @@ impl UnprovenPermit {
 
 impl Drop for UnprovenPermit {
     fn drop(&mut self) {
-        // An evicted connection has no place to give back.
+        // Does nothing if the connection has been evicted or proven.
         self.admission.pending().remove(self.source, self.number);
     }
 }
 
-/// A place for a connection that waits for a place among the sessions.
+/// A place for a proven connection that waits for a place among the sessions.
 #[derive(Debug)]
 pub struct ProvenPermit {
     admission: Arc<Admission>,

@@ -1,8 +1,8 @@
-//! Hands new connections to workers that have less to do.
+//! Hands new connections over to less loaded workers.
 //!
 //! The kernel distributes connections over the sockets of the workers by a hash of their addresses (`SO_REUSEPORT` in
-//! socket(7)), regardless of their load. A few large sessions may therefore share one worker. That worker then hands the
-//! connections that it accepts to another one. A running session never changes its worker.
+//! socket(7)), regardless of their load. A few large sessions may therefore share one worker. That worker then hands
+//! the connections that it accepts over to another worker. A running session never changes its worker.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -19,20 +19,22 @@ use crate::config::budget::Budget;
 use crate::config::{Config, Listener};
 use crate::dial::Resolver;
 
-/// A worker below this demand keeps its connections: moving them costs more than it gains. In thousandths of a core.
+/// A worker below this demand keeps its connections, because moving them costs more than it gains. In thousandths of a
+/// core.
 const MIN_DEMAND: u32 = 700;
 
-/// The least by which the other worker must have less to do.
+/// Smallest difference in demand for a handover, in thousandths of a core.
 const MIN_DIFFERENCE: u32 = 250;
 
-/// What a connection adds to the demand of its new worker until that worker measures its demand again, so that the connections of
-/// one interval are spread as well.
+/// Added to the demand of the new worker for each connection until that worker measures its demand again, so that the
+/// connections of one interval are spread as well. In thousandths of a core.
 const DEMAND_OF_CONNECTION: u32 = 10;
 
-/// Most connections on their way to a worker, which `limits.sessions` does not count yet; above it they stay where they are.
+/// Largest number of connections in the queue of a worker, which `limits.sessions` does not count yet. If the queue is
+/// full, a connection stays on the accepting worker.
 const MAX_HANDED_OVER: usize = 32;
 
-/// A worker, as the other workers see it.
+/// The part of a worker that is visible to the other workers.
 #[derive(Debug)]
 pub struct WorkerSlot {
     /// The processor time that the thread used and waited for, in thousandths of a core.
@@ -40,7 +42,7 @@ pub struct WorkerSlot {
     connections: mpsc::Sender<HandedConnection>,
 }
 
-/// The slots of all workers, and the place of this one.
+/// The slots of all workers, and the number of the own slot.
 #[derive(Debug)]
 pub struct OwnSlot {
     workers: Arc<[WorkerSlot]>,
@@ -53,19 +55,19 @@ pub struct OwnSlot {
 pub struct HandedConnection {
     /// The connection, from which nothing has been read.
     pub stream: std::net::TcpStream,
-    /// The address at the other end.
+    /// The address of the client.
     pub address: SocketAddr,
     /// The configuration in force when the connection was accepted.
     pub config: Arc<Config>,
-    /// The listener that has accepted it.
+    /// The listener that accepted the connection.
     pub listener: Arc<Listener>,
-    /// The bounds on connections of all threads together.
+    /// The limits on connections of all threads together.
     pub budget: Budget,
-    /// Whether a gate bounds how many come in.
+    /// Whether the gate enforces the session limit.
     pub gated: bool,
 }
 
-/// Slots for `count` workers, each with the receiver of the connections that are handed to it.
+/// Creates slots for `count` workers, each with the receiver of the connections handed over to that worker.
 pub fn worker_slots(count: usize) -> Vec<(OwnSlot, mpsc::Receiver<HandedConnection>)> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(MAX_HANDED_OVER)).unzip();
     let workers: Arc<[WorkerSlot]> =
@@ -75,17 +77,20 @@ pub fn worker_slots(count: usize) -> Vec<(OwnSlot, mpsc::Receiver<HandedConnecti
 }
 
 impl OwnSlot {
-    /// Tells the other workers the demand of this one, in cores.
+    /// Publishes the demand of this worker to the other workers, in cores.
     pub fn publish(&self, demand: f64) {
         self.workers[self.number].demand.store((demand * 1000.0) as u32, Ordering::Relaxed);
     }
 
-    /// How many connections this worker has handed over.
+    /// Returns the number of connections that this worker has handed over.
     pub fn handed_over(&self) -> u64 {
         self.handed_over.get()
     }
 
-    /// Sends a connection to the worker `receiver`, and returns it if too many are on their way there.
+    /// Sends a connection to the worker `receiver`.
+    ///
+    /// # Errors
+    /// The connection, if the queue of that worker is full.
     fn hand_over(&self, connection: HandedConnection, receiver: usize) -> Result<(), HandedConnection> {
         let receiver = &self.workers[receiver];
         receiver.connections.try_send(connection).map_err(mpsc::error::TrySendError::into_inner)?;
@@ -99,7 +104,7 @@ impl OwnSlot {
     }
 }
 
-/// The worker with the least demand, if worker `own_number` should hand its connections over.
+/// Returns the worker with the least demand, if worker `own_number` should hand its connections over to that worker.
 fn less_loaded(own_number: usize, demands: impl Iterator<Item = u32> + Clone) -> Option<usize> {
     let own_demand = demands.clone().nth(own_number).filter(|demand| *demand >= MIN_DEMAND)?;
     let (number, least_demand) = demands.enumerate().min_by_key(|(_, demand)| *demand)?;
@@ -107,13 +112,13 @@ fn less_loaded(own_number: usize, demands: impl Iterator<Item = u32> + Clone) ->
 }
 
 impl ListenerContext {
-    /// Admits an accepted connection, on a worker with less to do if there is one.
+    /// Admits an accepted connection on this worker, or hands it over to a less loaded worker.
     pub fn admit_on_some_worker(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
         let slot = self.thread.slot.as_ref();
         let Some((slot, receiver)) = slot.and_then(|slot| Some((slot, slot.less_loaded()?))) else {
             return self.admit(client, address);
         };
-        // Fails only if the kernel does not know the socket.
+        // Fails only if deregistration from epoll fails.
         let Ok(stream) = client.into_std() else { return };
         if let Err(connection) = slot.hand_over(self.handed_connection(stream, address), receiver) {
             self.admit_handed(connection);
@@ -128,7 +133,7 @@ impl ListenerContext {
     }
 }
 
-/// Admits the connections that other workers hand to `worker`.
+/// Admits the connections that other workers hand over to `worker`.
 pub async fn receive(worker: Rc<ThreadContext>, mut connections: mpsc::Receiver<HandedConnection>) {
     while let Some(connection) = connections.recv().await {
         let current = worker
@@ -137,7 +142,7 @@ pub async fn receive(worker: Rc<ThreadContext>, mut connections: mpsc::Receiver<
             .iter()
             .find(|context| Arc::ptr_eq(&context.listener, &connection.listener))
             .cloned();
-        // The configuration has changed since the connection was accepted.
+        // If the configuration has changed since the connection was accepted, the connection keeps its own.
         let context = current.unwrap_or_else(|| {
             let names = Rc::new(Resolver::new(&connection.config.dns_servers));
             let HandedConnection { config, listener, budget, gated, .. } = &connection;

@@ -1,4 +1,4 @@
-//! Where a session comes in: the listener and all that a session needs from there, and the bounds on how many come in.
+//! The context of a listener: what its sessions need, and the admission of its connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -27,12 +27,12 @@ use crate::session::{self, IncomingConnection, Origin, Session};
 use crate::shaping::autotune::{SectionTuning, Tuner};
 use crate::shaping::fair_share::PacedSocket;
 
-/// How long accepting pauses when accept(2) has failed.
+/// Pause before the next accept(2) after one has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener on one thread, under one configuration.
 pub struct ListenerContext {
-    /// The thread that the listener accepts on.
+    /// The thread on which the listener accepts.
     pub thread: Rc<ThreadContext>,
     /// The configuration in force when the session began.
     pub config: Arc<Config>,
@@ -42,12 +42,12 @@ pub struct ListenerContext {
     totals: Arc<ListenerTotals>,
     account: Arc<Account>,
     budget: Budget,
-    /// Whether a gate bounds how many come in.
+    /// Whether the gate enforces the session limit, so that the accept loop does not.
     gated: bool,
 }
 
 impl ListenerContext {
-    /// Sessions that come in by `listener` from now on.
+    /// Creates the context of `listener` on `thread`. `gated` is ignored unless the listener is transparent.
     pub fn new(
         thread: &Rc<ThreadContext>,
         config: &Arc<Config>,
@@ -68,58 +68,58 @@ impl ListenerContext {
         }
     }
 
-    /// A connection of this listener that another worker is to admit.
+    /// Returns a connection of this listener in the form in which another worker can admit it.
     pub fn handed_connection(&self, stream: std::net::TcpStream, address: SocketAddr) -> HandedConnection {
         let (config, listener) = (Arc::clone(&self.config), Arc::clone(&self.listener));
         HandedConnection { stream, address, config, listener, budget: self.budget, gated: self.gated }
     }
 
-    /// The log and the metrics.
+    /// Returns the services that all threads share.
     pub fn services(&self) -> &Arc<Services> {
         &self.thread.services
     }
 
-    /// The pipes of the thread.
+    /// Returns the pipes of the thread.
     pub fn pipes(&self) -> &PipePool {
         &self.thread.pipes
     }
 
-    /// The listener's byte counters.
+    /// Returns the byte counters of the listener.
     pub fn totals(&self) -> &ListenerTotals {
         &self.totals
     }
 
-    /// The account of the listener.
+    /// Returns the account of the listener.
     pub fn account(&self) -> Arc<Account> {
         Arc::clone(&self.account)
     }
 
-    /// The resolver of the thread.
+    /// Returns the resolver of the thread.
     pub fn resolver(&self) -> &Resolver {
         &self.names
     }
 
-    /// A tuner for a section, if its profile leaves something to the path.
+    /// Creates a tuner for a section; `None` if the profile leaves nothing to tune.
     pub fn tuner(&self, section: &Rc<TcpStream>, profile: &Profile) -> Option<Rc<Tuner>> {
         self.thread.tuning.tuner(section, profile, &self.config.congestion, self.config.timeouts.idle)
     }
 
-    /// The tuning of a section of a session.
+    /// Creates the tuning of a session's section, which may start a tuner later.
     pub fn section_tuning(&self, section: &Rc<TcpStream>, profile: &Profile) -> SectionTuning {
         self.thread.tuning.section_tuning(section, profile, &self.config.congestion, self.config.timeouts.idle)
     }
 
-    /// The share of an interface for a client's section.
+    /// Registers a client's section for pacing; `None` if its interface is not shared.
     pub fn pace_client_section(&self, client: &Rc<TcpStream>) -> Option<Rc<PacedSocket>> {
         self.thread.shaper.register(client, self.listener.weight)
     }
 
-    /// Emits a warning to the operator.
+    /// Emits a warning event.
     pub fn warn(&self, message: String) {
         self.services().events.emit(&Event::Warning { message });
     }
 
-    /// Waits until the relay is below its session limit.
+    /// Waits until the relay is below its session limit. Returns at once if the gate enforces the limit.
     pub async fn wait_for_place(&self) {
         let (admission, limit) = (&self.services().admission, self.budget.sessions);
         if !self.gated && admission.sessions() >= limit {
@@ -128,7 +128,7 @@ impl ListenerContext {
         }
     }
 
-    /// Lets some time pass before the next attempt to accept.
+    /// Waits for 100 ms before the next attempt to accept, and reports the pause with its reason.
     pub async fn pause(&self, reason: &'static str) {
         let _paused = self.paused(reason);
         sleep(ACCEPT_PAUSE).await;
@@ -155,21 +155,21 @@ impl ListenerContext {
         }
     }
 
-    /// Takes a connection of a relay, which has no session yet.
+    /// Serves a connection of a relay, which has no session yet.
     fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
         if let Some(permit) = self.enter_pending(address) {
             tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
         }
     }
 
-    /// Takes a connection that has no session before its PROXY header and its TLS handshake are complete.
+    /// Serves a connection that becomes a session when its PROXY header and its TLS handshake are complete.
     fn admit_with_preface(self: &Rc<Self>, client: TcpStream, peer: ClientAddr) {
         if let Some(permit) = self.enter_pending(peer) {
             tokio::task::spawn_local(preface::admit_client(Rc::clone(self), client, peer, permit));
         }
     }
 
-    /// Takes a place for a connection without a session. `None` counts as an eviction.
+    /// Takes a place for a connection without a session. A `None` result is counted as an eviction.
     pub fn enter_pending(&self, source: ClientAddr) -> Option<UnprovenPermit> {
         let permit = self.services().admission.enter_pending(source.0.ip(), self.budget.pending);
         if permit.is_none() {
@@ -178,7 +178,7 @@ impl ListenerContext {
         permit
     }
 
-    /// Counts a connection without a session that found no place, or lost it.
+    /// Counts a connection without a session that was refused a place, or was evicted.
     pub fn record_evicted(&self) {
         self.services().events.metrics.record_section_evicted(&self.listener.name);
     }
@@ -195,7 +195,7 @@ impl ListenerContext {
         }
     }
 
-    /// Admits an intercepted connection. If the gate has let its first packet in, the connection already has a place.
+    /// Admits an intercepted connection. If the gate has admitted its first packet, the connection already has a place.
     fn admit_intercepted(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
         let ends = transparent::four_tuple(self, &client, address);
         match ends.and_then(|ends| self.services().pending_connections.accept(ends)) {
@@ -213,7 +213,7 @@ impl ListenerContext {
     /// Takes a place for a session of `client` that has no connection yet.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The limit that is reached: `session_limit` or `client_limit`.
     pub fn try_admit(&self, client: IpAddr) -> Result<SessionPermit, &'static str> {
         let admission = &self.services().admission;
         if admission.sessions() >= self.budget.sessions {
@@ -243,7 +243,7 @@ impl ListenerContext {
         tokio::task::spawn_local(session::run(session));
     }
 
-    /// Ends a connection that has no place, with the closing event of a session.
+    /// Ends a connection that is not admitted, with the closing event of a session.
     pub fn reject(self: &Rc<Self>, client: IncomingConnection, end: EndReason, detail: Option<String>) {
         let session = Session::open(Rc::clone(self), client, None);
         session.set_detail(detail);
@@ -251,7 +251,7 @@ impl ListenerContext {
     }
 }
 
-/// A pause in accepting. Its end is an event, also after a cancelled wait.
+/// A pause of the accept loop. Emits an event when it ends, also if the wait is cancelled.
 struct AcceptPause<'a> {
     context: &'a ListenerContext,
 }
@@ -262,7 +262,7 @@ impl Drop for AcceptPause<'_> {
     }
 }
 
-/// A dual-stack socket sees IPv4 addresses as ::ffff:a.b.c.d.
+/// Converts an IPv4-mapped IPv6 address to IPv4: a dual-stack socket reports IPv4 addresses as `::ffff:a.b.c.d`.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,8 +1,9 @@
 //! Ingress: reads a client's handshake, from its first byte to a [`ClientRequest`].
 //!
-//! Every protocol ends in a tunnel to a target or in an HTTP request to forward. The tunnel carries a [`Responder`],
-//! which answers the client in its protocol. [`HandshakeReader`] buffers the bytes until a parser accepts them.
-//! Listeners, admission and the state of a thread are here as well. Nothing in here dials.
+//! Every handshake results in a tunnel to a target or in an HTTP request to forward. The tunnel carries a
+//! [`Responder`], which answers the client in its protocol. [`HandshakeReader`] buffers the bytes until a parser
+//! accepts them. Listeners, admission and the state of a thread are in this module as well. Nothing in this module
+//! dials.
 
 pub mod admission;
 pub mod gate;
@@ -48,23 +49,23 @@ const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the
 pub enum ClientRequest {
     /// A connection to a target.
     Tunnel(TunnelRequest),
-    /// A UDP association, with the address from which the client says it will send.
+    /// A UDP association, with the source address of the datagrams that the client has announced.
     Associate(Option<SocketAddr>),
-    /// A connection to accept from a host.
+    /// A connection to accept from a peer.
     Bind(BindRequest),
     /// An HTTP request to forward.
     Http(http::ProxyRequest),
-    /// The server was dialled while the first packet of the client waited.
+    /// A connection to the server that was dialled while the client's first packet waited for its verdict.
     Dialled(Box<PreDialed>),
-    /// The server has agreed to another protocol on this connection (RFC 9110, 7.8).
+    /// A connection on which the server has switched to another protocol (RFC 9110, 7.8).
     Upgraded {
         server: Rc<TcpStream>,
-        /// Bytes that the client sent after its request.
+        /// Bytes that the client has sent after its request.
         early: Vec<u8>,
     },
 }
 
-/// A request for a connection.
+/// A request for a connection to a target.
 pub struct TunnelRequest {
     /// The target that the client asked for.
     pub target: Target,
@@ -76,7 +77,7 @@ pub struct TunnelRequest {
 
 /// A request to accept a connection (RFC 1928, 4).
 pub struct BindRequest {
-    /// The address of the expected peer. Its port is not that of the connection.
+    /// The address of the expected peer. The peer may connect from another port.
     pub peer: SocketAddr,
     /// Bytes that the client sent after its request.
     pub early: Vec<u8>,
@@ -85,7 +86,7 @@ pub struct BindRequest {
 /// Reads the request of the client. `timeouts.handshake` bounds all reads together, so that a slow sender gains no time.
 ///
 /// # Errors
-/// The end of the session. The client has its answer, if its protocol has one.
+/// Why the session ended. The client has received its answer, if its protocol has one.
 pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     reader.set_deadline(Some(session.context.config.timeouts.handshake));
     let request = detect_protocol(session, reader).await;
@@ -122,10 +123,10 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
     }
 }
 
-/// Largest read, in bytes.
+/// Largest number of bytes in one read.
 const STEP: usize = 4096;
 
-/// Reads a stream as far as a parser needs, before an optional deadline.
+/// Reads a stream until a parser has a complete message, with an optional deadline.
 pub struct HandshakeReader<'a> {
     from: Endpoint<'a>,
     bytes: Vec<u8>,
@@ -156,13 +157,13 @@ impl From<ReadError> for EndReason {
 }
 
 impl<'a> HandshakeReader<'a> {
-    /// A reader of the client's section.
+    /// Creates a reader of the client's section.
     #[must_use]
     pub fn new(session: &'a Session) -> Self {
         Self::new_at(session.client_end())
     }
 
-    /// A reader of any stream.
+    /// Creates a reader of any stream without TLS.
     #[must_use]
     pub fn from_stream(stream: &'a TcpStream) -> Self {
         Self::new_at(Endpoint::plain(stream))
@@ -172,7 +173,7 @@ impl<'a> HandshakeReader<'a> {
         Self { from, bytes: Vec::new(), deadline: None }
     }
 
-    /// The stream that is read.
+    /// Returns the stream that is read.
     pub fn source(&self) -> Endpoint<'a> {
         self.from
     }
@@ -182,7 +183,7 @@ impl<'a> HandshakeReader<'a> {
         self.deadline = span.map(|span| Box::pin(sleep(span)));
     }
 
-    /// Waits for the first byte and leaves it in place.
+    /// Waits for the first byte, returns it and leaves it in the buffer.
     ///
     /// # Errors
     /// [`ReadError::Gone`] or [`ReadError::Late`].
@@ -193,7 +194,7 @@ impl<'a> HandshakeReader<'a> {
         Ok(self.bytes[0])
     }
 
-    /// Reads until `parse` returns a value, and consumes the bytes it used.
+    /// Reads until `parse` returns a value, and removes the bytes of that value from the buffer.
     ///
     /// # Errors
     /// [`ReadError`]; bytes that are not a valid message stay in the buffer.
@@ -204,7 +205,7 @@ impl<'a> HandshakeReader<'a> {
                     Ok((value, used)) => {
                         self.bytes.drain(..used);
                         if self.bytes.is_empty() {
-                            // The next message may take minutes; an idle session holds no buffer.
+                            // The next message may arrive minutes later; an idle session holds no buffer.
                             self.bytes = Vec::new();
                         }
                         return Poll::Ready(Ok(value));
@@ -216,12 +217,12 @@ impl<'a> HandshakeReader<'a> {
         })
     }
 
-    /// Whether the buffer begins with a message.
+    /// Whether the buffer begins with a complete message.
     pub fn has_message<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
         parse(&self.bytes).is_ok()
     }
 
-    /// Ready when bytes have been read.
+    /// Reads more bytes into the buffer. Ready when bytes have been read, at the end of the stream, or at the deadline.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
         loop {
             ready!(self.poll_readable(cx))?;
@@ -234,7 +235,7 @@ impl<'a> HandshakeReader<'a> {
         }
     }
 
-    /// Ready when a read makes progress, or at the deadline.
+    /// Ready when the stream is readable, or at the deadline.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
         if let Poll::Ready(readable) = self.from.poll_readable(cx) {
             return Poll::Ready(readable.map_err(|error| ReadError::Gone(error.kind())));

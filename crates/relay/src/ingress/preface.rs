@@ -1,7 +1,8 @@
 //! Connections that begin with a PROXY header, a TLS handshake, or both, before a session begins.
 //!
-//! Until then the connection has a pending place, like that of a relay without a session: the client counts for the limits
-//! under the address in the header, and a client that does not complete a handshake takes no place of a session.
+//! Until the preface is complete, the connection has a pending place, like a relay's connection without a session. The
+//! client counts for the limits under the address in the header, and a client that does not complete a handshake takes
+//! no place of a session.
 
 use std::io;
 use std::rc::Rc;
@@ -37,7 +38,7 @@ const SPEAKS_NO_TLS: &str =
 /// The detail of the log line for a client whose certificate has no name.
 const NAMELESS: &str = "the certificate has no common name, DNS name or email address";
 
-/// The part of the preface that is awaited.
+/// The part of the preface that is read next.
 #[derive(Clone, Copy)]
 enum Part {
     ProxyHeader,
@@ -45,7 +46,7 @@ enum Part {
 }
 
 impl Part {
-    /// The detail of the log line for a client that does not complete the part.
+    /// Returns the detail of the log line for a client that does not complete the part.
     const fn missing(self) -> &'static str {
         match self {
             Self::ProxyHeader => "no complete PROXY header",
@@ -54,7 +55,7 @@ impl Part {
     }
 }
 
-/// Why a preface is not complete, and more for the log.
+/// Why a preface is not complete, and the detail for the log.
 type PrefaceEnd = (EndReason, Option<String>);
 
 /// Reads the preface of a connection from `peer`, and admits the client.
@@ -85,7 +86,7 @@ pub async fn admit_client(context: Rc<ListenerContext>, stream: TcpStream, peer:
     if let Some(cipher) = connection.tls.take_if(|cipher| cipher.has_selected(HTTP2)) {
         return http2::serve(context, connection, cipher, permit).await;
     }
-    // An evicted connection has no place to wait in.
+    // An evicted connection has lost its pending place.
     let Some(_permit) = permit.prove() else {
         return context.record_evicted();
     };
@@ -125,7 +126,7 @@ async fn read_preface(
     Ok(())
 }
 
-/// Reads a header and no byte after it: bytes are peeked at, and consumed when it is known that they belong to the header.
+/// Reads a header and no byte after it: bytes are peeked, and consumed when they are known to belong to the header.
 async fn read_header(stream: &mut TcpStream) -> Result<Option<ProxiedConnection>, ReadError> {
     let read_error = |error: io::Error| ReadError::Gone(error.kind());
     let (mut header, mut peeked) = (Vec::new(), vec![0; MAX_HEADER]);
@@ -148,7 +149,7 @@ async fn read_header(stream: &mut TcpStream) -> Result<Option<ProxiedConnection>
     }
 }
 
-/// The configuration with the certificate that the files have now.
+/// Returns the TLS configuration, with the certificate reloaded if its files have changed.
 fn server_config(context: &ListenerContext, tls: &TlsListener) -> Arc<ServerConfig> {
     let (config, reload) = tls.server_config();
     let metrics = &context.services().events.metrics;

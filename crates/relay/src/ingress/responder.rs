@@ -15,19 +15,20 @@ use super::section::IncomingOpen;
 use crate::dial::DialError;
 use crate::pump::{self, Endpoint, write_all};
 
-/// Time that a client has to receive the last answer.
+/// Timeout for sending the last answer and for the client to close its side.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes to read and discard in this time: more than a client in the middle of an upload has in flight (`tcp_wmem`
-/// and `tcp_rmem` are 4 and 6 MiB at most by default), and little of an upload that does not stop.
+/// Largest number of bytes to read and discard before the close: more than a client in the middle of an upload has in
+/// flight (`tcp_wmem` and `tcp_rmem` are 4 and 6 MiB at most by default), and few compared with an upload that does not
+/// stop.
 const MAX_DISCARDED: usize = 16 << 20;
 
-/// Answers the client in its protocol.
+/// The protocol in which the client is answered.
 #[derive(Debug, Clone)]
 pub enum Responder {
     /// The client expects no answer; a failure is a reset.
     Silent,
-    /// An intercepted client: as `Silent`, but its bytes wait until the target has answered.
+    /// An intercepted client: as `Silent`, but its bytes are held back until the target has answered.
     Caught,
     /// SOCKS4 and SOCKS4a replies.
     Socks4,
@@ -35,19 +36,19 @@ pub enum Responder {
     Socks5,
     /// HTTP CONNECT, RFC 9110, 9.3.6.
     Connect,
-    /// A relay: it gets an answer, and may already have sent the session's bytes.
+    /// A relay, which receives the answer to OPEN and may already have sent bytes of the session.
     Section(Rc<IncomingOpen>),
 }
 
 impl Responder {
-    /// Whether the client sends nothing before it has an answer.
+    /// Whether the client sends nothing before it has received an answer.
     #[must_use]
     pub fn is_client_waiting(&self) -> bool {
         matches!(self, Self::Caught | Self::Socks4 | Self::Socks5 | Self::Connect)
     }
 
-    /// Reports success. `server` is the section to the server, if the client may learn its local address, and `times` the
-    /// setup time of each relay.
+    /// Reports success. `server` is the section to the server, if the client may learn the local address of that
+    /// section, and `times` is the setup time of each relay.
     ///
     /// # Errors
     /// The client's section has failed.
@@ -69,7 +70,8 @@ impl Responder {
         }
     }
 
-    /// Reports success to a waiting client before the path is known to work. A later failure is a reset.
+    /// Reports success to a waiting client before the path is established. Returns the responder for a later failure,
+    /// which is a reset.
     ///
     /// # Errors
     /// The client's section has failed.
@@ -81,7 +83,8 @@ impl Responder {
         Ok(Self::Silent)
     }
 
-    /// Reports the cause of a failure and closes. `names_hops`: whether the client may learn the names of hops.
+    /// Reports the cause of a failure and closes the connection. `names_hops` says whether the client may learn the
+    /// names of hops.
     pub async fn send_failure(&self, client: Endpoint<'_>, error: &DialError, names_hops: bool) {
         let cause = error.cause_for_client();
         match self {
@@ -103,12 +106,13 @@ pub async fn send_and_close(client: Endpoint<'_>, bytes: &[u8]) {
             lingering_close(client).await;
         }
     };
-    // A client that does not read in time loses the answer. Boxed, so that successful handshakes have no room for it.
+    // A client that does not read in time loses the answer. Boxed, so that the futures of successful handshakes do not
+    // reserve space for it.
     let _ = Box::pin(timeout(CLOSE_TIMEOUT, close)).await;
 }
 
-/// Closes such that written bytes arrive: close(2) with unread bytes in the receive buffer sends a reset, which may
-/// overtake them (RFC 9112, 9.6).
+/// Closes the connection so that the bytes written before arrive: close(2) with unread bytes in the receive buffer
+/// sends a reset, which may overtake them (RFC 9112, 9.6).
 pub async fn lingering_close(client: Endpoint<'_>) {
     if let Some(tls) = client.framing.tls()
         && write_all(client.stream, &tls.end()).await.is_err()

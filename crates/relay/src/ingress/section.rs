@@ -1,8 +1,8 @@
 //! Connections of relays: the handshake, the wait for OPEN, and the answers to the previous relay.
 //!
 //! A connection becomes a session when OPEN arrives. Before that the connection is unproven: its hello may be a replay.
-//! An unproven connection has a place of its own kind, lives no longer than a ready connection is kept, and is evicted
-//! when there are too many.
+//! An unproven connection takes a place among the unproven connections instead of a place for a session. It lives no
+//! longer than a ready connection is kept, and is evicted when there are too many.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -35,12 +35,12 @@ use crate::session::{IncomingConnection, Origin, Session};
 pub struct IncomingOpen {
     /// The OPEN message of the session.
     pub open: Open,
-    /// The relay that sent the message, if the listener knows its peers.
+    /// The relay that sent OPEN; `None` if the listener has no `peers`.
     pub peer: Option<Arc<Peer>>,
     key: PublicKey,
-    /// The section. The pump keeps it if the session's bytes are framed; otherwise it goes after the answer.
+    /// The section. It stays here if the session's bytes are framed; otherwise it is taken when the answer is sent.
     section: RefCell<Option<Rc<FramedSection>>>,
-    /// Sessions that the section has carried before.
+    /// Number of sessions that the section has carried before.
     pub earlier_sessions: u32,
     version: u8,
     at: Instant,
@@ -53,9 +53,9 @@ struct IdleSection {
     cipher: RecordCipher,
     key: PublicKey,
     version: u8,
-    /// The encryption of the sessions so far; `None` before the first.
+    /// Whether the sessions so far were encrypted; `None` before the first.
     encrypt: Option<bool>,
-    /// The number of the sessions so far.
+    /// Number of sessions so far.
     sessions: u32,
 }
 
@@ -125,7 +125,7 @@ async fn wait_session(context: Rc<ListenerContext>, section: IdleSection, permit
     }
 }
 
-/// How a handshake ended that came to nothing, and more for the log.
+/// Why a handshake failed, and the detail for the log.
 type HandshakeEnd = (EndReason, Option<String>);
 
 async fn shake_hands(
@@ -140,7 +140,7 @@ async fn shake_hands(
     let (responder, key, own_key) = match identify(context, &hello, now) {
         Ok(identity) => identity,
         Err((refusal, detail)) => {
-            // A relay that does not read the refusal loses it.
+            // The refusal is best effort: the connection ends in any case.
             let _ = stream.write_all(&write_refusal(Versions::SUPPORTED, refusal)).await;
             return Err((refusal_reason(refusal), detail));
         }
@@ -152,13 +152,16 @@ async fn shake_hands(
     Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key, version))
 }
 
-/// The key of the relay that dials, and the key of this listener; an error when the relay may not come in.
+/// Reads the hello. Returns the responder, the key of the relay that dials, and the key of this listener.
+///
+/// # Errors
+/// The refusal to send if the relay is not admitted, and the detail for the log.
 fn identify(
     context: &ListenerContext,
     hello: &Hello,
     now: Duration,
 ) -> Result<(NoiseResponder, PublicKey, PublicKey), (Refusal, Option<String>)> {
-    // Use the rules in force now: the connection may have waited while a reload admitted the relay.
+    // Use the configuration in force: a reload may have admitted the relay since the connection was accepted.
     let successor = context.thread.current_listener(context);
     let section = section_listener(successor.as_deref().unwrap_or(context));
     let result = if hello.is_resumption {
@@ -181,7 +184,7 @@ fn identify(
     }
 }
 
-/// The configuration that would admit an unknown relay.
+/// Returns the detail for the log, which names the key of an unknown relay.
 fn unknown_key_hint(key: &PublicKey) -> Option<String> {
     Some(format!("key {key} is not among the peers"))
 }
@@ -199,7 +202,7 @@ fn refusal_reason(refusal: Refusal) -> EndReason {
     }
 }
 
-/// Waits for OPEN. `None` if the connection is closed before, or no session needs it for too long.
+/// Waits for OPEN. Returns `None` if the connection is closed before OPEN arrives, or if OPEN does not arrive in time.
 async fn wait_open(
     context: &ListenerContext,
     section: &IdleSection,
@@ -208,17 +211,18 @@ async fn wait_open(
     let _waiting = context.services().events.metrics.track_waiting_section(&context.listener.name);
     let (timeouts, IdleSection { stream, cipher, .. }) = (&context.config.timeouts, section);
     let first = async {
-        // A read may have returned the record that ended the last session together with OPEN.
+        // The read that returned the last record of the previous session may have returned OPEN as well.
         if cipher.has_record() {
             return Some(1);
         }
         let mut byte = [0];
-        // The handshake has left the socket marked as readable, so only a peek at the bytes tells.
+        // After the handshake the runtime may still report the socket as readable, so only a peek shows whether bytes
+        // wait.
         if let Ok(first) = timeout(timeouts.handshake, stream.peek(&mut byte)).await {
             return first.ok();
         }
         permit.idle(context.config.limits.sessions_per_client);
-        // The relay before us drops its connection earlier.
+        // The previous relay normally closes the connection before this timeout.
         let patience = if section.encrypt.is_some() { timeouts.section_idle } else { timeouts.ready_age };
         timeout(patience, stream.peek(&mut byte)).await.ok()?.ok()
     };
@@ -237,7 +241,7 @@ async fn wait_open(
     }
 }
 
-/// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
+/// Starts the session under the configuration in force: a reload may have removed the relay from `peers` meanwhile.
 async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open: Open) {
     let IdleSection { stream, address, cipher, key, version, sessions: earlier_sessions, .. } = section;
     let section = FramedSection { cipher, encrypt: open.encrypt, reusable: open.reusable };
@@ -247,11 +251,12 @@ async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open
         IncomingOpen { open, peer: None, key, section, earlier_sessions, version, at: Instant::now() };
     let client = match incoming_open.open.purpose {
         Purpose::Stream(_) | Purpose::Association => incoming_open.open.client,
-        // Packets of a tunnel come from many hosts and reports from none, so the relay itself is the client.
+        // A tunnel carries packets of many hosts, and a report concerns no host, so the relay itself is the client.
         Purpose::Datagrams | Purpose::Report => address,
     };
     let Some(context) = context.thread.current_listener(context) else { return };
-    // The client address is a claim of the relay. Without `peers` a new key costs nothing, so the source address counts.
+    // The client address in OPEN is unverified. Without `peers` a relay can use any number of keys, so the session
+    // counts for the source address of the connection.
     let mut counted_for = Client::Address(address.0.ip());
     if let Some(peers) = &section_listener(&context).peers {
         let Some(peer) = peers.0.get(&incoming_open.key) else {
@@ -269,14 +274,14 @@ async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open
             let origin = Origin::ByRelay(Rc::new(incoming_open));
             context.start_session(IncomingConnection::plain(stream, client, origin), permit);
         }
-        // The relay calls again later.
+        // The relay connects again later.
         (Err(_), Purpose::Report) => {}
         (Err(end), _) => refuse(&context, Rc::new(incoming_open), stream, client, end).await,
     }
 }
 
-/// Refuses a session for which there is no place, with an answer: after a reset the previous relay would take this
-/// relay for dead.
+/// Refuses a session for which there is no place, with an answer: after a reset the previous relay would treat this
+/// relay as down.
 async fn refuse(
     context: &Rc<ListenerContext>,
     incoming_open: Rc<IncomingOpen>,
@@ -293,7 +298,7 @@ async fn refuse(
     session.set_end(end);
 }
 
-/// Reports the estimates of this relay to another relay. The connection is no session but has the place of one.
+/// Reports the estimates of this relay to another relay. The connection is not a session but takes the place of one.
 async fn serve_reports(
     context: Rc<ListenerContext>,
     incoming_open: IncomingOpen,
@@ -328,17 +333,17 @@ impl IdleSection {
 }
 
 impl IncomingOpen {
-    /// The section, if the session's bytes are framed.
+    /// Returns the section, if the session's bytes are framed.
     pub fn framed_section(&self) -> Option<Rc<FramedSection>> {
         self.section.borrow().clone().and_then(FramedSection::if_framed)
     }
 
-    /// The key of the relay that sent OPEN.
+    /// Returns the key of the relay that sent OPEN.
     pub const fn previous_relay(&self) -> PublicKey {
         self.key
     }
 
-    /// The name of the relay that sent OPEN, or its key.
+    /// Returns the name of the relay that sent OPEN; without a name, its key.
     pub fn peer_name(&self) -> String {
         self.peer.as_ref().map_or_else(|| self.key.to_string(), |peer| peer.name.to_string())
     }
@@ -352,12 +357,12 @@ impl IncomingOpen {
         }
     }
 
-    /// The answer after success; `times` are the setup times of the relays behind this one.
+    /// Returns the answer after success. `times` are the setup times of the relays behind this relay.
     pub fn success_answer(&self, times: &[Duration]) -> Vec<u8> {
         self.answer(Ok(()), times)
     }
 
-    /// The answer after a failure.
+    /// Returns the answer after a failure.
     pub fn failure_answer(&self, failure: OpenFailure) -> Vec<u8> {
         self.answer(Err(failure), &[])
     }

@@ -22,24 +22,24 @@ use crate::shaping::resume::ResumeLedger;
 use crate::status::UpgradeAttempts;
 use crate::tunnel::{LaneRegistry, Tunnels};
 
-/// Most SOCKS5 clients that wait for a connection at a time. Each holds a port.
+/// Largest number of SOCKS5 clients that wait for a BIND connection at the same time. Each uses a listening port.
 const MAX_BINDS: usize = 64;
 
-/// The services, created once for the process.
+/// The services that all threads share, created once for the process.
 #[derive(Debug)]
 pub struct Services {
     /// The log, the metrics, the recent events and the traces.
     pub events: Arc<Events>,
     next_session: AtomicU64,
-    /// The places for sessions and for connections of relays without a session.
+    /// The limits on sessions and on connections of relays without a session.
     pub admission: Arc<Admission>,
     /// The limits and the usage of users and listeners.
     pub accounts: Accounts,
-    /// The trace ids of running sessions that a relay has opened.
+    /// The trace ids of running sessions that the previous relay has opened.
     active_traces: Mutex<HashSet<TraceId>>,
     /// Tickets that shorten the next handshake of a relay.
     pub tickets: TicketIssuer,
-    /// When this process began; tickets count their time from here, so that no change of the clock touches them.
+    /// Start of this process. The age of tickets is relative to it, so changes of the system clock have no effect.
     pub started_at: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
@@ -47,32 +47,32 @@ pub struct Services {
     pub upstream_pool: UpstreamPool,
     /// The other relays of the fleet.
     pub fleet: FleetDirectory,
-    /// The windows that sessions on sections to relays may begin with.
+    /// The congestion windows with which sessions on sections to relays may begin.
     pub resume: ResumeLedger,
     /// Interfaces with a shared rate.
     pub shared_interfaces: Arc<SharedInterfaces>,
-    /// Intercepted connections that are no session yet.
+    /// Intercepted connections by four-tuple, from the first packet to the end of the session.
     pub pending_connections: PendingConnections,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
     /// The lanes of tunnels.
     pub lanes: LaneRegistry,
-    /// Estimates of the sections that this relay knows.
+    /// Estimates of sections: measured by this relay, or reported by others.
     pub estimates: Arc<EstimateStore>,
     /// Connections on which other relays report their estimates.
     pub reports: ReportClients,
-    /// Estimates by hour, in a database.
+    /// Hourly history of the estimates, in a database.
     pub history: EstimateHistory,
     /// Chooses paths for routes with `path = "auto"`.
     pub path_selector: PathSelector,
-    /// The places of SOCKS5 clients that wait for a connection.
+    /// Permits for SOCKS5 clients that wait for a BIND connection.
     pub bind_places: Semaphore,
     /// Failed upgrades, reported to `ekiden upgrade`.
     pub upgrades: UpgradeAttempts,
 }
 
 impl Services {
-    /// Services without sessions, relays and listeners.
+    /// Creates the services, without sessions, relays and listeners.
     #[must_use]
     pub fn new(events: Arc<Events>) -> Arc<Self> {
         let started_at = Instant::now();
@@ -104,13 +104,13 @@ impl Services {
         })
     }
 
-    /// A number that no other session of this run has.
+    /// Returns a session number that is unique in this process.
     pub fn next_session_id(&self) -> u64 {
         self.next_session.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Registers the trace id of a session that relays pass on. Returns false if the id is already registered: the
-    /// session has come back.
+    /// Registers the trace id of a session that the previous relay has opened. Returns false if the id is already
+    /// registered: the session passes this relay a second time.
     pub fn try_begin_trace(&self, trace: TraceId) -> bool {
         self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
     }

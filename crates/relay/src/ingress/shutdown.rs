@@ -2,19 +2,19 @@
 
 use tokio::sync::watch;
 
-/// Tells a task to stop: by a change, or by the end of the sender.
+/// Stops a task: when the sender sends a value or is dropped.
 #[derive(Debug)]
 pub struct StopSignal(watch::Receiver<()>);
 
 impl StopSignal {
-    /// A signal for the tasks of one service.
+    /// Subscribes a task to the stop signal of `sender`.
     #[must_use]
     pub fn subscribe(sender: &watch::Sender<()>) -> Self {
         Self(sender.subscribe())
     }
 
-    /// The result of `next`, or `None` after the stop signal, which wins over a result that is ready at that moment:
-    /// another process may already serve new connections, and a draining worker would reject them.
+    /// Returns the result of `next`, or `None` after the stop signal. The stop signal wins over a result that is ready
+    /// at the same moment: another process may already serve new connections, and a draining worker would reject them.
     pub async fn stop_first<T>(&mut self, next: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -24,7 +24,7 @@ impl StopSignal {
     }
 }
 
-/// Stages in order of time.
+/// Stages of a worker, in chronological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DrainStage {
     /// The worker accepts connections.
@@ -35,7 +35,7 @@ enum DrainStage {
     Drains,
 }
 
-/// Tells the tasks of a worker that wait for new work whether the relay drains.
+/// The stage of a worker, for its tasks that wait for new work.
 #[derive(Debug)]
 pub struct DrainState(watch::Sender<DrainStage>);
 
@@ -44,28 +44,28 @@ impl DrainState {
         Self(watch::Sender::new(DrainStage::Stays))
     }
 
-    /// Another process accepts new connections from now on.
+    /// Sets the stage: another process accepts new connections from now on.
     pub fn retire(&self) {
         self.0.send_replace(DrainStage::Retires);
     }
 
-    /// The relay is about to end.
+    /// Sets the stage: no process accepts new connections, and the relay is about to end.
     pub fn drain(&self) {
         self.0.send_replace(DrainStage::Drains);
     }
 
-    /// Whether nothing more is accepted.
+    /// Whether this worker has stopped accepting connections.
     pub fn is_draining(&self) -> bool {
         *self.0.borrow() > DrainStage::Stays
     }
 
-    /// Completes when nothing more is accepted.
+    /// Completes when this worker stops accepting connections.
     pub async fn wait_begun(&self) {
         self.wait_stage(DrainStage::Retires).await;
     }
 
-    /// The result of `next`, or `None` when the relay is about to end. A result that is ready at that moment wins: no
-    /// other process would serve it.
+    /// Returns the result of `next`, or `None` when the relay is about to end. A result that is ready at the same
+    /// moment wins: no other process would serve it.
     pub async fn work_first<T>(&self, next: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -75,7 +75,7 @@ impl DrainState {
     }
 
     async fn wait_stage(&self, target_stage: DrainStage) {
-        // An error means that the worker is gone, which is an end as well.
+        // An error means that the sender was dropped: the worker has ended, which counts as drained.
         let _ = self.0.subscribe().wait_for(|stage| *stage >= target_stage).await;
     }
 }

@@ -27,11 +27,11 @@ pub struct ThreadContext {
     pub shaper: Rc<ThreadShaper>,
     /// Tunes the sections whose profile asks for it.
     pub tuning: Rc<TuneScheduler>,
-    /// The processor time that this thread uses and waits for.
+    /// The processor time of this thread: running, and waiting to run.
     pub load: Load,
     /// Hands connections to other workers; `None` for a thread without listening sockets.
     pub slot: Option<OwnSlot>,
-    /// Whether the relay drains, and whether it is about to end.
+    /// The drain state of the relay.
     pub drain_state: DrainState,
     /// The running sessions, for status and sampling.
     pub sessions: RefCell<Slab<Weak<Session>>>,
@@ -42,7 +42,7 @@ pub struct ThreadContext {
 }
 
 impl ThreadContext {
-    /// A thread without listeners and sessions, with at most `max_pipes` pipes.
+    /// Creates the state of a thread without listeners and sessions, with at most `max_pipes` pipes.
     #[must_use]
     pub fn new(services: Arc<Services>, max_pipes: usize, slot: Option<OwnSlot>) -> Self {
         Self {
@@ -59,17 +59,17 @@ impl ThreadContext {
         }
     }
 
-    /// Lists a session for `ekiden status` and returns its index.
+    /// Registers a session for status and sampling. Returns its index in `sessions`.
     pub fn register(&self, session: &Rc<Session>) -> usize {
         self.sessions.borrow_mut().insert(Rc::downgrade(session))
     }
 
-    /// Removes the session at `index` from the list.
+    /// Removes the session at `index`.
     pub fn unregister(&self, index: usize) {
         self.sessions.borrow_mut().remove(index);
     }
 
-    /// The listener at the address and of the kind of `context` under the configuration in force, if there is one.
+    /// Returns the listener of the configuration in force that has the same address and kind as `context`, if any.
     pub fn current_listener(&self, context: &ListenerContext) -> Option<Rc<ListenerContext>> {
         let listener = &context.listener;
         let listeners = self.listeners.borrow();
@@ -84,13 +84,13 @@ impl ThreadContext {
 #[derive(Debug, Default)]
 pub struct Load {
     previous: Cell<Option<(Instant, SchedStats)>>,
-    /// Shares of the time: running, and waiting for a processor.
+    /// Fractions of the time, 0 to 1: running, and waiting for a processor.
     ran: Cell<f64>,
     queued: Cell<f64>,
 }
 
 impl Load {
-    /// Looks; from the thread itself. Where the kernel does not count, there is no load.
+    /// Takes a sample of the calling thread. Without scheduler statistics of the kernel the load stays 0.
     pub fn sample(&self) {
         let Ok(time) = sched_stats() else { return };
         let now = Instant::now();
@@ -101,19 +101,21 @@ impl Load {
         self.queued.set(share(time.runqueue_wait, previous.runqueue_wait));
     }
 
-    /// Processors that the thread would have used between the last two looks if it had not waited for one.
+    /// Returns the processor time that the thread used or waited for, per second: the number of cores that it would
+    /// have used without waiting.
     #[must_use]
     pub fn demand(&self) -> f64 {
         self.ran.get() + self.queued.get()
     }
 
-    /// The part of `span` in which the thread ran, if that was like the time between the last two looks.
+    /// Returns the time in `span` during which the thread ran, at the rate between the last two samples.
     #[must_use]
     pub fn run_time(&self, span: Duration) -> Duration {
         span.mul_f64(self.ran.get())
     }
 
-    /// The part of `span` in which the thread waited for a processor.
+    /// Returns the time in `span` during which the thread waited for a processor, at the rate between the last two
+    /// samples.
     #[must_use]
     pub fn wait_time(&self, span: Duration) -> Duration {
         span.mul_f64(self.queued.get())

@@ -1,4 +1,4 @@
-//! Intercepted clients: the kernel knows their target.
+//! Intercepted clients: the kernel supplies the original destination, which is the target.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::config::ListenerKind;
 use crate::pump;
 use crate::session::Session;
 
-/// The four-tuple of an intercepted connection; `None` for a connection to the listener's own address, which would lead
-/// back to the listener for ever.
+/// Returns the four-tuple of an intercepted connection; `None` for a connection to the listener's own address, which
+/// the relay would dial again and again.
 pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientAddr) -> Option<FourTuple> {
     let server = match context.listener.kind {
         ListenerKind::Redirect => original_destination(stream.as_fd()),
@@ -30,14 +30,14 @@ pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientA
     (!is_ours).then_some(FourTuple { client, server: ServerAddr(server) })
 }
 
-/// How long a client that sends no server name is waited for. Servers of some protocols speak first, and then every connection
-/// waits as long.
+/// Longest wait for the server name. In protocols in which the server sends first, every connection is delayed by this
+/// time.
 const MAX_NAME_WAIT: Duration = Duration::from_millis(150);
 
 /// Accepts an intercepted client: its target is the server address of the four-tuple.
 ///
 /// # Errors
-/// The client connected to the listener itself.
+/// The client connected to the listener itself, and was not intercepted.
 pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let Some(ends) = &session.caught else {
         pump::abort(&session.client);
@@ -50,7 +50,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
     let target = Target::from(ends.server.0);
     if session.context.listener.capture.as_ref().is_some_and(|capture| capture.server_names) {
         reader.set_deadline(Some(MAX_NAME_WAIT));
-        // A client that has ended or reset its stream is met again by the pump.
+        // An error is ignored here: the pump meets the end or the reset of the stream again.
         if let Ok(Some(name)) = reader.next(server_name::read).await {
             session.dial_context.set_server_name(name);
         }

@@ -1,7 +1,7 @@
-//! SOCKS5 BIND (RFC 1928, 4 and 6): accepts one connection for the client from the host that it expects, as for the active
-//! mode of FTP.
+//! SOCKS5 BIND (RFC 1928, 4 and 6): accepts one connection for the client from an expected host, as for the active mode
+//! of FTP.
 //!
-//! The first reply has the address at which the relay listens, the second one the address of the peer.
+//! The first reply contains the address at which the relay listens, the second the address of the peer.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,10 +27,10 @@ use crate::dial::DialError;
 use crate::ingress::{BindRequest, send_and_close};
 use crate::path;
 
-/// The name of the path in the closing event, in metrics and in `ekiden status`.
+/// The path name in the closing event, in metrics and in `ekiden status`.
 const PATH: &str = "bind";
 
-/// How long the relay waits for the peer.
+/// Longest wait for the connection of the peer.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Accepts the connection of the expected peer.
@@ -38,7 +38,7 @@ pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Co
     let BindRequest { peer, early } = request;
     session.dial_context.set_path(PathTaken { path: Some(NamedPath::NotDialled(PATH)), ..PathTaken::default() });
     let profile = check_peer(session, peer).await?;
-    // The permit is returned as soon as the relay stops listening.
+    // The permit is released as soon as the relay stops listening.
     let Ok(permit) = session.context.services().bind_places.try_acquire() else {
         return Err(association::refuse(session, &Cause::Exhausted.into()).await);
     };
@@ -66,8 +66,8 @@ pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Co
     }
 }
 
-/// Refuses peers that the rules forbid or that are not reached directly. Without an address every host could connect. Returns the
-/// TCP settings of the connection.
+/// Refuses the request if the rules forbid the peer or the path to the peer is not direct. A request without an address
+/// of the peer is refused too: any host could connect. Returns the TCP settings of the connection.
 async fn check_peer(session: &Session, peer: SocketAddr) -> Result<Arc<Profile>, EndReason> {
     let (host, context) = (Host::from(peer.ip()), &session.context);
     let is_permitted = session.dial_context.access().permits(&host, Some(peer.ip()), peer.port());
@@ -92,9 +92,9 @@ fn cannot_listen(error: &io::Error) -> DialError {
     DialError { remark: Some(format!("cannot accept a connection: {error}")), ..Cause::Exhausted.into() }
 }
 
-/// Listens at the address of this host that the peer is reached from.
+/// Listens at the local address from which this host reaches the peer.
 fn listen(session: &Session, peer: IpAddr, profile: &Profile) -> io::Result<TcpListener> {
-    // Any port: 9 is that of discard.
+    // Any port will do for the route lookup: 9 is the discard service.
     let mut local = association::source_address(SocketAddr::new(peer, 9))?;
     local.set_port(0);
     let kind = Type::STREAM.nonblocking().cloexec();
@@ -108,7 +108,7 @@ fn listen(session: &Session, peer: IpAddr, profile: &Profile) -> io::Result<TcpL
     TcpListener::from_std(socket.into())
 }
 
-/// The connection of the peer. Connections of other hosts are closed.
+/// Accepts the connection of the peer. Connections of other hosts are closed.
 async fn accept_from(listener: &TcpListener, peer: IpAddr) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         let (stream, from) = listener.accept().await?;

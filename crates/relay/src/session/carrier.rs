@@ -8,27 +8,27 @@ use crate::pump::tls_stream::TlsConnection;
 use crate::shaping::autotune::Tuner;
 use crate::shaping::fair_share::PacedSocket;
 
-/// The connection under the sessions of one client. It is the section toward the client of each of them.
+/// The connection that carries the sessions of one client. It is the client section of each of these sessions.
 #[derive(Debug)]
 pub struct CarrierConnection {
     /// The connection and its cipher.
     pub connection: Rc<TlsConnection>,
-    /// Its share of an interface; `None` where its interface is not shared.
+    /// Paces the connection; `None` if its interface is not shared.
     pub paced: Option<Rc<PacedSocket>>,
-    /// Its tuner; `None` where its profile asks for none.
+    /// Tunes the connection; `None` if its profile leaves nothing to tune.
     pub tuner: Option<Rc<Tuner>>,
     sessions: Cell<u32>,
 }
 
 impl CarrierConnection {
-    /// A connection of a client of `context` that has carried no session.
+    /// Creates the state of a client's connection to `context` that has carried no session.
     pub fn new(context: &ListenerContext, connection: Rc<TlsConnection>) -> Self {
         let paced = context.pace_client_section(&connection.stream);
         let tuner = context.tuner(&connection.stream, &context.listener.profile);
         Self { connection, paced, tuner, sessions: Cell::new(0) }
     }
 
-    /// Counts a session, and returns how many there have been before.
+    /// Counts a session, and returns the number of earlier sessions.
     pub fn count_session(&self) -> u32 {
         self.sessions.replace(self.sessions.get().saturating_add(1))
     }

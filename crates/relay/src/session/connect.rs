@@ -1,6 +1,7 @@
 //! Dials on behalf of a client: paths in order, races between paths, and feedback to the selector.
 //!
-//! Each session has a [`DialContext`]. The gate has one without a session, while the first packet of a client waits.
+//! Each session has a [`DialContext`]. The gate uses a [`DialContext`] without a session while the first packet of a
+//! client waits.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
@@ -31,28 +32,30 @@ use crate::path::selector::Prediction;
 use crate::path::{self, PathChoice};
 use crate::pool::SessionLoad;
 
-/// The client on whose behalf the relay dials, its rules, and the path taken.
+/// The client on whose behalf the relay dials, the rules for that client, and the path taken.
 pub struct DialContext {
     /// The listener that accepted the client.
     pub context: Rc<ListenerContext>,
-    /// The listener under the configuration that was in force when the last request arrived.
+    /// The same listener under the configuration that was in force when the last request arrived.
     in_force: RefCell<Rc<ListenerContext>>,
     /// The address of the client.
     pub client: ClientAddr,
-    /// The OPEN of the previous relay, if a relay is the client.
+    /// OPEN of the previous relay, if the client is a relay.
     pub incoming_open: Option<Rc<IncomingOpen>>,
-    /// The address that the client connected to, if a target is fixed there; `None` if the client names its target.
+    /// The address that the client connected to; `None` if the client names its target.
     destination: Option<Box<SocketAddr>>,
-    /// TLS of the client's connection, if PROXY headers may report it.
+    /// TLS parameters of the client's connection, if PROXY headers may report them.
     tls: Option<Rc<ClientTls>>,
-    /// The time for all paths together.
+    /// Timeout of all paths together.
     patience: Duration,
-    /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
+    /// The trace id in OPEN, which all relays on the path share; `None` without OPEN, in a copy for one attempt, or if
+    /// the session passes this relay a second time.
     incoming_trace: Option<TraceId>,
     path_taken: RefCell<PathTaken>,
-    /// The name of the server in the first bytes of an intercepted client.
+    /// The server name in the first bytes of an intercepted client.
     server_name: OnceCell<Box<ServerName>>,
-    /// Whether the bytes of a section are read and written by code that knows no framing, such as that of HTTP.
+    /// Whether sections must be unframed, because the code that reads and writes them, such as that of HTTP, does not
+    /// support framing.
     needs_raw_sections: Cell<bool>,
 }
 
@@ -65,7 +68,7 @@ pub struct PathTaken {
     pub profile: Option<Arc<Profile>>,
     /// The trace id sent to relays.
     pub trace: Option<TraceId>,
-    /// The session in the load of the first relay.
+    /// This session's part of the load of the first relay.
     pub load: Option<Arc<SessionLoad>>,
     /// The prediction, if the selector has chosen the path.
     pub prediction: Option<Arc<Prediction>>,
@@ -74,7 +77,7 @@ pub struct PathTaken {
 }
 
 impl PathTaken {
-    /// Name of the path.
+    /// Returns the name of the path.
     pub fn path_name(&self) -> Option<Box<str>> {
         self.path.as_ref().map(|path| path.name().into())
     }
@@ -83,9 +86,9 @@ impl PathTaken {
 /// A path with its name.
 #[derive(Debug, Clone)]
 pub enum NamedPath {
-    /// A path that a route or the previous relay has named.
+    /// A path of a route, or the path that the previous relay requested.
     Configured(Arc<Path>),
-    /// A session without a connection that the relay dials.
+    /// The name shown for a session for which the relay dials no connection.
     NotDialled(&'static str),
 }
 
@@ -106,7 +109,7 @@ impl NamedPath {
 }
 
 impl DialContext {
-    /// A context without a path.
+    /// Creates a context without a path. Registers the trace id of `incoming_open`.
     pub fn new(
         context: Rc<ListenerContext>,
         client: ClientAddr,
@@ -136,7 +139,7 @@ impl DialContext {
         }
     }
 
-    /// A copy for one attempt that runs in parallel with others.
+    /// Returns a copy for one attempt that runs in parallel with others.
     pub fn for_attempt(&self) -> Self {
         Self {
             context: Rc::clone(&self.context),
@@ -153,12 +156,12 @@ impl DialContext {
         }
     }
 
-    /// Sets the name of the server, once, before the first path is chosen.
+    /// Sets the server name, once, before the first path is chosen.
     pub fn set_server_name(&self, name: ServerName) {
         self.server_name.set(Box::new(name)).expect("invariant: an intercepted client has one target");
     }
 
-    /// The name of the server in the first bytes of an intercepted client.
+    /// Returns the server name in the first bytes of an intercepted client.
     pub fn server_name(&self) -> Option<&ServerName> {
         self.server_name.get().map(|name| &**name)
     }
@@ -168,7 +171,7 @@ impl DialContext {
         self.needs_raw_sections.set(true);
     }
 
-    /// The listener under the configuration for dialling.
+    /// Returns the listener under the configuration for dialling.
     pub fn current_listener(&self) -> Rc<ListenerContext> {
         Rc::clone(&self.in_force.borrow())
     }
@@ -201,7 +204,8 @@ impl DialContext {
         }
     }
 
-    /// Records an established path. Paths that failed before it did not fail because of the target.
+    /// Records an established path, and reports the paths that failed before to the selector: the target was not the
+    /// cause.
     pub fn on_success(&self, path_choice: &PathChoice, server: ServerAddr, target: &Target, failed: &[PathChoice]) {
         let selector = &self.context.services().path_selector;
         let Some(prediction) = &path_choice.prediction else { return };
@@ -215,7 +219,7 @@ impl DialContext {
         }
     }
 
-    /// The prediction for the last path, and the names of the paths that failed before it.
+    /// Returns the prediction for the last path, and descriptions of the paths that failed before.
     pub fn prediction(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
         let path_taken = self.path_taken.borrow();
         path_taken.prediction.clone().map(|prediction| (prediction, path_taken.failed_paths.clone()))
@@ -234,36 +238,36 @@ impl DialContext {
         *self.path_taken.borrow_mut() = path_taken;
     }
 
-    /// The path taken, for the session that continues.
+    /// Returns the path taken.
     pub fn path_taken(&self) -> PathTaken {
         self.path_taken.borrow().clone()
     }
 
-    /// Name of the last path.
+    /// Returns the name of the last path.
     pub fn path_name(&self) -> Option<Box<str>> {
         self.path_taken.borrow().path_name()
     }
 
-    /// First hop of the last path.
+    /// Returns the first hop of the last path.
     pub fn first_hop(&self) -> Option<FirstHop> {
         self.path_taken.borrow().path.as_ref().and_then(NamedPath::first_hop)
     }
 
-    /// The TCP profile of the dialled section.
+    /// Returns the TCP profile of the dialled section.
     pub fn profile(&self) -> Option<Arc<Profile>> {
         self.path_taken.borrow().profile.clone()
     }
 
-    /// The trace id of the session, if it is traced.
+    /// Returns the trace id of the session: the id sent to relays, or else the id received in OPEN.
     pub fn trace(&self) -> Option<TraceId> {
         self.path_taken.borrow().trace.or(self.incoming_trace)
     }
 
-    /// The paths to `target`, the best first; at least one.
+    /// Returns the paths to `target`, the best first; at least one.
     ///
     /// # Errors
-    /// The session passes this relay a second time, the previous relay may not open it, or bytes from a tunnel would go
-    /// back into the tunnel.
+    /// The session passes this relay a second time, the previous relay is not permitted to open it, or every path would
+    /// lead back into the tunnel from which the bytes come.
     pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
         let context = self.current_listener();
         let services = context.services();
@@ -288,7 +292,7 @@ impl DialContext {
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
     }
 
-    /// The next path of a lane; `None` if the lane ends here.
+    /// Returns the next path of a lane; `None` if the lane ends at this relay.
     ///
     /// # Errors
     /// As [`Self::paths`].
@@ -299,7 +303,7 @@ impl DialContext {
         }
     }
 
-    /// The path that the previous relay has chosen, if any.
+    /// Returns the path that the previous relay has chosen, if any.
     fn requested_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
         if self.incoming_trace.is_none() {
             return Err(Cause::Loop);
@@ -311,7 +315,7 @@ impl DialContext {
         path::requested_path(&self.context.config, &incoming_open.open.path)
     }
 
-    /// The parameters of OPEN for the next relay.
+    /// Returns the parameters of OPEN for the next relay.
     pub fn open_params(&self) -> OpenParams {
         match &self.incoming_open {
             Some(incoming_open) => OpenParams {
@@ -333,7 +337,7 @@ impl DialContext {
         }
     }
 
-    /// The access rules for targets.
+    /// Returns the access rules for targets.
     pub fn access(&self) -> AccessPolicy<'_> {
         self.access_at(&self.context)
     }
@@ -343,7 +347,8 @@ impl DialContext {
         AccessPolicy { listener: &context.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
-    /// A dialler under the configuration of `context` ([`Self::current_listener`]); `attempts` paths share the time.
+    /// Returns a dialler under the configuration of `context` ([`Self::current_listener`]). Its timeout is the
+    /// `attempts`th part of the time for all paths.
     pub fn dialler_for<'a>(&'a self, context: &'a ListenerContext, attempts: usize) -> Dialler<'a> {
         Dialler {
             marks: context.config.needed_marks(),
@@ -368,7 +373,7 @@ impl Drop for DialContext {
     }
 }
 
-/// Most paths that share the time.
+/// Largest number of paths among which the time is divided.
 const MAX_ATTEMPTS: usize = 4;
 
 /// A path with an established connection.
@@ -381,7 +386,8 @@ pub struct ConnectedPath {
     pub times: Option<Vec<Duration>>,
 }
 
-/// Dials `target` by the first path whose first section connects. Answers of relays stay outstanding, unless paths race.
+/// Dials `target` by the first path whose first section connects. Answers of relays remain outstanding, unless paths
+/// race.
 ///
 /// # Errors
 /// The error of the last path.
@@ -456,8 +462,9 @@ pub(super) async fn connect_by_path(
     let mut answer = dialled.wait_answer().await;
     let members = path_choice.path.hops.first().map_or(1, |hop| hop.members().len());
     for _ in 1..members.max(2) {
-        // No byte of the session has been delivered. The relay has ended since the connection was made and may have restarted, or
-        // has no room. Other members of its group take the session.
+        // No byte of the session has been delivered, so the same path is safe to dial again: the relay has ended since
+        // the connection was made and may have restarted, or it has no room and another member of its group can take
+        // the session.
         let can_redial =
             |error: &DialError| dialled.can_redial() && error.is_disconnect() || members > 1 && error.is_refusal();
         if !answer.as_ref().is_err_and(can_redial) {
@@ -480,7 +487,7 @@ async fn try_in_order(
     for (index, path_choice) in path_choices.iter().enumerate() {
         dial_context.on_attempt(path_choice);
         match attempt(path_choice, path_choices.len().min(MAX_ATTEMPTS)).await {
-            // No byte has been delivered, so another path is safe.
+            // No byte has been delivered, so another path can be tried safely.
             Err(error) if can_retry(path_choice, &error) => {
                 dial_context.on_failure(path_choice, &error);
                 failure = error;
@@ -495,7 +502,8 @@ async fn try_in_order(
     Err(failure)
 }
 
-/// Whether another path may succeed: a hop failed or, if the selector has chosen, the network before the target.
+/// Whether another path may succeed: a hop failed or, if the selector has chosen the path, the network to the target
+/// failed.
 pub(super) fn can_retry(path_choice: &PathChoice, error: &DialError) -> bool {
     let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
     error.hop.is_some() || path_choice.prediction.is_some() && network
@@ -508,10 +516,10 @@ struct RaceResult {
     result: Result<ConnectedPath, DialError>,
 }
 
-/// The race gets one of this many shares of the time; the rest is for paths outside the race.
+/// The race gets one of this number of equal shares of the time; the rest is for paths outside the race.
 const RACE_TIME_SHARES: usize = 2;
 
-/// Dials `target` by the racing paths of `path_choices` in parallel, then by the others one after the other.
+/// Dials `target` by the racing paths of `path_choices` in parallel, then by the other paths one after the other.
 ///
 /// # Errors
 /// The error of the last path, or the answer of the target itself if there was one.
@@ -532,7 +540,7 @@ pub async fn race(
     }
     let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
     while let Some(joined) = running.join_next().await {
-        // A task that has panicked counts as a failed path.
+        // A panicked task is skipped, as if its path had failed.
         let Ok(RaceResult { dial_context: attempt_context, path_choice, result }) = joined else { continue };
         match result {
             Ok(connected) => {
@@ -547,7 +555,7 @@ pub async fn race(
                 dial_context.on_attempt(&path_choice);
                 dial_context.on_failure(&path_choice, &error);
                 failed.push(path_choice);
-                // The answer of the target says more than a failed hop.
+                // The answer of the target is more informative than a failed hop.
                 if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
                     failure = Some(error);
                 }
@@ -561,7 +569,7 @@ pub async fn race(
     connect_in_order(dial_context, target, &remaining).await
 }
 
-/// Waits for the slower attempts. A direct one measures the distance of the target.
+/// Waits for the slower attempts. A direct connection yields a sample of the round-trip time to the target.
 async fn drain_losers(mut running: JoinSet<RaceResult>) {
     while let Some(joined) = running.join_next().await {
         let Ok(RaceResult { dial_context, result: Ok(connected), .. }) = joined else { continue };

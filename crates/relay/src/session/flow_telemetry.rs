@@ -16,7 +16,7 @@ use crate::shaping::fair_share::PacedSocket;
 /// Counts the bytes of a session for its listener, and reports them to the pacing and the tuning of its two sections.
 pub struct FlowTelemetry {
     context: Rc<ListenerContext>,
-    /// The accounts that the bytes count on.
+    /// The accounts to which the bytes are charged.
     pub accounts: SessionAccounts,
     down: SendingSection,
     up: SendingSection,
@@ -30,7 +30,7 @@ struct SendingSection {
 }
 
 impl FlowTelemetry {
-    /// Telemetry of a session of `context` whose sections are neither paced nor tuned.
+    /// Creates the telemetry of a session of `context`, with sections that are neither paced nor tuned.
     #[must_use]
     pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
         let accounts = SessionAccounts::new(context.account());
@@ -44,7 +44,8 @@ impl FlowTelemetry {
         }
     }
 
-    /// Sets the paced socket that sends the bytes of `direction`; `None` where its interface is not shared.
+    /// Sets the paced socket that sends the bytes of `direction`; `None` if the interface is not shared. The previous
+    /// paced socket is deactivated.
     pub fn set_paced_by(&self, direction: Direction, socket: Option<Rc<PacedSocket>>) {
         if let Some(before) = self.section(direction).paced.replace(socket) {
             before.deactivate();
@@ -56,7 +57,7 @@ impl FlowTelemetry {
         self.section(direction).tuning.replace(tuning);
     }
 
-    /// The tuner of the section that sends the bytes of `direction`.
+    /// Returns the tuner of the section that sends the bytes of `direction`.
     #[must_use]
     pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
         self.section(direction).tuning.borrow().tuner().cloned()
@@ -82,7 +83,7 @@ impl FlowObserver for FlowTelemetry {
         if let Some(socket) = &*self.section(direction).paced.borrow() {
             socket.record_bytes(bytes);
         }
-        // Bytes of either direction go through both sections: sent by one, acknowledged by the other.
+        // Bytes of either direction affect both sections: one sends them, the other acknowledges them.
         for section in [&self.down, &self.up] {
             let mut tuning = section.tuning.borrow_mut();
             tuning.on_bytes_moved(bytes, &self.context.thread.tuning, &self.context.config.congestion);

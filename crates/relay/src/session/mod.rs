@@ -1,6 +1,6 @@
 //! One client connection, from accept to its closing event.
 //!
-//! [`run`] is the life of a connection: read the request, select a path, dial, answer, pump. Its state gathers in
+//! [`run`] serves a connection: it reads the request, selects a path, dials, answers and pumps. The state is kept in
 //! [`Session`], whose drop emits the closing event, so that every session has exactly one, also after a panic.
 
 mod association;
@@ -51,14 +51,14 @@ pub async fn run(session: Rc<Session>) {
     ingress::section::wait_next_session(session, end);
 }
 
-/// A session with a section to the server or to the first hop.
+/// A session's established section to the server or to the first hop.
 struct Connected {
     server: Rc<TcpStream>,
     /// The section to a relay, if its bytes are framed.
     section: Option<Rc<FramedSection>>,
-    /// Where the section goes after the session, if it can carry another one.
+    /// The pool that receives the section after the session, if the section can carry another session.
     reuse: Option<Box<SectionReuse>>,
-    /// The answer of the relays, if it is outstanding.
+    /// The answer of the relays, while it is outstanding.
     pending_answer: Option<Box<AwaitedAnswer>>,
     early: Vec<u8>,
 }
@@ -71,11 +71,12 @@ impl Connected {
     }
 }
 
-/// An outstanding answer of a relay, the responder for the client, and when OPEN was sent.
+/// An outstanding answer of a relay, the responder for the client, and the time at which dialling started.
 type AwaitedAnswer = (OpenedSession, Responder, Instant);
 
-/// Futures of the handshake, of exchanges of HTTP, of associations and of dialling are boxed: they are larger than the pump, and most
-/// sessions spend most of their time in the pump.
+/// Reads requests of the client until one leads to a connection, and establishes it. The futures of the handshake, of
+/// HTTP exchanges, of associations and of dialling are boxed: they are larger than the pump, and most sessions spend
+/// most of their time in the pump.
 async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
     let mut reader = ingress::HandshakeReader::new(session);
     let mut request = Box::pin(ingress::accept(session, &mut reader)).await?;
@@ -88,7 +89,7 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
             ClientRequest::Upgraded { server, early } => {
                 return Ok(Box::new(Connected { server, section: None, reuse: None, pending_answer: None, early }));
             }
-            // An association is over when it returns: no other bytes follow on its TCP connection.
+            // No other bytes follow an association on its TCP connection.
             ClientRequest::Associate(announced) => return Err(Box::pin(association::serve(session, announced)).await),
             ClientRequest::Bind(request) => return Box::pin(bind::accept(session, request)).await.map(Box::new),
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed).map(Box::new),
@@ -100,7 +101,7 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
     Box::pin(open_tunnel(session, tunnel)).await.map(Box::new)
 }
 
-/// Answers a request that the limits of the listener or of the user do not permit.
+/// Answers a request that the limits of the listener or of the user do not allow.
 async fn refuse_request(session: &Session, request: &ClientRequest, error: &DialError) -> EndReason {
     match request {
         ClientRequest::Tunnel(tunnel) => {
@@ -109,7 +110,7 @@ async fn refuse_request(session: &Session, request: &ClientRequest, error: &Dial
         }
         ClientRequest::Http(http) => ingress::http::refuse_request(session, http, error).await,
         ClientRequest::Associate(_) | ClientRequest::Bind(_) => association::refuse(session, error).await,
-        // Transparent listeners and servers that speak another protocol now: there is no one to answer.
+        // These clients cannot be answered: they were intercepted, or speak another protocol with the server.
         ClientRequest::Dialled(_) | ClientRequest::Upgraded { .. } => session.record_dial_error(error),
     }
 }
@@ -201,7 +202,7 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
                 Err(error) => return Err(Box::new((responder, error))),
             };
             session.on_relay_answer(times, requested_at);
-            // If the client is gone, the pump finds out on its next read.
+            // If the client is gone, the next read of the pump fails.
             let _ = responder.send_success(session.client_end(), None, &session.hop_times()).await;
             Ok(())
         })
@@ -226,7 +227,8 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
     end
 }
 
-/// Returns a section that can carry another session to its pool. Its congestion window is that of the transfers so far.
+/// Puts a section that can carry another session back into its pool. Its congestion window is that of the transfers so
+/// far.
 fn keep_section(session: &Session, server: Rc<TcpStream>, section: Rc<FramedSection>, reuse: SectionReuse) {
     session.release_upstream();
     if let (Some(stream), Some(section)) = (Rc::into_inner(server), Rc::into_inner(section)) {

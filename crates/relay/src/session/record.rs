@@ -37,28 +37,28 @@ use crate::pump::{self, Endpoint, FlowStats, FramedSection, Framing, IdleTimeout
 use crate::shaping::autotune::SectionTuning;
 use crate::status::{SectionView, SessionView, TlsView};
 
-/// A session and everything that its closing event reports.
+/// A session, with all data of its closing event.
 pub struct Session {
-    /// The listener that accepted it.
+    /// The listener that accepted the session.
     pub context: Rc<ListenerContext>,
     /// The connection to the client.
     pub client: Rc<TcpStream>,
-    /// The cipher of this connection, if the listener speaks TLS.
+    /// The cipher of `client`, if the listener speaks TLS.
     tls: Option<Box<TlsCipher>>,
-    /// The connection of which the session is a stream.
+    /// The client's HTTP/2 connection, if the session is a stream of it.
     carrier: Option<Rc<CarrierConnection>>,
-    /// Whether the client has a certificate with the name of a user.
+    /// Whether the client has authenticated with a certificate that contains a user name.
     certified: bool,
-    /// Exact counters of both directions.
+    /// Byte counters and times of both directions.
     pub stats: FlowStats,
     telemetry: Rc<FlowTelemetry>,
     /// A number that is unique in this process.
     pub id: u64,
-    /// State of dialling on behalf of the client.
+    /// The context of dialling on behalf of the client.
     pub dial_context: DialContext,
     /// The four-tuple of an intercepted connection.
     pub caught: Option<Box<FourTuple>>,
-    /// The connection that the gate has dialled.
+    /// The connection that the gate has dialled, until it is taken.
     pre_dialed: RefCell<Option<Box<PreDialed>>>,
     pub(super) opened_at: Instant,
     pub(super) state: RefCell<SessionState>,
@@ -69,13 +69,13 @@ pub struct Session {
     /// Samples of the sections of the running session.
     pub(super) samples: RefCell<SectionSamples>,
     slot: Cell<usize>,
-    /// The place of the session in the limits; `None` for a rejected connection.
+    /// The session's place in the limits; `None` for a rejected connection.
     permit: Cell<Option<SessionPermit>>,
 }
 
 /// A connection that is about to become a session.
 pub struct IncomingConnection {
-    /// The connection, from which nothing of the session has been read.
+    /// The connection. No byte of the session has been read from it.
     pub stream: TcpStream,
     /// The address of the client.
     pub address: ClientAddr,
@@ -90,7 +90,7 @@ pub struct IncomingConnection {
 }
 
 impl IncomingConnection {
-    /// A connection without TLS.
+    /// Creates a connection without TLS, carrier and user.
     pub fn plain(stream: TcpStream, address: ClientAddr, origin: Origin) -> Self {
         Self { stream, address, origin, tls: None, carrier: None, user: None }
     }
@@ -105,9 +105,9 @@ pub enum Origin {
         /// The address that the client connected to.
         destination: SocketAddr,
     },
-    /// A relay has opened it.
+    /// A relay has opened the session.
     ByRelay(Rc<IncomingOpen>),
-    /// The rules have redirected it.
+    /// The interception rules have redirected the connection.
     Caught {
         /// The four-tuple; `None` if the client addressed the listener itself.
         ends: Option<FourTuple>,
@@ -123,15 +123,15 @@ pub(super) struct SessionState {
     target: Option<Target>,
     server: Option<ServerAddr>,
     pub(super) stream: Option<Rc<TcpStream>>,
-    /// When the first request was complete.
+    /// Time at which the first request was complete.
     requested_at: Option<Instant>,
     connect: Option<Duration>,
     hops: Box<[Duration]>,
     up: Option<Box<SectionInfo>>,
-    /// The counters of the sections at the start of the session, if they have carried sessions before: of the client's and of the
-    /// server's.
+    /// The counters of the client's and the server's section at the start of the session, for sections that have
+    /// carried sessions before.
     starts: [Option<Box<SectionInfo>>; 2],
-    /// Whether careful resume was requested for them.
+    /// Whether careful resume was requested for the client's and the server's section.
     resumes: [bool; 2],
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
     samplers: [Option<Box<SectionSampler>>; 2],
@@ -140,14 +140,15 @@ pub(super) struct SessionState {
 }
 
 impl SessionState {
-    /// The counters of a section since the start of the session. `side` is the direction of the bytes that this relay sends there.
+    /// Returns the counters of a section since the start of the session. `side` is the direction of the bytes that this
+    /// relay sends on the section.
     fn since_start(&self, side: Direction, info: SectionInfo) -> SectionInfo {
         self.starts[side as usize].as_deref().map_or(info, |start| info.since(start))
     }
 }
 
 impl Session {
-    /// Begins a session for an accepted connection. The thread lists the session until it is dropped.
+    /// Opens a session for an accepted connection. The session is registered with its thread until it is dropped.
     pub fn open(
         context: Rc<ListenerContext>,
         connection: IncomingConnection,
@@ -245,8 +246,8 @@ impl Session {
         self.on_path_ready(requested_at.elapsed());
     }
 
-    /// Starts the session on a section that has carried `earlier` sessions: its counters and, if possible, its window. `side` is
-    /// the direction of the bytes that this relay sends there.
+    /// Starts the session on a section that has carried `earlier` sessions: records its counters and, if possible,
+    /// requests the remembered window. `side` is the direction of the bytes that this relay sends on the section.
     pub fn start_section(&self, side: Direction, section: &TcpStream, earlier: u32) {
         let start = (earlier > 0).then(|| {
             let (info, counters) = tcp_readings(section.as_fd()).unwrap_or_default();
@@ -258,7 +259,8 @@ impl Session {
         self.request_resume(side, section, earlier > 0);
     }
 
-    /// The relay at the other end of the section that sends the session's bytes of this direction.
+    /// Returns the key of the relay at the other end of the section that sends the bytes of direction `side`, if there
+    /// is one.
     fn relay_of(&self, side: Direction) -> Option<PublicKey> {
         match side {
             Direction::Down => self.previous_relay(),
@@ -266,7 +268,8 @@ impl Session {
         }
     }
 
-    /// Has a section begin with the window that its relay is known for, if its congestion control can.
+    /// Requests that a section begins with the window remembered for its relay, if its congestion control supports
+    /// that.
     fn request_resume(&self, side: Direction, section: &TcpStream, is_used: bool) {
         let Some(relay) = self.relay_of(side) else { return };
         let resume = &self.context.services().resume;
@@ -274,7 +277,8 @@ impl Session {
         self.state.borrow_mut().resumes[side as usize] = requested;
     }
 
-    /// The kernel's counters of a section since the start of the session, which is over or leaves the section.
+    /// Returns the kernel's counters of a section since the start of the session, and reports them to the ledger of
+    /// windows. The session is over or gives up the section.
     fn section_info(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionInfo> {
         let mut info = state.since_start(side, tcp_info(section.as_fd()).ok()?);
         let resume = &self.context.services().resume;
@@ -284,8 +288,8 @@ impl Session {
         Some(info)
     }
 
-    /// The counters of the server's section, which the session gives up, and of those before it: HTTP requests of one session use
-    /// one connection after another.
+    /// Takes the server's section from the state, and returns its counters added to those of the sections before it:
+    /// the HTTP requests of one session use one connection after another.
     fn server_section_info(&self, state: &mut SessionState) -> Option<SectionInfo> {
         let (stream, earlier) = (state.stream.take(), state.up.take());
         let last = stream.and_then(|stream| self.section_info(Direction::Up, &stream, state));
@@ -295,7 +299,8 @@ impl Session {
         }
     }
 
-    /// A section of the running session, with the counters since its start and the present outcome of its jump.
+    /// Returns the view of a section of the running session, with the counters since its start and the current outcome
+    /// of its jump.
     fn section_view(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionView> {
         let congestion = &self.context.config.congestion;
         let mut view = SectionView::from_socket(section, congestion, self.telemetry.tuner(side))?;
@@ -305,14 +310,15 @@ impl Session {
         Some(view)
     }
 
-    /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
+    /// Starts to sample the client's section if the client is a relay: estimates of other clients' sections are not
+    /// used.
     fn watch_client(&self) {
         let sampler =
             |key| Box::new(SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats));
         self.state.borrow_mut().samplers[0] = self.previous_relay().map(sampler);
     }
 
-    /// The key of the relay that has opened the session.
+    /// Returns the key of the relay that has opened the session.
     fn previous_relay(&self) -> Option<PublicKey> {
         self.dial_context.incoming_open.as_ref().map(|incoming_open| incoming_open.previous_relay())
     }
@@ -331,35 +337,35 @@ impl Session {
         self.emit_samples();
     }
 
-    /// The server's section, if it is connected.
+    /// Returns the server's section, if it is connected.
     pub(super) fn server_section(&self) -> Option<Rc<TcpStream>> {
         self.state.borrow().stream.clone()
     }
 
-    /// The setup time of each relay, the nearest first.
+    /// Returns the setup time of each relay, the nearest first.
     pub fn hop_times(&self) -> Vec<Duration> {
         self.state.borrow().hops.to_vec()
     }
 
-    /// Records the answer of the relays with the setup time of each.
+    /// Records the answer of the relays, with the setup time of each relay.
     pub fn on_relay_answer(&self, times: Vec<Duration>, requested_at: Instant) {
         let mut state = self.state.borrow_mut();
         state.connect = Some(requested_at.elapsed());
         state.hops = times.into();
     }
 
-    /// The users whose passwords are asked for; `None` where none is needed.
+    /// Returns the users of the listener if the client must send a password; `None` if no password is needed.
     pub fn users_to_ask<'a>(&self, context: &'a ListenerContext) -> Option<&'a Arc<Users>> {
         context.listener.users.as_ref().filter(|_| !self.certified)
     }
 
-    /// The client's end of the session, for code that knows no framing of relays.
+    /// Returns the client's endpoint, for code that does not support the framing of relays.
     pub fn client_end(&self) -> Endpoint<'_> {
         let framing = self.tls.as_deref().map_or(Framing::Raw, TlsCipher::framing);
         Endpoint { stream: &self.client, framing }
     }
 
-    /// Moves TLS of the client into the kernel, where that is possible. From then on only the pump reads from the client.
+    /// Moves the client's TLS into the kernel (kTLS), if possible. Afterwards only the pump reads from the client.
     ///
     /// # Errors
     /// As [`TlsCipher::try_enter_kernel`].
@@ -367,27 +373,27 @@ impl Session {
         self.tls.as_ref().map_or(Ok(()), |tls| tls.try_enter_kernel(&self.client))
     }
 
-    /// The TCP connection to the client, which carries other sessions as well with HTTP/2.
+    /// Returns the TCP connection to the client. With HTTP/2 it carries other sessions as well.
     pub(super) fn client_connection(&self) -> &Rc<TcpStream> {
         self.carrier.as_ref().map_or(&self.client, |carrier| &carrier.connection.stream)
     }
 
-    /// The cipher of this connection.
+    /// Returns the cipher of the client's TCP connection.
     fn client_cipher(&self) -> Option<&TlsCipher> {
         cipher_of(self.carrier.as_deref(), self.tls.as_deref())
     }
 
-    /// The version of HTTP toward the client, if that is a version with streams.
+    /// Returns the HTTP version toward the client if that version has streams: 2, or `None`.
     fn http_version(&self) -> Option<u8> {
         self.carrier.is_some().then_some(2)
     }
 
-    /// The section from the previous relay, if its bytes are framed.
+    /// Returns the section from the previous relay, if its bytes are framed.
     pub fn client_section(&self) -> Option<Rc<FramedSection>> {
         self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.framed_section())
     }
 
-    /// Gives up the server's section, for reuse or after a failure, and keeps its `TCP_INFO`.
+    /// Releases the server's section, for reuse or after a failure, and keeps its `TCP_INFO`.
     pub fn release_upstream(&self) {
         self.sample_limits_at_end();
         self.telemetry.set_paced_by(Direction::Up, None);
@@ -399,7 +405,7 @@ impl Session {
         state.up = self.server_section_info(&mut state).map(Box::new);
     }
 
-    /// Records why the target could not be reached.
+    /// Records the detail of a dial error, and returns the reason for the end.
     pub fn record_dial_error(&self, error: &DialError) -> EndReason {
         self.set_detail(error.detail());
         EndReason::ConnectFailed(error.cause)
@@ -410,23 +416,23 @@ impl Session {
         self.state.borrow_mut().detail = detail.map(Into::into);
     }
 
-    /// Sets the reason for the end.
+    /// Sets the reason for the end of the session.
     pub fn set_end(&self, end: EndReason) {
         self.state.borrow_mut().end = Some(end);
     }
 
-    /// The accounts of the listener and of the user.
+    /// Returns the accounts of the listener and of the user.
     pub fn accounts(&self) -> &SessionAccounts {
         &self.telemetry.accounts
     }
 
-    /// The idle timeouts in force for the session.
+    /// Returns the idle timeouts of the session.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
         let timeouts = &self.context.config.timeouts;
         IdleTimeouts { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
     }
 
-    /// The session as `ekiden status` shows it.
+    /// Returns the session as `ekiden status` shows it.
     pub fn view(&self) -> SessionView {
         let state = self.state.borrow();
         SessionView {
@@ -452,7 +458,7 @@ impl Session {
         }
     }
 
-    /// Its weight in the shares of an interface.
+    /// Returns the weight of the session in the shares of an interface.
     fn weight(&self) -> u32 {
         let user = self.context.config.users.weight_of(self.state.borrow().user.as_deref());
         self.context.listener.weight * user
@@ -467,7 +473,7 @@ impl Session {
     }
 }
 
-/// Telemetry of a session whose only section is that of the client.
+/// Creates the telemetry of a session that has no server section yet.
 fn client_telemetry(
     context: &Rc<ListenerContext>,
     client: &Rc<TcpStream>,
@@ -483,12 +489,12 @@ fn client_telemetry(
     telemetry
 }
 
-/// Interval of checks for a reset by a client that has sent bytes after its password.
+/// Interval of checks for a reset while unread bytes of the client hide the end of its stream.
 const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Checks a password and records the user name. The check is slow by design and may queue behind other checks: for at
-    /// most half of `timeouts.handshake`, and until the client closes its side.
+    /// Checks a password and records the user name. The check is slow by design and may queue behind other checks. It
+    /// is abandoned after half of `timeouts.handshake`, or when the client closes its side.
     ///
     /// # Errors
     /// Why the password was not accepted.
@@ -499,13 +505,13 @@ impl Session {
                 timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(self.client_end())).await;
             departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
-        // Boxed, so that handshakes without a password have no room for it.
+        // Boxed, so that the futures of handshakes without a password do not reserve space for it.
         Box::pin(users.verify(self.dial_context.client.0.ip(), user, password, give_up)).await?;
         self.on_authenticated();
         Ok(())
     }
 
-    /// Gives the session the weight and the account of its user.
+    /// Applies the weight and the account of the user to the session.
     fn on_authenticated(&self) {
         self.telemetry.set_weight(self.weight());
         if let Some(user) = &self.state.borrow().user {
@@ -514,14 +520,14 @@ impl Session {
     }
 }
 
-/// The cipher of a client's connection: that of the connection under its streams, or its own.
+/// Returns the cipher of a client's connection: that of the carrier connection if there is one, else the session's own.
 fn cipher_of<'a>(carrier: Option<&'a CarrierConnection>, tls: Option<&'a TlsCipher>) -> Option<&'a TlsCipher> {
     carrier.map(|carrier| &carrier.connection.cipher).or(tls)
 }
 
 /// Completes when the client has closed or reset its section.
 pub(super) async fn wait_client_gone(client: Endpoint<'_>) {
-    // An end of stream behind unread bytes is not visible, so only a reset shows that such a client has left.
+    // The end of the stream behind unread bytes is not visible, so only a reset shows that such a client has left.
     while client.peek_end().await.is_ok_and(|ended| !ended) {
         if timeout(CLIENT_POLL_INTERVAL, client.stream.ready(Interest::ERROR)).await.is_ok() {
             return;
@@ -530,13 +536,13 @@ pub(super) async fn wait_client_gone(client: Endpoint<'_>) {
 }
 
 impl Session {
-    /// Details of an end that none were recorded for.
+    /// Returns the detail of an end for which no detail was recorded.
     fn end_detail(&self, end: EndReason) -> Option<String> {
         let used_up = || self.accounts().used_up().filter(|_| end == EndReason::OverQuota);
         self.tls_detail(end).or_else(used_up).or_else(|| end.detail().map(str::to_owned))
     }
 
-    /// The cause of an end that is none of TCP.
+    /// Returns the TLS fault, if the client's connection ended because of TLS and not of TCP.
     fn tls_detail(&self, end: EndReason) -> Option<String> {
         let tls = self.tls.as_ref().filter(|_| matches!(end, EndReason::ResetByClient | EndReason::ClientLost))?;
         tls.fault().map(str::to_owned)
@@ -594,7 +600,7 @@ impl Drop for Session {
             pump::abort(&self.client);
         }
         if let (EndReason::Finished | EndReason::Idle, Some(tls)) = (closed.end, &self.tls) {
-            // A full socket loses the alert, and gets FIN.
+            // If the send buffer is full, the alert is lost, and the client receives only FIN.
             tls.try_send_end(&self.client);
         }
         if let Some(ends) = &self.caught {
@@ -604,7 +610,7 @@ impl Drop for Session {
             pre_dialed.abandon();
         }
         self.context.thread.unregister(self.slot.get());
-        // Release the place first: readers of the closing event may rely on it.
+        // Release the place first: readers of the closing event may expect the place to be free.
         drop(self.permit.take());
         self.accounts().leave();
         self.context.services().events.emit_closed(closed, self.previous_relay());

@@ -17,10 +17,11 @@ use crate::events::metrics::SampleMoment;
 use crate::path::selector::{PathSelector, Prediction, TransferStats};
 use crate::pump::FlowStats;
 
-/// Sessions with fewer bytes are sampled only while a receiver blocks them: for them a limit says little.
+/// Sessions with fewer bytes are sampled only while a receiver blocks them: for so few bytes a limit is not meaningful.
 const MIN_SAMPLED_BYTES: u64 = 64 * 1024;
 
-/// An answer is old when nothing has moved for so long, and where there are thousands of sessions to look at.
+/// Limits whose last sample is older are not reported. A sample becomes old when nothing moves, or when thousands of
+/// sessions have to be sampled.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(10);
 
 /// The limit tracker and its last sample.
@@ -33,14 +34,15 @@ pub(super) struct LimitState {
 }
 
 impl LimitState {
-    /// Nothing is sampled of a session that was opened at `at`.
+    /// Creates the state of a session that was opened at `at`, without samples.
     fn new(at: Instant) -> Box<Self> {
         Box::new(Self { tracker: LimitTracker::default(), at, moved: 0 })
     }
 }
 
 impl Session {
-    /// Looks, unless next to nothing has moved since the last time and nothing waits for room.
+    /// Takes a sample if a direction is blocked or bytes have moved since the last sample. The first sample needs
+    /// `MIN_SAMPLED_BYTES`.
     pub(super) fn sample_limits(&self) {
         let least = if self.limiting.borrow().is_some() { 1 } else { MIN_SAMPLED_BYTES };
         if self.stats.moved() >= self.last_moved_bytes() + least || self.is_blocked() {
@@ -55,14 +57,14 @@ impl Session {
         }
     }
 
-    /// The present limit of each direction.
+    /// Returns the current limit of each direction.
     pub(super) fn limits(&self) -> Diagnoses {
         let limiting = self.limiting.borrow();
         let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < MAX_SAMPLE_AGE);
         fresh.map(|limiting| limiting.tracker.limits()).unwrap_or_default()
     }
 
-    /// The limit over the whole session, in the direction with more bytes.
+    /// Returns the limit over the whole session, in the direction with more bytes.
     pub(super) fn limit(&self) -> Option<Diagnosis> {
         let is_upload = self.stats.bytes(Direction::Up) > self.stats.bytes(Direction::Down);
         let direction = if is_upload { Direction::Up } else { Direction::Down };
@@ -77,7 +79,7 @@ impl Session {
         self.limiting.borrow().as_ref().map_or(0, |limiting| limiting.moved)
     }
 
-    /// Has the limits of a section that has carried sessions be those of this session.
+    /// Sets the counters from which the limits of a section are computed, if the section has carried sessions before.
     pub(super) fn start_limits(&self, side: Direction, counters: TcpCounters, cwnd: u32) {
         let mut limiting = self.limiting.borrow_mut();
         limiting.get_or_insert_with(|| LimitState::new(self.opened_at)).tracker.start_section(side, counters, cwnd);
@@ -120,7 +122,7 @@ pub struct PathFeedback {
     prediction: Arc<Prediction>,
     /// The paths that failed before, and why.
     failed_paths: Vec<String>,
-    /// From the client's request until the path was established.
+    /// Time from the client's request to the established path.
     connect: Duration,
     /// Counters at the start.
     start: TransferStats,
@@ -129,12 +131,12 @@ pub struct PathFeedback {
 }
 
 impl PathFeedback {
-    /// Starts with the current counters.
+    /// Creates the feedback of a path, starting at the current counters of `stats`.
     pub fn new(prediction: Arc<Prediction>, failed_paths: Vec<String>, connect: Duration, stats: &FlowStats) -> Self {
         Self { prediction, failed_paths, connect, start: read_stats(stats), reported: None }
     }
 
-    /// All that has come so far.
+    /// Returns the transfer since the start.
     fn transfer_stats(&self, stats: &FlowStats) -> TransferStats {
         TransferStats {
             connect_time: self.connect,
@@ -176,7 +178,7 @@ impl PathFeedback {
         self.prediction.to_choice_record(&self.failed_paths, predicted, outcome.map(|outcome| outcome.elapsed))
     }
 
-    /// The choice so far.
+    /// Returns the record of the choice, without an outcome.
     fn choice_record(&self) -> ChoiceRecord {
         self.prediction.to_choice_record(&self.failed_paths, self.prediction.completion_time, None)
     }
@@ -194,7 +196,7 @@ fn read_stats(stats: &FlowStats) -> TransferStats {
 }
 
 impl Session {
-    /// Starts feedback for the chosen path, and finishes that of the path before.
+    /// Starts feedback for the chosen path, and finishes the feedback of the previous path.
     pub(super) fn on_path_ready(&self, connect: Duration) {
         if let Some(previous) = self.feedback.take() {
             previous.finish(&self.stats, &self.context.services().path_selector);
@@ -212,12 +214,12 @@ impl Session {
         }
     }
 
-    /// The reason for the path, and the prediction.
+    /// Returns the reason for the choice of the path, and the prediction.
     pub(super) fn choice(&self) -> Option<ChoiceRecord> {
         self.feedback.borrow().as_ref().map(|feedback| feedback.choice_record())
     }
 
-    /// The reason, the prediction and the outcome; without an established path, the last path tried.
+    /// Returns the reason, the prediction and the outcome; without an established path, those of the last path tried.
     pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
         match self.feedback.take() {
             Some(feedback) => Some(feedback.finish(&self.stats, &self.context.services().path_selector)),
@@ -229,28 +231,28 @@ impl Session {
     }
 }
 
-/// Shortest interval between two samples of kernel counters; shorter ones say little about a share.
+/// Shortest interval between two samples of kernel counters. Fractions over a shorter interval are not meaningful.
 const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// State of the last samples.
 #[derive(Debug)]
 pub struct SectionSamples {
-    /// Bytes moved at the last check,
+    /// Bytes moved at the last check for changes.
     checked_bytes: u64,
-    /// at the last sample of kernel counters, and its time.
+    /// Bytes moved at the last sample of kernel counters, and the time of that sample.
     moved: u64,
     at: Instant,
-    /// The counters of the client's and the server's section at the last sample.
+    /// The counters of the client's and of the server's section at the last sample.
     last_counters: Option<Box<[SampledCounters; 2]>>,
 }
 
-/// The counters of a section with which the next sample is compared. Idle sessions keep them, so they are no [`SectionInfo`], which
-/// is more than three times as large.
+/// The counters of a section with which the next sample is compared. Idle sessions keep them too, so the type is
+/// smaller than [`SectionInfo`], which is more than three times as large.
 #[derive(Debug, Clone, Copy, Default)]
 struct SampledCounters {
     retransmitted: u32,
     segments_out: u32,
-    /// Times in microseconds, as the kernel counts them.
+    /// This time and those below are in microseconds, as in the kernel's counters.
     busy: u64,
     rwnd_limited: u64,
     sndbuf_limited: u64,
@@ -283,14 +285,14 @@ impl From<SampledCounters> for SectionInfo {
 }
 
 impl SectionSamples {
-    /// The next sample of a section has the changes since `start`, or since the section was connected.
+    /// Sets the counters with which the next sample of a section is compared: `start`, or zero for a new connection.
     pub fn restart(&mut self, side: Direction, start: Option<SectionInfo>) {
         if start.is_some() || self.last_counters.is_some() {
             self.last_counters.get_or_insert_default()[side as usize] = start.unwrap_or_default().into();
         }
     }
 
-    /// Nothing was looked at yet.
+    /// Creates the state without samples.
     #[must_use]
     pub fn new() -> Self {
         Self { checked_bytes: 0, moved: 0, at: Instant::now(), last_counters: None }
@@ -298,7 +300,8 @@ impl SectionSamples {
 }
 
 impl Session {
-    /// Looks, unless nothing has moved since and nothing waits.
+    /// Updates the numbers of queued bytes, and samples the kernel counters if they are due. Does nothing if no bytes
+    /// have moved since the last sample and none are queued.
     pub(super) fn emit_samples(&self) {
         let samples = &mut *self.samples.borrow_mut();
         let moved = self.stats.moved();
@@ -321,7 +324,7 @@ impl Session {
         }
     }
 
-    /// The changes in the counters of one section.
+    /// Records the changes in the counters of one section.
     fn section_sample(
         &self,
         section: &'static str,
@@ -332,7 +335,7 @@ impl Session {
         // Fails only when the socket is already dead.
         let Ok(now) = tcp_info(stream.as_fd()) else { return };
         if now.segments_out < last_counters.segments_out {
-            // Another connection, of the next request.
+            // The section is another connection, that of the next request.
             *last_counters = SampledCounters::default();
         }
         self.context.services().events.metrics.sections.record_sample(
@@ -346,9 +349,9 @@ impl Session {
     }
 }
 
-/// Bytes read from one section that have not left by the other.
+/// Returns the number of bytes received on one section and not yet sent on the other.
 fn waiting_bytes(from: &TcpStream, to: &TcpStream) -> usize {
-    // A dead socket has nothing that could still go anywhere.
+    // A failed socket has no bytes to send or to read.
     unread(from.as_fd()).unwrap_or(0) + unsent(to.as_fd()).unwrap_or(0)
 }
 

@@ -1,8 +1,8 @@
 //! The gate: verdicts on the first packets (SYNs) of intercepted connections.
 //!
-//! Each packet waits in a kernel queue for its verdict. Most packets pass to the listener: at once or, with `connect =
-//! "hold"`, when the server has answered. A refusal by the server becomes a refusal to the client, and connections that
-//! the relay cannot serve continue without it.
+//! Each packet waits in a kernel queue for its verdict. Most packets are admitted to the listener: at once or, with
+//! `connect = "hold"`, when the server has answered. A refusal by the server is passed to the client, and connections
+//! that the relay cannot serve continue without it.
 
 mod pending;
 
@@ -32,13 +32,13 @@ use crate::session::{ConnectedPath, DialContext, connect_end_to_end};
 
 pub use pending::{FourTuple, PendingConnections, PreDialed};
 
-/// Interval of checks for admitted connections that never arrived.
+/// Interval of checks for admitted connections that did not arrive at the listener.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a server that said nothing is left alone.
+/// Time for which connections to a silent server bypass the relay. A silent server did not answer the dial in time.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Most silent servers to remember.
+/// Largest number of silent servers to remember.
 const MAX_SILENT: usize = 4096;
 
 /// The gate of one listener.
@@ -46,19 +46,20 @@ pub struct Gate {
     context: Rc<ListenerContext>,
     queue: AsyncFd<NfQueue>,
     marks: Marks,
-    /// The mark of packets that may go to the listener.
+    /// The mark of packets that are admitted to the listener.
     admit_mark: u32,
     /// Admitted connections, the oldest first.
     admitted: RefCell<VecDeque<(Instant, FourTuple)>>,
-    /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
+    /// Closes sockets of earlier sessions in TIME_WAIT; `None` if the kernel does not support that.
     destroyer: Option<SocketDestroyer>,
-    /// Servers that said nothing, and since when.
+    /// Silent servers, and the time of the failed dial.
     silent: RefCell<HashMap<SocketAddr, Instant>>,
-    /// Why packets are let pass that could be ours, while that is so.
+    /// Why new connections bypass the relay; `None` while they are admitted.
     bypass_reason: Cell<Option<&'static str>>,
 }
 
-/// Serves the first packets of listener `number` until the stop signal, then only the connections that are under way.
+/// Serves the first packets of listener `number` until the stop signal, then only the connections that are already
+/// under way.
 ///
 /// # Errors
 /// The queue cannot be polled.
@@ -67,7 +68,8 @@ pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mu
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
     let gate = Rc::new(Gate {
-        // TPROXY finds out by itself whether the listener is there; address translation would lead to nowhere.
+        // The TPROXY rule takes intercepted packets only while the listener exists. The redirect rule cannot check
+        // that, so it takes only packets with the mark of admitted packets.
         admit_mark: match context.listener.kind {
             ListenerKind::Redirect => marks.let_in(number),
             _ => marks.caught(number),
@@ -100,7 +102,7 @@ pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mu
 
 impl Gate {
     fn on_packet(self: &Rc<Self>, id: u32, packet: &[u8]) {
-        // The rules catch nothing else.
+        // The rules queue only SYN packets, so this is not expected.
         let Ok(syn) = Syn::parse(packet) else { return self.mark(id, self.marks.pass()) };
         let four_tuple = FourTuple { client: syn.client, server: syn.server };
         let pending = &self.context.services().pending_connections;
@@ -123,7 +125,10 @@ impl Gate {
         }
     }
 
-    /// Takes a place for a session, or says why there is none.
+    /// Takes a place for a session.
+    ///
+    /// # Errors
+    /// Why the connection bypasses the relay, as in the metrics.
     fn try_admit(&self, four_tuple: &FourTuple) -> Result<SessionPermit, &'static str> {
         if self.context.thread.drain_state.is_draining() {
             return Err("draining");
@@ -148,19 +153,19 @@ impl Gate {
         }
     }
 
-    /// Lets a packet continue without the relay. Sockets of an earlier session with the same ports would receive its
-    /// answers, so they are closed.
+    /// Lets a packet continue to the server without the relay. Sockets of an earlier session with the same ports would
+    /// receive the packets of the connection, so they are closed.
     fn pass_through(&self, id: u32, four_tuple: &FourTuple, reason: &'static str) {
         let (client, server) = (four_tuple.client.0, four_tuple.server.0);
-        // A tunnel also carries connections of this host's own programs: then the client's end is one of their sockets.
+        // In a tunnel the client's end may be a socket of a program on this host, which must stay open.
         let theirs = (self.context.listener.kind != ListenerKind::Tun).then_some((client, server));
         for (local, remote) in [(server, client)].into_iter().chain(theirs) {
-            // Nearly always there is none.
+            // Normally there is no such socket.
             let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
         }
         let services = self.context.services();
         services.events.metrics.record_passed(&self.name(), reason);
-        // The state of a single server is no matter for the operator.
+        // These reasons concern a single server, not the relay.
         if !matches!(reason, "silent" | "denied" | "reset") && self.bypass_reason.replace(Some(reason)).is_none() {
             services.events.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
@@ -180,7 +185,7 @@ impl Gate {
         self.context.listener.name.clone()
     }
 
-    /// Passes the server's refusal, or its silence, to the client.
+    /// Passes the server's refusal to the client; after other failures lets the packet continue without the relay.
     fn reject(&self, id: u32, four_tuple: &FourTuple, error: &DialError) {
         self.context.services().pending_connections.remove(four_tuple);
         match error.cause_for_client() {
@@ -193,13 +198,13 @@ impl Gate {
                 }
                 self.pass_through(id, four_tuple, "silent");
             }
-            // The server has answered with a reset, and may answer the client directly.
+            // The server has answered with a reset; without the relay the client receives the server's answer directly.
             Cause::Reset if error.hop.is_none() => self.pass_through(id, four_tuple, "reset"),
             _ => self.pass_through(id, four_tuple, "failed"),
         }
     }
 
-    /// Removes admitted connections that never arrived, and expired entries of silent servers.
+    /// Removes admitted connections that did not arrive in time, and expired entries of silent servers.
     fn expire(&self) {
         let patience = self.context.config.timeouts.handshake;
         while let Some((since, four_tuple)) = self.next_older_than(patience) {
@@ -224,11 +229,11 @@ impl Gate {
         if is_expired { admitted.pop_front() } else { None }
     }
 
-    /// Ends a connection that never became a session, with a closing event.
+    /// Emits the closing event of a connection that did not become a session.
     fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
         let services = self.context.services();
         services.events.metrics.record_accepted(&self.name());
-        // The reader of the closing event finds the place free.
+        // Release the place first: readers of the closing event may expect the place to be free.
         drop(permit);
         services.events.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
     }
@@ -241,7 +246,7 @@ impl Gate {
     }
 }
 
-/// Dials while the first packet waits.
+/// Dials while the client's first packet waits for its verdict.
 async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: SessionPermit) {
     let started_at = Instant::now();
     let patience = gate.context.config.timeouts.hold;
@@ -266,7 +271,7 @@ async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: Sessi
     }
 }
 
-/// Detaches an established path from this thread, for the worker that will accept the connection.
+/// Detaches an established path from the runtime of this thread, for the worker that will accept the connection.
 fn pre_dialed(
     connected: ConnectedPath,
     dial_context: &DialContext,

@@ -1,4 +1,4 @@
-//! Connections that the rules have caught, by their ends, on all threads: the gate lets them in, workers accept them.
+//! Intercepted connections of all threads, by four-tuple: the gate admits them, and workers accept them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -27,38 +27,38 @@ pub struct FourTuple {
 /// A connection that was dialled while the client's first packet waited.
 #[derive(Debug)]
 pub struct PreDialed {
-    /// The section: to the server itself, or to the first hop.
+    /// The section to the server or to the first hop.
     pub stream: TcpStream,
     /// The address of the server or of the first hop.
     pub server: ServerAddr,
     /// The section to a relay, if its bytes are framed.
     pub section: Option<FramedSection>,
-    /// Where the section goes after the session, if it can carry another one.
+    /// The pool that receives the section after the session, if the section can carry another session.
     pub reuse: Option<SectionReuse>,
     /// The path that was taken.
     pub taken: PathTaken,
-    /// How long each relay took.
+    /// Setup time of each relay.
     pub times: Vec<Duration>,
     /// Time from the first packet to the established path.
     pub took: Duration,
 }
 
 impl PreDialed {
-    /// Drops the connection. The server sees a reset, as if the client had aborted.
+    /// Closes the connection with a reset, as if the client had aborted.
     pub fn abandon(self) {
         // Fails only when the socket is already dead.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
 }
 
-/// How far a connection is.
+/// The stage of an intercepted connection.
 #[derive(Debug)]
 enum PendingStage {
-    /// Its first packet waits for a verdict.
+    /// The first packet waits for its verdict.
     Waits,
-    /// Its first packet has passed, and the session is about to start.
+    /// The first packet has been admitted, and the listener has not accepted the connection yet.
     LetIn {
-        /// Time of the verdict; a later connection may have the same four-tuple.
+        /// Time of the verdict, which distinguishes this connection from a later one with the same four-tuple.
         since: Instant,
         permit: SessionPermit,
         pre_dialed: Option<Box<PreDialed>>,
@@ -70,7 +70,7 @@ enum PendingStage {
 /// Classification of a first packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FirstPacket {
-    /// That of a new connection, which is noted as waiting.
+    /// The first packet of a new connection, which is recorded as waiting.
     New,
     /// A retransmission of a waiting packet.
     Again,
@@ -81,14 +81,14 @@ pub enum FirstPacket {
 /// The place of an admitted connection, and the connection dialled for it.
 type Admitted = (SessionPermit, Option<Box<PreDialed>>);
 
-/// All connections that were caught.
+/// The intercepted connections of all threads.
 #[derive(Debug, Default)]
 pub struct PendingConnections {
     stages: Mutex<HashMap<FourTuple, PendingStage>>,
 }
 
 impl PendingConnections {
-    /// Notes the first packet of a connection.
+    /// Classifies a first packet, and records a new connection as waiting.
     pub fn on_first_packet(&self, four_tuple: FourTuple) -> FirstPacket {
         match self.lock().entry(four_tuple) {
             Entry::Vacant(vacant) => {

@@ -1,5 +1,5 @@
-//! Bodies. A body of known length goes through the pump like any other bytes; chunks are parsed one by one, and their
-//! data goes through the pump as well.
+//! Message bodies. A body of known length is transferred by the pump like any other bytes. In a chunked body the
+//! framing is parsed, and the data that is not yet buffered is transferred by the pump as well.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,13 +13,13 @@ pub use ekiden_proto::wire::http::forward::BodyCoding;
 use crate::ingress::{HandshakeReader, ReadError};
 use crate::pump::{Endpoint, Flow, FlowError, FlowStats, FlowTurn, PipePool};
 
-/// The path of bodies in one direction.
+/// The endpoints and the direction of a body.
 pub struct BodyFlow<'a> {
-    /// Where the bytes come from.
+    /// The connection from which the body is read.
     pub from: Endpoint<'a>,
-    /// The connection that the body is written to.
+    /// The connection to which the body is written.
     pub to: Endpoint<'a>,
-    /// Which way that is.
+    /// The direction of the body in the session.
     pub direction: Direction,
     /// The counters of the session.
     pub stats: &'a FlowStats,
@@ -28,10 +28,10 @@ pub struct BodyFlow<'a> {
 }
 
 impl BodyFlow<'_> {
-    /// Writes bytes that the pump has not read, in their turn.
+    /// Writes bytes that did not come through the pump. Waits for their turn under the limits of the session.
     ///
     /// # Errors
-    /// [`FlowError::Writing`]; [`FlowError::Reading`] with `QuotaExceeded` if no quota is left.
+    /// [`FlowError::Writing`]; [`FlowError::Reading`] with `QuotaExceeded` if the quota is used up.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FlowError> {
         if bytes.is_empty() {
             return Ok(());
@@ -44,12 +44,13 @@ impl BodyFlow<'_> {
         Ok(())
     }
 
-    /// Sends `head` and a whole body. The beginning of the body may be in `reader`, and leaves with the head. Where only the end of the
-    /// connection ends the body at the receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and
-    /// [`pump::cancel_abort`](crate::pump::cancel_abort) once it knows that the body is whole.
+    /// Sends `head` and a complete body. The beginning of the body may be in `reader`, and is sent together with the
+    /// head. If only the end of the connection marks the end of the body at the receiver, the caller calls
+    /// [`pump::abort`](crate::pump::abort) before, and [`pump::cancel_abort`](crate::pump::cancel_abort) once the body
+    /// is known to be complete.
     ///
     /// # Errors
-    /// [`FlowError`] by the side; a body that ends too early is [`FlowError::Reading`].
+    /// [`FlowError`] of the failed side; a body that ends too early is [`FlowError::Reading`].
     pub async fn relay(
         &self,
         mut head: Vec<u8>,
@@ -78,7 +79,7 @@ impl BodyFlow<'_> {
         flow.with_early_bytes(early).with_limit(limit).run().await
     }
 
-    /// Carries `early`, and then `rest` bytes more.
+    /// Sends `early`, and then `rest` bytes from the source.
     async fn relay_exactly(&self, early: Vec<u8>, rest: u64) -> Result<(), FlowError> {
         if self.flow(early, rest).await? < rest {
             return Err(truncated_body());
@@ -110,7 +111,7 @@ impl BodyFlow<'_> {
         self.write(&chunks.output).await
     }
 
-    /// Reads the next framing of a chunk, and sends buffered output before it waits for the sender or fails.
+    /// Reads the next piece of chunk framing. Sends buffered output before it waits for the sender or fails.
     async fn next_framing(
         &self,
         reader: &mut HandshakeReader<'_>,

@@ -28,14 +28,14 @@ pub struct DeliveredResponse {
     pub server_keep_alive: bool,
     /// The client's connection can carry another request.
     pub client_keep_alive: bool,
-    /// Both speak another protocol now.
+    /// Client and server have switched to another protocol.
     pub upgraded: bool,
 }
 
-/// Sends the request and delivers the answer, both at once.
+/// Sends the request and delivers the response, both at the same time.
 ///
 /// # Errors
-/// Why there is no whole answer.
+/// Why there is no complete response.
 pub async fn exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -43,13 +43,13 @@ pub async fn exchange(
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<DeliveredResponse, ExchangeError> {
-    // Only a connection that has carried exchanges may be dead, after which the request is sent again.
+    // The request is repeated only after a failure of a reused connection, so on a new connection the head is not kept.
     let head = if upstream.exchanges == 0 { take(&mut outgoing.head).into() } else { Cow::from(&outgoing.head) };
     let outgoing = &*outgoing;
     let (server, relay_answer) = (&*upstream.stream, upstream.answer.take());
     let mut response_reader = HandshakeReader::from_stream(server);
     let mut sent = None;
-    // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
+    // Both bodies are boxed, so that they need no memory while a slow response is awaited.
     let mut sending = Some(Box::pin(async {
         let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
         up.relay(head.into_owned(), reader, outgoing.body, BodyCoding::Chunks).await
@@ -62,7 +62,7 @@ pub async fn exchange(
             final_head(session, &mut response_reader, outgoing, &log.method).await
         });
         loop {
-            // Whether the request has been sent counts when the answer is there.
+            // Biased: whether the request has been sent must be known when the response arrives.
             tokio::select! {
                 biased;
                 result = finish(&mut sending), if sent.is_none() => sent = Some(check_sent(result)?),
@@ -91,7 +91,8 @@ pub async fn exchange(
         }
     };
     delivered.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
-    // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
+    // If only the end of the stream marks the end of the body, an unnoticed reset would make a partial response look
+    // complete.
     if response.body == BodyFraming::UntilClose && pump::stream_end(server) == StreamEnd::Reset {
         return Err(EndReason::ResetByServer.into());
     }
@@ -106,14 +107,14 @@ pub async fn exchange(
     })
 }
 
-/// Completes with `future`, and frees it.
+/// Waits for `future`, and frees it.
 async fn finish<F: Future>(future: &mut Option<Pin<Box<F>>>) -> F::Output {
     let output = future.as_mut().expect("invariant: the future has not completed").await;
     *future = None;
     output
 }
 
-/// Sends the client a response: the head, and the body as the server sends it.
+/// Sends a response to the client: the head, and the body as it arrives from the server.
 async fn deliver(
     session: &Session,
     server: &TcpStream,
@@ -122,8 +123,8 @@ async fn deliver(
 ) -> Result<(), FlowError> {
     let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     if response.framing == BodyFraming::UntilClose {
-        // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
-        // tells the client that the answer is incomplete.
+        // Set before the head is sent, because the head alone looks like a complete response: if this relay is killed,
+        // only a reset shows the client that the response is incomplete.
         pump::abort(&session.client);
     }
     let mut head = take(&mut response.head);
@@ -141,7 +142,7 @@ fn lane<'a>(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, directio
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendOutcome {
     Complete,
-    /// The server does not read the rest; its response may still arrive.
+    /// The server does not read the rest of the request; its response may still arrive.
     Partial,
 }
 
@@ -156,14 +157,14 @@ fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeErro
     }
 }
 
-/// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
+/// Returns the head of the final response. Interim responses (RFC 9110, 15.2) are forwarded to clients with HTTP/1.1.
 fn final_head(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
     method: &str,
 ) -> impl Future<Output = Result<ResponseHead, ExchangeError>> {
-    // Not an async function, which would hold its arguments twice.
+    // Not an async function, whose future would store its arguments twice.
     let mut is_first = true;
     async move {
         loop {
@@ -198,7 +199,7 @@ async fn deliver_interim(session: &Session, server: Endpoint<'_>, head: Response
     down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))
 }
 
-/// Blames the server, or the `http` hop if the request went to one.
+/// Returns the error of a request that went to an `http` hop (`hop_cause`) or to the server (`server_cause`).
 fn blame(outgoing: &OutgoingRequest, hop_cause: Cause, server_cause: Cause) -> ExchangeError {
     match &outgoing.hop {
         Some(hop) => DialError::at_hop(hop_cause, hop).into(),
@@ -206,7 +207,7 @@ fn blame(outgoing: &OutgoingRequest, hop_cause: Cause, server_cause: Cause) -> E
     }
 }
 
-/// Emits the event of a request when the exchange ends.
+/// The log record of a request, emitted as an event on drop.
 pub struct RequestLog<'a> {
     session: &'a Session,
     /// The method of the request.
@@ -214,19 +215,19 @@ pub struct RequestLog<'a> {
     url: String,
     began: Instant,
     bytes_before: (u64, u64),
-    /// The status that the client received; 0 if none.
+    /// The status that was sent to the client; 0 if none.
     pub status: u16,
-    /// Whether an idle connection was used.
+    /// Whether an idle connection was reused.
     pub reused: bool,
 }
 
 impl<'a> RequestLog<'a> {
-    /// Begins the record of a request.
+    /// Starts the record of a request.
     pub fn new(session: &'a Session, head: &RequestHead) -> Self {
         Self::of(session, head.method.clone(), rewriting::log_url(head))
     }
 
-    /// Begins the record of a request with this method and URL.
+    /// Starts the record of a request with this method and URL.
     pub fn of(session: &'a Session, method: String, url: String) -> Self {
         let bytes_before = (session.stats.bytes(Direction::Up), session.stats.bytes(Direction::Down));
         Self { session, method, url, began: Instant::now(), bytes_before, status: 0, reused: false }

@@ -1,8 +1,8 @@
-//! One request and its answer.
+//! One request and its response.
 //!
-//! Both directions run at once: an answer may come before the request's body has gone (100 Continue, 413), and ends the
-//! exchange when it does. An idle connection that turns out to be dead costs a request that can be repeated one more
-//! try on a fresh one; a request that cannot be repeated never gets an idle connection.
+//! Both directions run at the same time: a response may arrive before the request's body has been sent (100 Continue,
+//! 413), and a complete response ends the exchange. A repeatable request may use an idle connection; if that connection
+//! turns out to be dead, the request is repeated once on a new connection. Other requests never use an idle connection.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -34,19 +34,19 @@ const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub enum ClientConnection {
     /// The client may send another request.
     Next,
-    /// The connection is to be closed.
+    /// The connection must be closed.
     Close,
-    /// The connection has changed to another protocol, with this server.
+    /// The connection has switched to another protocol, with this server.
     Upgraded(Rc<TcpStream>),
 }
 
 /// Why an exchange failed.
 pub enum ExchangeError {
-    /// The section of the server, or of this `http` hop, ended before the first byte of an answer.
+    /// The section to the server, or to this `http` hop, ended before the first byte of a response.
     NoAnswer(Option<Box<str>>),
-    /// The dial failed, and the client gets this error.
+    /// Dialling failed; the error is reported to the client.
     Dial(Box<DialError>),
-    /// The session is over.
+    /// The session has ended, and no response can be sent.
     Ended(EndReason),
 }
 
@@ -71,7 +71,7 @@ impl From<EndReason> for ExchangeError {
 /// Forwards one request and its response.
 ///
 /// # Errors
-/// The end of the session.
+/// Why the session ended.
 pub async fn run(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -99,7 +99,7 @@ pub async fn run(
 /// Forwards a request to a server, or to a hop that handles any scheme.
 ///
 /// # Errors
-/// The end of the session.
+/// Why the session ended.
 pub async fn forward(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -120,7 +120,7 @@ pub async fn forward(
     }
 }
 
-/// Tries paths in order until a first hop accepts the connection.
+/// Tries the paths in order until the first hop of one accepts the connection.
 async fn try_paths(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -137,7 +137,7 @@ async fn try_paths(
     let mut head = Some(head);
     for (at, path_choice) in path_choices.iter().enumerate() {
         session.dial_context.on_attempt(path_choice);
-        // Kept as long as there is another path.
+        // A copy is kept as long as there is another path to try.
         let attempt_head = if at + 1 < path_choices.len() { head.clone() } else { head.take() };
         let Some(attempt_head) = attempt_head else { break };
         let mut outgoing = rewriting::rewrite_request(session, path_choice, attempt_head);
@@ -176,7 +176,7 @@ fn target_of(head: &RequestHead) -> &Target {
     target
 }
 
-/// Tells the client why, and hangs up.
+/// Sends the cause of the failure to the client, and closes the connection.
 pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> EndReason {
     log.status = error.cause_for_client().http_status();
     session.release_upstream();
@@ -185,7 +185,8 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
     session.record_dial_error(error)
 }
 
-/// Uses an idle connection if the request is repeatable, and then a fresh one. `path_choice` is one of `path_count` paths.
+/// Uses an idle connection if the request is repeatable, and otherwise, or if the idle connection is dead, a new one.
+/// `path_choice` is one of `path_count` paths.
 #[expect(clippy::manual_async_fn, reason = "an async function holds its arguments twice")]
 fn try_idle_then_fresh(
     session: &Session,
@@ -218,7 +219,7 @@ fn try_idle_then_fresh(
     }
 }
 
-/// Exchanges the messages, unless the client leaves or nothing moves for the idle timeout.
+/// Exchanges the messages, unless the client closes its connection or nothing is transferred for the idle timeout.
 fn watched_exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -226,15 +227,16 @@ fn watched_exchange(
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
 ) -> impl Future<Output = Result<DeliveredResponse, ExchangeError>> {
-    // Not an async function, which would hold its arguments twice.
+    // Not an async function, whose future would store its arguments twice.
     log.reused = upstream.exchanges > 0;
     async move {
         tokio::select! {
             biased;
             finished = exchange(session, reader, outgoing, upstream, log) => finished,
-            // A client with a complete request is not read, so its end needs a watch.
+            // The client is not read after its request is complete, so the end of its stream is polled for.
             end = wait_client_gone(session) => Err(end.into()),
-            // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
+            // Before the response has begun, the timeout is reported with a status; afterwards the connection is
+            // aborted.
             () = pump::wait_idle(&session.stats, session.context.config.timeouts.idle) => {
                 Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() })
             }
@@ -242,7 +244,8 @@ fn watched_exchange(
     }
 }
 
-/// Keeps the server's connection for other requests if it can carry them, and returns the state of the client's.
+/// Puts the server's connection into the pool if it can carry other requests, and returns the state of the client's
+/// connection.
 fn after_exchange(
     session: &Session,
     path_choice: &PathChoice,
@@ -262,21 +265,22 @@ fn after_exchange(
     }
 }
 
-/// Completes when the client is gone. Its rare futures are boxed: this one is part of every exchange.
+/// Completes when the client has closed or reset its connection. The futures of rare cases are boxed, because this
+/// future is part of every exchange.
 async fn wait_client_gone(session: &Session) -> EndReason {
     loop {
         match session.client_end().peek_end().await {
             Ok(true) => return Box::pin(wait_half_closed_client(session)).await,
-            // Unread bytes belong to the body or to the next request; the end is behind them.
+            // Unread bytes belong to the body or to the next request, and hide the end of the stream.
             Ok(false) => Box::pin(sleep(CLIENT_POLL_INTERVAL)).await,
-            // The kernel reports a reset once, so this error counts as one.
+            // The kernel reports a reset only once, so any error counts as a reset.
             Err(_) => return EndReason::ResetByClient,
         }
     }
 }
 
-/// Completes after a reset of a client that has closed its half, or after the half-close timeout without progress. Such a client may
-/// have left or may wait for the response; both look alike.
+/// Completes after a reset by a client that has closed its half, or after the half-close timeout without progress. Such
+/// a client may have left or may wait for the response; the relay cannot distinguish the two.
 async fn wait_half_closed_client(session: &Session) -> EndReason {
     tokio::select! {
         _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,

@@ -1,9 +1,9 @@
 //! HTTP clients: CONNECT becomes a tunnel, a request in absolute form is forwarded (RFC 9110, RFC 9112).
 //!
-//! [`accept`] reads and checks one request; [`serve`] forwards it and waits for the next on the same connection, which
-//! may go to another server. `forward` handles one request and its response over any path and connection, `exchange`
-//! the messages on one connection, `body` the message bodies, `upstream` the server connections, `upstream_pool` the idle
-//! ones of all threads, `responses` the relay's own responses.
+//! [`accept`] reads and checks one request; [`serve`] forwards it and waits for the next request on the same
+//! connection, which may have another target. `forward` handles one request and its response over any path and
+//! connection, `exchange` the messages on one connection, `body` the message bodies, `upstream` the server connections,
+//! `upstream_pool` the idle server connections of all threads, `responses` the relay's own responses.
 
 mod body;
 mod exchange;
@@ -42,14 +42,14 @@ pub struct ProxyRequest {
 /// Reads and classifies the head of one request.
 ///
 /// # Errors
-/// The end of the session; the client has an answer.
+/// Why the session ended. The client has received an answer.
 pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let limit = session.context.config.limits.head;
     let head = match reader.next(|bytes| RequestHead::parse(bytes, limit)).await {
         Ok(head) => head,
         Err(error) => return Err(refuse(session, reader.is_http(), error).await),
     };
-    // Browsers send no proxy password with a request for the script.
+    // Before authentication: browsers send no proxy password with a request for the script.
     if pac::is_requested(&session.dial_context.current_listener().listener, &head) {
         return Err(pac::send(session, &head).await);
     }
@@ -96,17 +96,17 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
     verdict.map_err(EndReason::from)
 }
 
-/// Forwards a request, and returns the next one. Only the larger parts of the future are boxed: the rest has the room that the pump has
-/// in other sessions.
+/// Forwards a request, and returns the next request. Only the larger parts of the future are boxed: the rest uses the
+/// space that the pump uses in other sessions.
 ///
 /// # Errors
-/// The end of the session.
+/// Why the session ended.
 pub fn serve(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     request: ProxyRequest,
 ) -> impl Future<Output = Result<ClientRequest, EndReason>> {
-    // Not an async function, which would hold its arguments twice.
+    // Not an async function, whose future would store its arguments twice.
     session.dial_context.require_raw_sections();
     async move {
         match forward::run(session, reader, request.head).await? {
@@ -120,13 +120,13 @@ pub fn serve(
     }
 }
 
-/// Answers a request that the limits of the session do not permit.
+/// Answers a request that the limits of the listener or of the user do not allow.
 pub async fn refuse_request(session: &Session, request: &ProxyRequest, error: &DialError) -> EndReason {
     let mut log = RequestLog::new(session, &request.head);
     forward::give_up(session, error, &mut log).await
 }
 
-/// Waits for the next request; a client that closes instead has simply finished.
+/// Waits for the next request. If the client closes its connection instead, the session has finished.
 async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let timeouts = &session.context.config.timeouts;
     match session.context.thread.drain_state.work_first(timeout(timeouts.keep_alive, reader.first_byte())).await {
@@ -134,7 +134,7 @@ async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Re
         Some(Ok(Err(_))) | None => return Err(EndReason::Finished),
         Some(Err(_)) => return Err(EndReason::Idle),
     }
-    // Each request of a client uses the configuration in force, however old the connection of the client is.
+    // Each request uses the configuration in force, regardless of the age of the client's connection.
     if !session.dial_context.refresh_listener() {
         Box::pin(send_error(session.client_end(), 503, "Service Unavailable")).await;
         return Err(EndReason::Finished);
@@ -145,7 +145,7 @@ async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Re
     request
 }
 
-/// Whether the client's connection outlives this exchange.
+/// Whether the client's connection may carry another request after this exchange.
 fn is_persistent(session: &Session, head: &RequestHead) -> bool {
     rewrite::is_keep_alive(head.version, &head.headers) && !session.context.thread.drain_state.is_draining()
 }

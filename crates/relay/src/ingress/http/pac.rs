@@ -18,7 +18,7 @@ use crate::session::Session;
 /// The path of the script on the listener itself.
 const PATH: &str = "/proxy.pac";
 
-/// The part of the script that no configuration changes: the port of a URL, and whether a host is an address in an IPv4 network.
+/// The fixed part of the script: the port of a URL, and tests for IPv4 networks and for domains.
 const FUNCTIONS: &str = r#"
 function portOf(url) {
   var parts = /^([a-z]+):\/\/(?:[^\/?#]*@)?(?:\[[^\]]*\]|[^:\/?#]*)(?::(\d+))?/.exec(url.toLowerCase());
@@ -49,19 +49,19 @@ const PRIVATE: [(Ipv4Addr, u8); 6] = [
     (Ipv4Addr::new(192, 168, 0, 0), 16),
 ];
 
-/// Whether a request asks the listener for the script.
+/// Whether a request is for the script.
 pub fn is_requested(listener: &Listener, head: &RequestHead) -> bool {
     let RequestTarget::Origin(path) = &head.target else { return false };
     let path = path.split('?').next().unwrap_or_default();
     listener.pac && path == PATH && matches!(head.method.as_str(), "GET" | "HEAD")
 }
 
-/// Responds with the script, under the name that the client has for this relay.
+/// Responds with the script, in which the proxy has the name that the client uses for this relay.
 pub async fn send(session: &Session, head: &RequestHead) -> EndReason {
     let context = session.dial_context.current_listener();
     let mut log = RequestLog::of(session, head.method.clone(), PATH.to_owned());
     let default_port = if context.listener.tls.is_some() { 443 } else { 80 };
-    // The client has reached the relay by this name, and the certificate has it.
+    // The client has reached the relay under the name in `Host`, and a certificate contains that name.
     let requested = head.headers.get("Host").and_then(|host| std::str::from_utf8(host).ok());
     let requested = requested.and_then(|host| Target::parse(host, Some(default_port)).ok());
     let Some(relay) = requested.or_else(|| session.client.local_addr().map(Target::from).ok()) else {
@@ -81,7 +81,7 @@ pub async fn send(session: &Session, head: &RequestHead) -> EndReason {
     EndReason::Finished
 }
 
-/// The script for clients that reach the listener as `relay`.
+/// Returns the script for clients that reach the listener as `relay`.
 fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
     let scheme = if listener.tls.is_some() { "HTTPS" } else { "PROXY" };
     let mut script = format!("{}\nfunction FindProxyForURL(url, host) {{\n", FUNCTIONS.trim_start());
@@ -94,7 +94,8 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
         rule(&networks.join(" || "), r#""DIRECT""#);
     }
     let proxy = quoted(&format!("{scheme} {relay}"));
-    // The script has no lists, so behind one that leads to other relays only the relay knows whether a route is the first.
+    // The script does not contain the lists of routes. After a route with lists that leads to other relays, only the
+    // relay can decide which route applies, so the script leaves out later direct routes.
     let mut may_be_listed = false;
     for route in config.routes.iter().filter(|route| !route.takes_all()) {
         let is_hidden = may_be_listed && is_direct(route);
@@ -108,12 +109,12 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
     script
 }
 
-/// Whether the relay itself would connect to the targets without another relay.
+/// Whether the relay would connect to the targets without another relay.
 fn is_direct(route: &Route) -> bool {
     !route.auto && route.paths.iter().all(|path| path.is_direct())
 }
 
-/// The condition for a pattern; `None` for an IPv6 network, whose targets the relay routes itself.
+/// Returns the condition for a pattern; `None` for an IPv6 network, whose targets are left to the routes of the relay.
 fn condition(pattern: &TargetPattern) -> Option<String> {
     let host = match &pattern.hosts {
         HostPattern::Any => "true".to_owned(),
@@ -134,7 +135,8 @@ fn in_network(address: Ipv4Addr, bits: u8) -> String {
     format!("isIn(host, {}, {bits})", u32::from(address))
 }
 
-/// A string of the script. Names and addresses have no character that JSON and ECMAScript write differently.
+/// Formats a string literal of the script. Names and addresses contain no character that Rust and ECMAScript write
+/// differently.
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }

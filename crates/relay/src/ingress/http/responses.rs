@@ -1,4 +1,5 @@
-//! The relay's own answers: short pages with the true cause, for people and, in `Proxy-Status`, for programs (RFC 9209).
+//! The relay's own responses: short pages with the cause of the failure, as text and, in `Proxy-Status` (RFC 9209), for
+//! programs.
 
 use ekiden_proto::wire::http::{Headers, rewrite};
 
@@ -6,18 +7,18 @@ use crate::dial::DialError;
 use crate::ingress::responder::send_and_close;
 use crate::pump::Endpoint;
 
-/// The name in `FirstHop` and `Proxy-Status`.
+/// The name of the relay in `Via` and `Proxy-Status`.
 pub const NAME: &str = "ekiden";
 
-/// Text for users that open the relay's address in a browser; they see a page, not an error code.
+/// The page for users who open the relay's address in a browser.
 pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
 
-/// Answers with a status of our own and hangs up.
+/// Sends a response of the relay, and closes the connection.
 pub async fn send_error(client: Endpoint<'_>, status: u16, reason: &str) {
     send_and_close(client, &page(status, reason, reason)).await;
 }
 
-/// The response to a failed dial; it names hops if the client may know them.
+/// Returns the response to a failed dial. `names_hops` says whether the client may learn the names of hops.
 pub fn dial_error_response(error: &DialError, names_hops: bool) -> Vec<u8> {
     let (cause, sentence) = (error.cause_for_client(), error.message(names_hops));
     let mut headers = plain_text(&sentence);
@@ -37,7 +38,7 @@ pub fn dial_error_response(error: &DialError, names_hops: bool) -> Vec<u8> {
     with_body(status, reason, &headers, &sentence)
 }
 
-/// A String of a structured field (RFC 8941, 3.3.3), which has ASCII only.
+/// Formats a String of a structured field (RFC 8941, 3.3.3). Characters outside printable ASCII become `?`.
 fn quoted(text: &str) -> String {
     let escaped = text.chars().fold(String::new(), |mut escaped, char| {
         if matches!(char, '"' | '\\') {
@@ -49,18 +50,18 @@ fn quoted(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// The part of a response that answers HEAD (RFC 9110, 9.3.2).
+/// Returns the head of a response, as the response to HEAD (RFC 9110, 9.3.2).
 pub fn head_only(response: &[u8]) -> &[u8] {
     let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(response.len(), |at| at + 4);
     &response[..end]
 }
 
-/// A response with one sentence as its body.
+/// Returns a response with one sentence as its body.
 pub fn page(status: u16, reason: &str, sentence: &str) -> Vec<u8> {
     with_body(status, reason, &plain_text(sentence), sentence)
 }
 
-/// Asks for user name and password (RFC 9110, 11.7).
+/// Returns the response that requests user name and password (RFC 9110, 11.7).
 pub fn challenge() -> Vec<u8> {
     let sentence = "This relay requires a user name and a password.";
     let mut headers = plain_text(sentence);
@@ -68,7 +69,8 @@ pub fn challenge() -> Vec<u8> {
     with_body(407, "Proxy Authentication Required", &headers, sentence)
 }
 
-/// The password could not be checked (RFC 9110, 15.6.4). Not 407: browsers ask the user for another password then.
+/// Returns the response for a password that could not be checked (RFC 9110, 15.6.4). The status is not 407, on which
+/// browsers ask the user for another password.
 pub fn overloaded() -> Vec<u8> {
     let sentence = "This relay has too many passwords to check; try again.";
     let mut headers = plain_text(sentence);

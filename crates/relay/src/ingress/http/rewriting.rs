@@ -1,4 +1,4 @@
-//! From the head that came in to the head that goes out, in both directions.
+//! Rewrites the heads of requests and responses.
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::wire::http::{
@@ -10,27 +10,27 @@ use super::{is_persistent, responses, upstream};
 use crate::path::PathChoice;
 use crate::session::Session;
 
-/// Methods that a server may be asked twice without harm (RFC 9110, 9.2.1).
+/// Safe methods, whose requests may be repeated (RFC 9110, 9.2.1).
 const SAFE_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
 /// A request as sent to the server.
 pub struct OutgoingRequest {
     /// The target of the request.
     pub target: Target,
-    /// The head, ready to be written; empty once it is written to a connection after which there is no other attempt.
+    /// The head, ready to be written. Empty after it has been moved to a connection that is the last attempt.
     pub head: Vec<u8>,
     /// The body of the request.
     pub body: BodyFraming,
     /// The HTTP version of the client.
     pub version: Version,
-    /// The protocol the client would like to change to.
+    /// The protocols that the client offers to switch to.
     pub upgrade: Option<String>,
-    /// Whether the request may be sent again when a connection turns out to be dead.
+    /// Whether the request may be sent again if a connection turns out to be dead.
     pub repeatable: bool,
-    /// The `http` hop that is asked, where that is not the server itself.
+    /// The `http` hop that receives the request; `None` if the request goes to the server itself.
     pub hop: Option<Box<str>>,
     keep_alive: bool,
-    /// Whether the client shows credentials that vouch for the server's whole connection.
+    /// Whether the client's credentials authenticate the server's whole connection.
     has_connection_auth: bool,
 }
 
@@ -40,15 +40,15 @@ pub struct OutgoingResponse {
     pub head: Vec<u8>,
     /// The body of the response, as the server sends it.
     pub body: BodyFraming,
-    /// How the client finds the end of the body.
+    /// The framing of the body toward the client.
     pub framing: BodyFraming,
-    /// How the client gets chunks.
+    /// The form in which the client receives the data of chunks.
     pub coding: BodyCoding,
-    /// Whether both speak another protocol from here on.
+    /// Whether client and server switch to another protocol after this response.
     pub upgraded: bool,
     /// Whether the server's connection can carry another request.
     pub server_keep_alive: bool,
-    /// Whether the client's can.
+    /// Whether the client's connection can carry another request.
     pub client_keep_alive: bool,
 }
 
@@ -94,7 +94,7 @@ const fn scheme_word(scheme: Scheme) -> &'static str {
     }
 }
 
-/// The URL for the log: scheme, host and path, without user and query.
+/// Returns the URL for the log: scheme, host and path, without user and query.
 pub fn log_url(head: &RequestHead) -> String {
     let RequestTarget::Absolute { scheme, authority_text, path_and_query, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
@@ -103,7 +103,8 @@ pub fn log_url(head: &RequestHead) -> String {
     format!("{}://{authority_text}{path}", scheme_word(*scheme))
 }
 
-/// Counts this relay in `Max-Forwards`; with none left, the request ends here (RFC 9110, 7.6.2).
+/// Decrements `Max-Forwards` of OPTIONS and TRACE (RFC 9110, 7.6.2). Returns false if the value is already 0, so that
+/// this relay must answer the request.
 pub fn decrement_max_forwards(head: &mut RequestHead) -> bool {
     if !matches!(head.method.as_str(), "OPTIONS" | "TRACE") {
         return true;
@@ -120,8 +121,8 @@ pub fn decrement_max_forwards(head: &mut RequestHead) -> bool {
     }
 }
 
-/// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request, so no other client may use the connection
-/// afterwards.
+/// Whether `field` contains a scheme that authenticates the connection and not the request, such as NTLM and Negotiate
+/// (RFC 4559). No other client may use such a connection afterwards.
 fn authenticates_connection(headers: &Headers, field: &str) -> bool {
     let is_connection_scheme =
         |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");
@@ -138,7 +139,7 @@ pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_
     let protocol = headers.get("Upgrade").map(<[u8]>::to_vec);
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::add_via(&mut headers, version, responses::NAME);
-    // An HTTP/1.0 client does not understand chunks: it gets the bare data, ended by the close of the connection.
+    // An HTTP/1.0 client does not support chunks: it receives the bare data, ended by the close of the connection.
     let is_dechunked = body == BodyFraming::Chunked && outgoing.version == Version::Http10;
     let (framing, coding) =
         if is_dechunked { (BodyFraming::UntilClose, BodyCoding::Plain) } else { (body, BodyCoding::Chunks) };
@@ -156,7 +157,7 @@ pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_
     OutgoingResponse { head, body, framing, coding, upgraded, server_keep_alive, client_keep_alive }
 }
 
-/// Rewrites an interim answer (1xx).
+/// Rewrites an interim response (1xx).
 pub fn rewrite_interim(head: ResponseHead) -> Vec<u8> {
     let ResponseHead { status, reason, mut headers, .. } = head;
     rewrite::strip_hop_by_hop(&mut headers);

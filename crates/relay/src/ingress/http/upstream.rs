@@ -1,5 +1,5 @@
-//! The server's side of an exchange: the request line for a hop or a server, and the connection, which is new or comes
-//! from the pool of idle connections and goes back there.
+//! The server's side of an exchange: the request target for a hop or a server, and the connection, which is new or
+//! comes from the pool of idle connections and is returned to it.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::dial::{AnswerFuture, DialError, Dialled, PlainSection, into_plain};
 use crate::path::PathChoice;
 use crate::session::Session;
 
-/// A connection to a server, or to an `http` hop that is asked in absolute form.
+/// A connection to a server, or to an `http` hop that receives requests in absolute form.
 pub struct Upstream {
     /// The section to the server or to the `http` hop, or a bridge to the section.
     pub stream: Rc<TcpStream>,
@@ -26,7 +26,7 @@ pub struct Upstream {
     section: Option<Rc<TcpStream>>,
     /// The peer of the section.
     pub server: ServerAddr,
-    /// How many exchanges the connection has carried.
+    /// Number of exchanges that the connection has carried.
     pub exchanges: u32,
     /// The outstanding answer of a relay.
     pub answer: Option<Box<RelayAnswer>>,
@@ -34,14 +34,14 @@ pub struct Upstream {
 
 /// An outstanding answer of a relay.
 pub struct RelayAnswer {
-    /// The answer to OPEN, or why the path does not stand.
+    /// The answer to OPEN, or why the path is not established.
     pub answer: AnswerFuture,
-    /// When OPEN was sent.
+    /// Time at which dialling started.
     pub sent_at: Instant,
 }
 
-/// The target of the request line: the path for a server; for an `http` hop the absolute form, starting at `origin`
-/// with scheme and user, and the hop's credentials in `headers`.
+/// Returns the target of the request line: the path for a server, the absolute form for an `http` hop. The absolute
+/// form starts with `origin` (scheme, user and authority); for a hop with credentials, these are set in `headers`.
 pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
     let Some(hop) = hop else { return path_and_query.to_owned() };
     if let HopKind::Http(Some(credentials)) = &hop.kind {
@@ -53,18 +53,18 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
     format!("{origin}{path}")
 }
 
-/// An idle connection on the path, if there is one.
+/// Takes an idle connection on the path, if there is one.
 pub fn take_idle(session: &Session, path_choice: &PathChoice, target: &Target) -> Option<Upstream> {
     let context = session.dial_context.current_listener();
     if context.listener.keep_client_address || path_choice.send_proxy.is_some() {
-        // They have the addresses of other clients.
+        // Idle connections carry the addresses of other clients.
         return None;
     }
     let dialler = session.dial_context.dialler_for(&context, 1);
     let permits = |server| dialler.permits(path_choice, target, server);
     let key = UpstreamKey::new(&context.config, path_choice, target);
     let IdleUpstream { stream, section, server, exchanges } = context.services().upstream_pool.take(&key, permits)?;
-    // Without memory for a registration, a new connection has its own error.
+    // If the registration fails for lack of memory, the dial of a new connection reports the error.
     let stream = Rc::new(TcpStream::from_std(stream).ok()?);
     let section = section.map(TcpStream::from_std).transpose().ok()?.map(Rc::new);
     let to_server = section.as_ref().unwrap_or(&stream);
@@ -73,7 +73,7 @@ pub fn take_idle(session: &Session, path_choice: &PathChoice, target: &Target) -
     Some(Upstream { stream, section, server, exchanges, answer: None })
 }
 
-/// A new connection by one of `path_count` candidate paths.
+/// Dials a new connection by one of `path_count` candidate paths.
 pub async fn dial(
     session: &Session,
     path_choice: &PathChoice,
@@ -90,7 +90,7 @@ pub async fn dial(
     from_dialled(session, path_choice, dialled, started_at).await
 }
 
-/// The connection that was dialled by `path_choice`.
+/// Turns a connection that was dialled by `path_choice` into an upstream connection.
 pub async fn from_dialled(
     session: &Session,
     path_choice: &PathChoice,
@@ -108,19 +108,20 @@ pub async fn from_dialled(
     Ok(Upstream { stream, section, server, exchanges: 0, answer })
 }
 
-/// The relays before an `http` hop report the hop as their target. For the client the hop is not the target.
+/// Attributes a failure to the `http` hop. The relays before the hop report it as their target, but for the client the
+/// hop is not the target.
 fn blame_http_hop(path_choice: &PathChoice, answer: AnswerFuture) -> AnswerFuture {
     let Some(hop) = path_choice.path.http_hop().map(Arc::clone) else { return answer };
     Box::pin(async move { answer.await.map_err(|error| error.blame_next_hop(hop)) })
 }
 
-/// Keeps the connection for the next request, of any thread. The session has given up the section before.
+/// Puts the connection into the pool for the next request, on any thread. The session has released the section before.
 pub fn release(session: &Session, path_choice: &PathChoice, target: &Target, upstream: Upstream) {
     let context = session.dial_context.current_listener();
     if context.listener.keep_client_address || path_choice.send_proxy.is_some() {
         return;
     }
-    // A connection that cannot leave the runtime is closed.
+    // A connection that cannot be taken out of the runtime is closed.
     let Some(idle) = into_idle(upstream) else { return };
     let key = UpstreamKey::new(&context.config, path_choice, target);
     context.services().upstream_pool.put(key, idle, &context.config);

@@ -1,8 +1,8 @@
 //! Idle connections to servers and `http` hops, for later requests on the same path.
 //!
-//! All threads share the pool (docs/decisions/0009). A connection waits out of any runtime, and the thread of the next
-//! session registers it in its own. The lock is held while one connection is moved. About once a second one thread
-//! polls all connections under the lock, with one system call.
+//! All threads share the pool (docs/decisions/0009). An idle connection is registered with no runtime; the thread of
+//! the next session registers it with its own. The lock is held while one connection is moved. About once a second one
+//! thread polls all connections under the lock, with one system call.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -22,19 +22,19 @@ use crate::events::Events;
 use crate::path::PathChoice;
 use crate::rules::Marks;
 
-/// Shortest interval of checks for ended connections. Below the interval at which each thread tidies up, so that a
-/// thread that is early by the jitter of its timer does not leave the check to its next turn.
+/// Shortest interval of checks for ended connections. It is below the interval at which each thread tidies up, so that
+/// the jitter of a timer does not delay a check by a whole interval.
 const CHECK_INTERVAL: Duration = Duration::from_millis(900);
 
 /// All parameters of dialling: two connections with equal keys are interchangeable.
 ///
 /// Hops are compared as in the pools: protocol, address, keys, encryption, credentials and profile. The name of the
-/// path is left out, because it may mean other hops after a reload.
+/// path is left out, because it may refer to other hops after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamKey {
     hops: Vec<Arc<Hop>>,
     beyond: Vec<PublicKey>,
-    /// `None` for an `http` hop, where one connection serves all targets.
+    /// The target; `None` for an `http` hop, where one connection serves all targets.
     target: Option<Target>,
     /// The profile of the section to the target; `None` for a path with hops, which have profiles of their own.
     profile: Option<Arc<Profile>>,
@@ -43,7 +43,7 @@ pub struct UpstreamKey {
 }
 
 impl UpstreamKey {
-    /// The key of a connection for `target` that is dialled by `path_choice` under `config`.
+    /// Returns the key of a connection for `target` that is dialled by `path_choice` under `config`.
     #[must_use]
     pub fn new(config: &Config, path_choice: &PathChoice, target: &Target) -> Self {
         Self {
@@ -56,8 +56,9 @@ impl UpstreamKey {
         }
     }
 
-    /// The key by which a session under `config` asks for such a connection, if one can. Its hops are those of
-    /// `config`: a lookup recognises them by their addresses in memory, and comparing own keys would take arithmetic.
+    /// Returns the key under which sessions under `config` look up such a connection; `None` if no session can use it.
+    /// The hops of the key are those of `config`, so that a lookup recognises them by their addresses in memory:
+    /// otherwise each comparison would compute the public halves of the own keys.
     fn adapted_to(mut self, config: &Config) -> Option<Self> {
         if (self.marks, &self.dns_servers) != (config.needed_marks(), &config.dns_servers) {
             return None;
@@ -77,7 +78,7 @@ impl UpstreamKey {
 }
 
 impl Hash for UpstreamKey {
-    /// Hashes only a part, which differs between most keys. Equality compares all parts.
+    /// Hashes only the fields that differ between most keys. Equality compares all fields.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.target.hash(state);
         self.hops.iter().for_each(|hop| hop.name.hash(state));
@@ -95,13 +96,14 @@ pub struct UpstreamPool {
 struct PoolState {
     /// The connections of each key, the most recently used last.
     connections: HashMap<UpstreamKey, Vec<KeptUpstream>>,
-    /// The configuration in force; `None` before the first and after the last, when nothing is kept.
+    /// The configuration in force; `None` before the first configuration and after the pool is closed, when no
+    /// connection is kept.
     config: Option<Arc<Config>>,
     /// Time of the next check for ended connections.
     check_at: Option<Instant>,
 }
 
-/// A connection that no session uses, in no runtime.
+/// A connection that no session uses and that is registered with no runtime.
 #[derive(Debug)]
 pub struct IdleUpstream {
     /// The connection to the server or hop, or the near end of a bridge.
@@ -110,7 +112,7 @@ pub struct IdleUpstream {
     pub section: Option<TcpStream>,
     /// The peer of the section.
     pub server: ServerAddr,
-    /// How many exchanges the connection has carried.
+    /// Number of exchanges that the connection has carried.
     pub exchanges: u32,
 }
 
@@ -121,7 +123,7 @@ struct KeptUpstream {
 }
 
 impl UpstreamPool {
-    /// A pool without connections.
+    /// Creates a pool without connections.
     #[must_use]
     pub fn new(events: Arc<Events>) -> Self {
         Self { events, state: Mutex::default() }
@@ -131,7 +133,7 @@ impl UpstreamPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes over to `config`, and closes the connections that no session under `config` can ask for.
+    /// Switches to `config`, and closes the connections that no session under `config` can use.
     pub fn apply_config(&self, config: &Arc<Config>) {
         let mut state = self.lock();
         state.config = Some(Arc::clone(config));
@@ -146,7 +148,7 @@ impl UpstreamPool {
         drop(closed);
     }
 
-    /// The most recently used live connection with this key to a permitted server.
+    /// Takes the most recently used live connection with this key to a permitted server.
     pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<IdleUpstream> {
         let (metrics, now) = (&self.events.metrics, Instant::now());
         while let Some(last) = self.pop(key, &permits) {
@@ -167,8 +169,8 @@ impl UpstreamPool {
         Some(idle.remove(last))
     }
 
-    /// Keeps a connection that was dialled under `config`, within the limits in force. A connection that no session
-    /// under the configuration in force can ask for is closed.
+    /// Adds a connection that was dialled under `config`, within the limits in force. A connection that no session
+    /// under the configuration in force can use is closed.
     pub fn put(&self, key: UpstreamKey, idle: IdleUpstream, config: &Arc<Config>) {
         let mut state = self.lock();
         let Some(in_force) = state.config.clone() else { return };
@@ -180,8 +182,8 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes connections that were idle for too long or that the server has closed. Every thread calls this
-    /// periodically; the first one after the interval does the work for all.
+    /// Closes connections that have been idle for too long or that the server has closed. Every thread calls this
+    /// function periodically; the first call after the interval does the work for all threads.
     pub fn expire(&self, now: Instant) {
         let mut state = self.lock();
         if state.check_at.is_some_and(|check_at| now < check_at) {
@@ -193,7 +195,7 @@ impl UpstreamPool {
         drop(closed);
     }
 
-    /// Closes all connections, and keeps none from now on.
+    /// Closes all connections. From now on no connection is kept.
     pub fn close(&self) {
         let mut state = self.lock();
         let closed = std::mem::take(&mut *state);
@@ -203,7 +205,7 @@ impl UpstreamPool {
 }
 
 impl PoolState {
-    /// Removes the connections that have ended or were idle for too long.
+    /// Removes and returns the connections that have ended or have been idle for too long.
     fn remove_ended(&mut self, now: Instant) -> Vec<KeptUpstream> {
         let entries: Vec<_> = std::mem::take(&mut self.connections).into_iter().collect();
         let mut ended = find_ended(&entries).into_iter();
@@ -222,7 +224,7 @@ impl PoolState {
     }
 }
 
-/// Finds connections that have ended, with one poll(2); in the order of `entries`.
+/// Returns whether each connection has ended, in the order of `entries`. Uses one poll(2).
 fn find_ended(entries: &[(UpstreamKey, Vec<KeptUpstream>)]) -> Vec<bool> {
     let streams: Vec<_> =
         entries.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.idle.stream.as_fd()).collect();
@@ -231,12 +233,12 @@ fn find_ended(entries: &[(UpstreamKey, Vec<KeptUpstream>)]) -> Vec<bool> {
     }
     let count = streams.len();
     let mut poll = Poll::new(streams);
-    // After an error all count as alive: `take` checks again.
+    // After an error all connections count as alive: `take` checks again.
     let _ = poll.wait(Some(Duration::ZERO));
     (0..count).map(|at| poll.is_ready(at)).collect()
 }
 
-/// An idle connection is alive while nothing is readable: unexpected bytes count as an end.
+/// Whether an idle connection is alive: nothing is readable. Unexpected bytes count as an end.
 fn is_alive(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

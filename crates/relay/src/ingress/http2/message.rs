@@ -1,12 +1,12 @@
-//! Heads of messages between HTTP/2 and HTTP/1.1 (RFC 9113, 8; RFC 9112).
+//! Translation of message heads between HTTP/2 and HTTP/1.1 (RFC 9113, 8; RFC 9112).
 
 use ekiden_proto::wire::http::{Headers, ResponseHead, rewrite};
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri};
 
-/// Fields that are about an HTTP/1.1 connection (RFC 9113, 8.2.2). Those that `Connection` names have been removed from messages of
-/// servers.
+/// Connection-specific fields of HTTP/1.1 (RFC 9113, 8.2.2). The fields that `Connection` names have already been
+/// removed from messages of servers.
 const CONNECTION_SPECIFIC: [&str; 5] = ["Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"];
 
 /// A request in HTTP/1.1.
@@ -18,29 +18,30 @@ pub struct Http1Request {
 }
 
 impl Http1Request {
-    /// Translates a head. `has_body`: whether the stream goes on after the head.
+    /// Translates a head. `has_body` says whether the stream continues after the head.
     pub fn new(parts: Parts, has_body: bool) -> Self {
         let Parts { method, uri, headers: fields, .. } = parts;
         let mut headers = Headers::new();
-        // "A proxy [...] MUST generate Host from :authority" where the fields name another one (RFC 9113, 8.3.1).
+        // "A proxy [...] MUST generate Host from :authority" if the Host field differs (RFC 9113, 8.3.1).
         let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
         if let Some(host) = authority.or_else(|| fields.get("host").map(AsRef::as_ref)) {
             headers.push("Host", host);
         }
         append_fields(&mut headers, &fields);
-        // `h2` compares a length with the frames (RFC 9113, 8.1.1).
+        // `h2` checks Content-Length against the frames (RFC 9113, 8.1.1), so a body with a length needs no chunks.
         let is_chunked = has_body && method != Method::CONNECT && headers.get("Content-Length").is_none();
         if is_chunked {
             headers.push("Transfer-Encoding", "chunked");
         }
-        // One request is all that the session gets.
+        // The session serves one request only.
         headers.push("Connection", "close");
         let head = rewrite::write_request(method.as_str(), &request_target(&method, &uri), &headers);
         Self { head, is_chunked }
     }
 }
 
-/// Appends all fields of a request but `Host`. Cookies, which a client may split, become one field (RFC 9113, 8.2.3).
+/// Appends all fields of a request except `Host`. Cookie fields, which a client may split, become one field (RFC 9113,
+/// 8.2.3).
 fn append_fields(headers: &mut Headers, fields: &HeaderMap) {
     for (name, value) in fields.iter().filter(|(name, _)| !matches!(name.as_str(), "host" | "cookie")) {
         headers.push(name.as_str(), value.as_bytes());
@@ -51,7 +52,7 @@ fn append_fields(headers: &mut Headers, fields: &HeaderMap) {
     }
 }
 
-/// The target of the request line. The only server with `https` that this connection speaks to is the relay itself.
+/// Returns the target of the request line. A request with `https` can only be for the relay itself.
 fn request_target(method: &Method, uri: &Uri) -> String {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     match (uri.scheme_str(), uri.authority()) {
@@ -75,7 +76,7 @@ pub fn response(head: ResponseHead) -> Option<Response<()>> {
     response.body(()).ok()
 }
 
-/// A response of this relay whose body is one sentence.
+/// Returns the head of a response of this relay whose body is `sentence`.
 pub fn page(status: StatusCode, sentence: &str) -> Response<()> {
     let response = Response::builder().status(status).header("content-type", "text/plain; charset=utf-8");
     let response = response.header("content-length", sentence.len()).header("cache-control", "no-store");

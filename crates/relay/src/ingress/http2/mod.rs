@@ -1,8 +1,8 @@
 //! HTTP/2 clients (RFC 9113): tunnels and requests as streams of one TLS connection.
 //!
-//! Each stream becomes a session of its own: one end of a loopback connection is the client's connection of the session, and
-//! [`stream`] translates between the other end, in HTTP/1.1, and the stream. So a session knows nothing of HTTP/2, but for the
-//! [`CarrierConnection`] that it reports.
+//! Each stream becomes a session of its own: one end of a loopback connection is the session's client connection, and
+//! [`stream`] translates between the other end, in HTTP/1.1, and the stream. A session therefore does not depend on
+//! HTTP/2, except for the [`CarrierConnection`] that it reports.
 
 mod message;
 mod stream;
@@ -26,26 +26,28 @@ use crate::pump::tls_stream::{TlsConnection, TlsStream};
 use crate::session::{CarrierConnection, IncomingConnection};
 use stream::{StreamOutcome, serve_stream};
 
-/// Most streams of one connection at once; browsers use about a hundred.
+/// Largest number of concurrent streams of one connection; browsers use about a hundred.
 const MAX_STREAMS: u32 = 256;
 
-/// Bytes that a client may send on one stream before this relay has passed them on: a path of 50 ms carries 80 Mbit/s with them.
+/// Flow-control window of a stream, in bytes: enough for 80 Mbit/s on a path of 50 ms.
 const STREAM_WINDOW: u32 = 512 * 1024;
 
-/// Bytes that a client may send on all streams: all windows of streams, so that streams that wait do not stop the others.
+/// Flow-control window of a connection, in bytes: the sum of the windows of all streams, so that blocked streams do not
+/// block the others.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 
-/// Most bytes of a stream that wait in this process for room in the client's connection.
+/// Largest number of bytes of a stream that wait in this process to be sent on the client's connection.
 const SEND_BUFFER: usize = 128 * 1024;
 
-/// Most unsent bytes of a connection in the kernel. They are sent before those of a stream that has just become ready.
+/// Largest number of unsent bytes of a connection in the kernel. They are sent before the bytes of a stream that has
+/// just become ready.
 const MAX_UNSENT: u32 = 128 * 1024;
 
-/// Most streams in a row that the client resets before they have an answer. A client that opens and resets streams costs this
-/// relay more than it costs the client (CVE-2023-44487).
+/// Largest number of consecutive streams that the client may reset before they have a response. A client that opens and
+/// resets streams costs this relay more than it costs the client (CVE-2023-44487).
 const MAX_ABANDONED: u32 = 128;
 
-/// The client of a connection, which the sessions of all streams share.
+/// The client of a connection, shared by the sessions of all streams.
 struct StreamContext {
     listener: Rc<ListenerContext>,
     carrier: Rc<CarrierConnection>,
@@ -72,7 +74,7 @@ pub async fn serve(
         () = permit.evicted() => return listener.record_evicted(),
         opening = listener.thread.drain_state.work_first(timeout(listener.config.timeouts.handshake, handshake)) => opening,
     };
-    // Otherwise the client has not begun in time, not with HTTP/2, or the relay is about to end.
+    // Otherwise the client has not started HTTP/2 in time, the handshake has failed, or the relay is about to end.
     let Some(Ok(Ok(http))) = opening else { return };
     let carrier = Rc::new(CarrierConnection::new(&listener, connection));
     let context = Rc::new(StreamContext { listener, carrier, address, user });
@@ -80,7 +82,8 @@ pub async fn serve(
     let mut server = Server { http, context, streams: JoinSet::new(), place, deadline, closing: false, abandoned: 0 };
     server.run().await;
     let Server { http, mut streams, place: _place, .. } = server;
-    // Streams that have not ended are reset. Bytes that the others have received are still on their way to their sessions.
+    // Streams that have not ended are reset. The tasks of the other streams may still pass received bytes on to their
+    // sessions.
     drop(http);
     while streams.join_next().await.is_some() {}
 }
@@ -96,19 +99,19 @@ fn settings(listener: &ListenerContext) -> Builder {
     builder
 }
 
-/// Lets the kernel take few bytes ahead of the path, unless the profile allows even fewer.
+/// Limits the unsent bytes in the kernel to [`MAX_UNSENT`], unless the profile sets a smaller limit.
 fn bound_unsent(stream: &tokio::net::TcpStream) {
     if notsent_lowat(stream.as_fd()).is_ok_and(|bytes| bytes == 0 || bytes > MAX_UNSENT) {
-        // Without the bound, streams only wait longer for each other.
+        // Without the limit, streams only wait longer for each other.
         let _ = set_notsent_lowat(stream.as_fd(), MAX_UNSENT);
     }
 }
 
-/// How a connection counts for the limits.
+/// The place of a connection in the limits.
 enum ConnectionPermit {
-    /// Without streams, like a connection whose handshake is not complete.
+    /// A connection without streams has a place like that of a connection whose handshake is not complete.
     Pending(UnprovenPermit),
-    /// The places of the sessions pay for it.
+    /// A connection with streams needs no place of its own: its sessions have places.
     Carrier { _permit: CarrierPermit },
 }
 
@@ -128,15 +131,15 @@ struct Server {
     streams: JoinSet<StreamOutcome>,
     /// The place of the connection; `None` after an eviction.
     place: Option<ConnectionPermit>,
-    /// Without streams, the end of the connection.
+    /// Time at which a connection without streams is closed.
     deadline: Instant,
-    /// GOAWAY has been sent.
+    /// Whether GOAWAY has been sent.
     closing: bool,
     abandoned: u32,
 }
 
 impl Server {
-    /// Serves until the connection has ended, or failed.
+    /// Serves streams until the connection ends or fails.
     async fn run(&mut self) {
         loop {
             tokio::select! {
@@ -150,7 +153,7 @@ impl Server {
                 () = ConnectionPermit::evicted(self.place.as_ref()) => self.on_evicted(),
                 () = sleep_until(self.deadline), if self.streams.is_empty() => {
                     if self.closing {
-                        // The client does not read GOAWAY.
+                        // The client has not closed the connection after GOAWAY.
                         return;
                     }
                     self.close();
@@ -160,7 +163,7 @@ impl Server {
     }
 
     fn on_request(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
-        // Every stream uses the configuration in force.
+        // Each stream uses the configuration in force.
         let listener = self.context.listener.thread.current_listener(&self.context.listener);
         self.place = match self.place.take() {
             Some(ConnectionPermit::Pending(permit)) => {
@@ -169,7 +172,7 @@ impl Server {
             carrier => carrier,
         };
         let (Some(listener), Some(_)) = (listener, &self.place) else {
-            // The client may try again on another connection (RFC 9113, 8.7).
+            // The client may repeat the request on another connection (RFC 9113, 8.7).
             respond.send_reset(Reason::REFUSED_STREAM);
             return self.close();
         };
@@ -184,7 +187,8 @@ impl Server {
         if self.streams.is_empty() {
             let timeouts = &self.context.listener.config.timeouts;
             self.deadline = Instant::now() + if self.closing { timeouts.handshake } else { timeouts.keep_alive };
-            // Another connection may need the place of one without streams.
+            // Without streams the connection takes an unproven place again, so that it can be evicted for another
+            // connection.
             self.place = self.context.listener.enter_pending(self.context.address).map(ConnectionPermit::Pending);
             if self.place.is_none() {
                 self.close();
@@ -198,7 +202,7 @@ impl Server {
         self.close();
     }
 
-    /// Sends GOAWAY: streams that are open may finish.
+    /// Sends GOAWAY. Open streams may finish.
     fn close(&mut self) {
         if !self.closing {
             self.closing = true;

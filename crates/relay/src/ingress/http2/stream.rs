@@ -1,4 +1,4 @@
-//! One stream: its session, and the bytes between both.
+//! One stream: opens its session, and transfers bytes between the stream and the session.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -28,36 +28,39 @@ use crate::ingress::listener::ListenerContext;
 use crate::pump::{FlowStats, abort, cancel_abort, loopback_pair, wait_idle, write_all};
 use crate::session::{IncomingConnection, Origin};
 
-/// Size of the socket buffers of the loopback connection, in bytes: bytes that wait there count toward the bound of a session.
+/// Size of the socket buffers of the loopback connection, in bytes. Bytes in these buffers add to those that a session
+/// may buffer.
 const SOCKET_BUFFER: usize = 64 * 1024;
 
-/// Most bytes that are read from the session at once.
+/// Largest number of bytes in one read from the session.
 const MAX_READ: usize = 64 * 1024;
 
-/// Most pieces of a stream that wait for room in the client's connection: small pieces take more memory than their bytes.
+/// Largest number of pieces of a stream that wait to be sent on the client's connection: small pieces use more memory
+/// than their bytes.
 const MAX_PIECES: usize = 16;
 
-/// Bytes that this relay may add to the head of an answer.
+/// Largest number of bytes that this relay may add to the head of a response.
 const OWN_FIELDS: usize = 4096;
 
-/// How long a stream outlives the idle timeout of its session, which ends both in order.
+/// Time by which the idle timeout of a stream exceeds that of its session, so that normally the session times out first
+/// and both end in order.
 const IDLE_MARGIN: Duration = Duration::from_secs(5);
 
-/// How a stream has ended.
+/// The outcome of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamOutcome {
-    /// It had an answer.
+    /// The client received a response, or the stream was reset by this relay.
     Served,
-    /// The client reset it before its answer.
+    /// The client reset the stream before its response.
     Abandoned,
 }
 
-/// Why a stream was not carried to its end.
+/// Why a stream ended early.
 #[derive(Debug)]
 enum StreamError {
     /// The client has reset the stream, or the connection has failed.
     Client,
-    /// The session has reset its connection, or sent no valid answer.
+    /// The session has reset its connection, or sent no valid response.
     Session,
 }
 
@@ -89,7 +92,7 @@ pub async fn serve_stream(
         refuse(&mut respond, result);
         return StreamOutcome::Served;
     };
-    // The close of the session's connection is a reset until the stream has ended in order.
+    // Until the stream has ended in order, a close of the loopback connection is a reset.
     abort(&stream_end);
     let exchange = StreamExchange::new(&stream_end, request.method().clone(), listener.config.limits.head);
     let outcome = tokio::select! {
@@ -105,16 +108,16 @@ pub async fn serve_stream(
     StreamOutcome::Served
 }
 
-/// Opens a session, and returns its connection.
+/// Opens a session, and returns the stream's end of its loopback connection.
 ///
 /// # Errors
-/// The limit that refuses it.
+/// The limit that is reached, or `exhausted`.
 async fn open_session(client: &StreamContext, listener: &Rc<ListenerContext>) -> Result<TcpStream, &'static str> {
     let permit = listener.try_admit(client.address.0.ip())?;
     let (stream_end, session_end) = loopback_pair().await.map_err(|_| "exhausted")?;
     for end in [&stream_end, &session_end] {
         let socket = SockRef::from(end);
-        // Without a bound of its own, the kernel's bound holds.
+        // If this fails, the kernel's default sizes remain.
         let _ = socket.set_send_buffer_size(SOCKET_BUFFER).and_then(|()| socket.set_recv_buffer_size(SOCKET_BUFFER));
     }
     let connection = IncomingConnection {
@@ -126,7 +129,7 @@ async fn open_session(client: &StreamContext, listener: &Rc<ListenerContext>) ->
     Ok(stream_end)
 }
 
-/// Answers a stream that gets no session.
+/// Answers a stream for which no session could be opened.
 fn refuse(respond: &mut SendResponse<Bytes>, result: &str) {
     let (status, sentence) = match result {
         "client_limit" => (StatusCode::TOO_MANY_REQUESTS, "This relay serves no more sessions of this client.\n"),
@@ -138,16 +141,16 @@ fn refuse(respond: &mut SendResponse<Bytes>, result: &str) {
     }
 }
 
-/// A request and its answer, or a tunnel, between the stream and its session.
+/// A request and its response, or a tunnel, between the stream and its session.
 struct StreamExchange<'a> {
     session: &'a TcpStream,
     method: Method,
     head_limit: usize,
     stats: FlowStats,
     is_answered: Cell<bool>,
-    /// The session reads no more, or a write has taken the report of a reset.
+    /// A write to the session has failed: the session does not read any more, or has reset its connection.
     write_failed: Cell<bool>,
-    /// Places for pieces of the answer that the connection has not sent.
+    /// Permits for pieces of the response that the connection has not sent yet.
     pieces: Arc<Semaphore>,
 }
 
@@ -159,12 +162,12 @@ impl<'a> StreamExchange<'a> {
         Self { session, method, head_limit, stats, is_answered, write_failed, pieces }
     }
 
-    /// Why the stream is reset when the session is.
+    /// Returns the error code with which the stream is reset after a failure of the session.
     fn reset_reason(&self) -> Reason {
         if self.method == Method::CONNECT { Reason::CONNECT_ERROR } else { Reason::INTERNAL_ERROR }
     }
 
-    /// Carries both directions to their ends.
+    /// Transfers both directions until they end.
     async fn run(&self, request: Request<RecvStream>, respond: &mut SendResponse<Bytes>) -> Result<(), StreamError> {
         let (parts, body) = request.into_parts();
         let request = Http1Request::new(parts, !body.is_end_stream());
@@ -191,7 +194,8 @@ impl<'a> StreamExchange<'a> {
         Ok(())
     }
 
-    /// Carries the body of the request, or the client's direction of a tunnel. A session that reads no more has an answer.
+    /// Transfers the body of the request, or the client's direction of a tunnel. A failed write is not an error: a
+    /// session that reads no more may have sent a response.
     async fn upload(&self, mut body: RecvStream, is_chunked: bool) -> Result<(), StreamError> {
         while let Some(data) = body.data().await {
             let data = data?;
@@ -207,7 +211,7 @@ impl<'a> StreamExchange<'a> {
                 }
             }
             self.stats.record_copied(Direction::Up, data.len());
-            // The client may send as many bytes again.
+            // Opens the flow-control window for the same number of bytes.
             body.flow_control().release_capacity(data.len())?;
         }
         if is_chunked {
@@ -219,7 +223,7 @@ impl<'a> StreamExchange<'a> {
         Ok(())
     }
 
-    /// Carries the answer, or the server's direction of a tunnel. Returns whether it is a tunnel.
+    /// Transfers the response, or the server's direction of a tunnel. Returns whether it is a tunnel.
     async fn download(&self, respond: &mut SendResponse<Bytes>) -> Result<bool, StreamError> {
         let mut reader = HandshakeReader::from_stream(self.session);
         let head = self.read_head(&mut reader, respond).await?;
@@ -234,7 +238,8 @@ impl<'a> StreamExchange<'a> {
             BodyFraming::Chunked => self.send_chunks(&mut reader, &mut sending).await?,
             BodyFraming::UntilClose => {
                 self.send_up_to(&mut reader, u64::MAX, &mut sending).await?;
-                // The kernel reports a reset once. A hidden reset would make half an answer look whole.
+                // The kernel reports a reset only once, and the failed write has consumed the report. An unnoticed
+                // reset would make a partial response look complete.
                 if self.write_failed.get() {
                     return Err(StreamError::Session);
                 }
@@ -244,7 +249,7 @@ impl<'a> StreamExchange<'a> {
         Ok(is_tunnel)
     }
 
-    /// Reads the head of the final answer, and passes on those of interim answers.
+    /// Reads the head of the final response, and forwards the heads of interim responses.
     async fn read_head(
         &self,
         reader: &mut HandshakeReader<'_>,
@@ -293,7 +298,7 @@ impl<'a> StreamExchange<'a> {
         Ok(())
     }
 
-    /// Sends up to `limit` bytes of the session, those in `reader` first. Returns how many there were.
+    /// Sends up to `limit` bytes of the session, starting with those in `reader`. Returns the number of bytes sent.
     async fn send_up_to(
         &self,
         reader: &mut HandshakeReader<'_>,
@@ -334,7 +339,8 @@ impl<'a> StreamExchange<'a> {
         Ok(sent)
     }
 
-    /// Waits until the stream takes a piece, and returns how many bytes of `length` it may have.
+    /// Waits until the stream can send a piece. Returns a permit for the piece, and its largest size, at most `length`
+    /// bytes.
     async fn room(
         &self,
         sending: &mut SendStream<Bytes>,
@@ -365,13 +371,13 @@ impl<'a> StreamExchange<'a> {
         }
         self.stats.record_copied(Direction::Down, bytes.len());
         sending.send_data(Bytes::from_owner(Piece { bytes, _place: place }), false)?;
-        // Reserved room is missing to other streams.
+        // Releases unused capacity for other streams.
         sending.reserve_capacity(0);
         Ok(())
     }
 }
 
-/// Bytes that wait to be sent.
+/// A piece of the response that waits to be sent.
 struct Piece {
     bytes: Vec<u8>,
     _place: OwnedSemaphorePermit,

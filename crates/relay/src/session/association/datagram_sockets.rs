@@ -1,4 +1,4 @@
-//! The sockets of an association, without the rules about their datagrams.
+//! The sockets of an association. The rules about datagrams are elsewhere.
 
 use std::future::pending;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 
 use super::{BUFFER, MAX_HEADER, Session};
 
-/// Datagrams of one socket before other sessions of the thread get their turn.
+/// Largest number of datagrams to read from one socket before other sessions of the thread run.
 const DATAGRAMS_PER_TURN: usize = 64;
 
 /// Sockets toward the targets, one for each address family that this host has.
@@ -28,14 +28,14 @@ impl TargetSockets {
         Self { v4, v6 }
     }
 
-    /// Sends a datagram now, or not at all. Returns whether a socket has taken it.
+    /// Sends a datagram if that is possible without waiting. Returns whether a socket has accepted the datagram.
     pub fn try_send(&self, payload: &[u8], address: SocketAddr) -> bool {
         let socket = if address.is_ipv4() { &self.v4 } else { &self.v6 };
-        // Not by tokio, which takes a new socket for a full one until it has polled it.
+        // Not through tokio, which treats a new socket as not writable until it has been polled.
         socket.as_ref().is_some_and(|socket| SockRef::from(socket).send_to(payload, &address.into()).is_ok())
     }
 
-    /// Waits for datagrams of targets, and passes one turn of them to `each`.
+    /// Waits for datagrams of targets, and passes up to `DATAGRAMS_PER_TURN` of them to `each`.
     pub async fn receive(&self, each: impl FnMut(&mut [u8], usize, SocketAddr)) {
         let socket = tokio::select! {
             _ = readable(self.v4.as_ref()) => self.v4.as_ref(),
@@ -55,7 +55,7 @@ fn open_family(session: &Session, any: IpAddr) -> Option<UdpSocket> {
     Some(socket)
 }
 
-/// A UDP socket at an address.
+/// Opens a nonblocking UDP socket at an address.
 ///
 /// # Errors
 /// As socket(2) and bind(2).
@@ -69,7 +69,7 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// The source address of packets to `target`: connect(2) of a datagram socket sends nothing.
+/// Returns the source address of packets to `target`. Uses connect(2) of a datagram socket, which sends nothing.
 ///
 /// # Errors
 /// There is no route.
@@ -80,7 +80,8 @@ pub fn source_address(target: SocketAddr) -> io::Result<SocketAddr> {
     socket.local_addr()
 }
 
-/// Passes on the datagrams that have arrived, with the buffer, their length behind the room for a header, and their source.
+/// Passes the datagrams that have arrived to `each`: the buffer, the length of the datagram, which begins after
+/// `MAX_HEADER` bytes, and its source.
 pub fn each_datagram(socket: &UdpSocket, mut each: impl FnMut(&mut [u8], usize, SocketAddr)) {
     BUFFER.with_borrow_mut(|buffer| {
         for _ in 0..DATAGRAMS_PER_TURN {

@@ -22,10 +22,10 @@ use crate::path::PathChoice;
 use crate::pump::FlowStats;
 use crate::tunnel::{Lane, LaneError, LaneRemote, LaneTransport};
 
-/// Most paths that one association uses at a time.
+/// Largest number of paths that one association uses at a time.
 const MAX_LANES: usize = 16;
 
-/// The shortest time between two attempts to open a lane.
+/// Shortest time between two attempts to open a lane.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The answer of the relays to the OPEN of a lane.
@@ -34,9 +34,9 @@ pub type LaneAnswer = oneshot::Receiver<Result<(), LaneError>>;
 /// The lanes of one association.
 pub struct Lanes {
     association: Rc<Association>,
-    /// By the name of their path.
+    /// The lanes by the name of their path.
     slots: RefCell<HashMap<Box<str>, AssociationLane>>,
-    /// Drops of lanes that have left their slot.
+    /// Number of datagrams dropped by lanes that have been replaced.
     dropped: Cell<u64>,
 }
 
@@ -44,18 +44,18 @@ pub struct Lanes {
 struct AssociationLane {
     lane: Arc<Lane>,
     task: AbortHandle,
-    /// Ends the lane when it is dropped.
+    /// Ends the lane when this sender is dropped.
     _close: oneshot::Sender<()>,
     opened_at: Instant,
 }
 
 impl Lanes {
-    /// The lanes of an association that has opened none.
+    /// Creates the lanes of an association, none of them open.
     pub fn new(association: &Rc<Association>) -> Self {
         Self { association: Rc::clone(association), slots: RefCell::default(), dropped: Cell::new(0) }
     }
 
-    /// Opens the first lane, whose section the session shows as its own.
+    /// Opens the first lane, whose section the session reports as its server's section.
     pub fn open_first(&self, path_choice: &PathChoice) -> LaneAnswer {
         let (sender, answer) = oneshot::channel();
         let slot = self.open(path_choice, Some(sender));
@@ -63,7 +63,8 @@ impl Lanes {
         answer
     }
 
-    /// The lane of a path, which is opened if there is none; `None` for a while after it has ended.
+    /// Returns the lane of a path, and opens it if there is none. Returns `None` within `RETRY_DELAY` after an attempt
+    /// that has ended, or if there are already `MAX_LANES` lanes.
     pub fn lane(&self, path_choice: &PathChoice) -> Option<Arc<Lane>> {
         let mut slots = self.slots.borrow_mut();
         if let Some(slot) = slots.get(&path_choice.path.name) {
@@ -83,7 +84,7 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Datagrams that the queues of lanes have dropped.
+    /// Returns the number of datagrams that the queues of lanes have dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped.get() + self.slots.borrow().values().map(|slot| slot.lane.dropped()).sum::<u64>()
     }
@@ -118,7 +119,7 @@ impl Drop for Lanes {
 /// Queues a record for the next relay.
 ///
 /// # Errors
-/// Why the datagram is dropped, unless the lane has counted it.
+/// Why the datagram is dropped; `None` if the lane has already counted the drop.
 pub fn push(lane: &Lane, record: &[u8]) -> Result<(), Option<DropReason>> {
     if record.len() > MAX_PLAINTEXT {
         return Err(Some(DropReason::Malformed));
@@ -131,16 +132,17 @@ struct AssociationTask {
     association: Rc<Association>,
     path_choice: PathChoice,
     lane: Arc<Lane>,
-    /// Whether the session shows the section of this lane.
+    /// Whether the session reports the section of this lane as its server's section.
     is_first: bool,
     answer: Cell<Option<oneshot::Sender<Result<(), LaneError>>>>,
 }
 
 impl AssociationTask {
-    /// Runs until `closed` completes, or the next relay ends the lane.
+    /// Runs the lane until `closed` completes, or the next relay ends it.
     async fn run(self, mut closed: oneshot::Receiver<()>) {
         let mut ended = self.dial_and_run(&mut closed).await;
-        // The relay has restarted since this ready connection was made, and nothing was announced yet.
+        // The relay may have restarted since this ready connection was made. No success was reported yet, so a new
+        // connection is safe.
         if let Err((error, true)) = &ended
             && error.is_break()
         {
@@ -159,7 +161,10 @@ impl AssociationTask {
         }
     }
 
-    /// Dials and carries; with an error, whether the connection had been ready before.
+    /// Dials the lane and runs it.
+    ///
+    /// # Errors
+    /// The error, and whether the lane ran on a connection that had been kept ready.
     async fn dial_and_run(&self, closed: &mut oneshot::Receiver<()>) -> Result<(), (LaneError, bool)> {
         let session = &self.association.session;
         let context = session.dial_context.current_listener();
@@ -173,8 +178,8 @@ impl AssociationTask {
         self.carry(dialled, closed).await.map_err(|error| (error, was_ready))
     }
 
-    /// The first lane continues the session of the previous relay. Others are sessions of their own on the next relays, which accept a
-    /// trace id once.
+    /// Returns the parameters of OPEN. The first lane continues the session of the previous relay. The other lanes are
+    /// sessions of their own on the next relays, which accept a trace id only once.
     fn open_params(&self) -> OpenParams {
         let params = self.association.session.dial_context.open_params();
         OpenParams { encrypt: true, trace: params.trace.filter(|_| self.is_first), ..params }
@@ -191,7 +196,7 @@ impl AssociationTask {
         if self.is_first {
             session.on_connected(server, Rc::clone(&stream), requested_at);
         }
-        // The session counts payloads, when they are queued.
+        // Separate counters: the session itself counts payloads when they are queued, not the records of the lane.
         let stats = FlowStats::new(Rc::new(()));
         let transport = LaneTransport { lane: &self.lane, stream: &stream, cipher: &section.cipher, stats: &stats };
         let receiving = async {

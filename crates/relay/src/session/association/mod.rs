@@ -1,7 +1,7 @@
-//! UDP associations: the datagrams of one client, of SOCKS5 (RFC 1928, 7) or of the previous relay.
+//! UDP associations: the datagrams of one client, which is a SOCKS5 client (RFC 1928, 7) or the previous relay.
 //!
-//! An [`Outlet`] sends datagrams on: from sockets of its own, or in records to the next relay. A datagram that cannot be
-//! sent at once, or is above the rate of the listener or of the user, is dropped.
+//! An [`Outlet`] forwards datagrams: from its own sockets, or in records to the next relay. A datagram that cannot be
+//! sent at once, or that exceeds the rate of the listener or of the user, is dropped.
 
 mod datagram_sockets;
 mod lanes;
@@ -26,31 +26,31 @@ pub use socks_client::{refuse, serve};
 
 use outlet::Outlet;
 
-/// The bytes of a SOCKS5 datagram before its address: two reserved ones, and the number of the fragment. Buffers keep room for
-/// them, so that a record of the section protocol and a datagram of SOCKS5 are the same bytes.
+/// The bytes of a SOCKS5 datagram before its address: two reserved bytes, and the fragment number. Buffers reserve room
+/// for them, so that a record of the section protocol and a SOCKS5 datagram differ only in this prefix.
 const SOCKS_PREFIX: [u8; 3] = [0; 3];
 
-/// The longest header of a datagram from a target, in bytes.
+/// Longest header of a datagram from a target, in bytes.
 const MAX_HEADER: usize = DatagramHeader::MAX_WRITTEN;
 
-/// The largest payload of UDP over IPv4 and IPv6, in bytes.
+/// Upper bound of the payload of UDP over IPv4 and IPv6, in bytes.
 const MAX_DATAGRAM: usize = 65_535;
 
 thread_local! {
-    /// Holds one datagram with room for its header. No session keeps the buffer over an `await`.
+    /// Buffer for one datagram, with room for its header. No session holds the buffer across an `await`.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_HEADER + MAX_DATAGRAM]);
 }
 
-/// The side of an association on which its client is.
+/// The client side of an association.
 trait ClientSide {
     /// Sends a datagram to the client: [`SOCKS_PREFIX`], the address of the source, and the payload.
     ///
     /// # Errors
-    /// Why the datagram is dropped, unless the queue has counted it.
+    /// Why the datagram is dropped; `None` if the queue has already counted the drop.
     fn send(&self, datagram: &[u8]) -> Result<(), Option<DropReason>>;
 }
 
-/// The part of an association that its lanes need as well.
+/// The state of an association that its outlet and its lanes share.
 struct Association {
     session: Rc<Session>,
     client: Box<dyn ClientSide>,
@@ -64,7 +64,7 @@ impl Association {
         Rc::new(Self { session: Rc::clone(session), client, counters, dropped: Cell::new(0) })
     }
 
-    /// Sends an answer to the client: [`SOCKS_PREFIX`], the address of its source, and `payload` bytes.
+    /// Sends a datagram of a target to the client: [`SOCKS_PREFIX`], the address of the source, and `payload` bytes.
     fn answer(&self, datagram: &[u8], payload: usize) {
         if !self.session.accounts().try_pass(Direction::Down, payload) {
             return self.drop_datagram(DropReason::OverLimit);

@@ -1,4 +1,4 @@
-//! The side of an association on which its targets are: decides about each datagram and sends it.
+//! The target side of an association: decides how each datagram is forwarded, and sends it.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -22,13 +22,13 @@ use crate::config::access::Denied;
 use crate::events::metrics::tunnels::DropReason;
 use crate::path::{self, PathChoice};
 
-/// Most names that are being looked up for one association. Each lookup holds one datagram.
+/// Largest number of names that are looked up for one association at the same time. Each lookup holds one datagram.
 const MAX_LOOKUPS: usize = 8;
 
 /// The target side of an association.
 pub struct Outlet {
     association: Rc<Association>,
-    /// The path that the previous relay has chosen.
+    /// The path that the previous relay has chosen, if any.
     requested: Option<PathChoice>,
     sockets: TargetSockets,
     remotes: RefCell<Remotes>,
@@ -37,15 +37,16 @@ pub struct Outlet {
     lanes: Lanes,
 }
 
-/// The decision about a target, as far as it needs no lookup.
+/// The decision about a target before a lookup.
 enum Decision {
     Known(TargetVerdict),
-    /// The name is to be looked up here, for this path.
+    /// This relay must look up the name, for this path.
     LookUp(PathChoice),
 }
 
 impl Outlet {
-    /// An outlet of datagrams, by the path that the previous relay has chosen, or else by the routes of this relay.
+    /// Creates an outlet that forwards datagrams by the path that the previous relay has chosen, or else by the routes
+    /// of this relay.
     pub fn new(association: &Rc<Association>, requested: Option<PathChoice>) -> Self {
         Self {
             sockets: TargetSockets::open(&association.session),
@@ -58,8 +59,8 @@ impl Outlet {
         }
     }
 
-    /// Opens the lane of the path for targets without a route of their own, unless the path is direct. Returns the answer of the
-    /// relays.
+    /// Opens the lane of the path for targets without a route of their own, unless that path is direct. Returns the
+    /// answer of the relays.
     pub fn open_default_lane(&self) -> Option<LaneAnswer> {
         let context = &self.association.session.context;
         let default = || path::default_datagram_path(&context.config, &context.services().pools);
@@ -68,7 +69,7 @@ impl Outlet {
         Some(self.lanes.open_first(&path_choice))
     }
 
-    /// Passes on answers, until a quota is used up.
+    /// Forwards datagrams of targets to the client, until a quota is used up.
     pub async fn run(&self) -> EndReason {
         let session = &self.association.session;
         while session.accounts().used_up().is_none() {
@@ -81,7 +82,7 @@ impl Outlet {
         EndReason::OverQuota
     }
 
-    /// The datagrams that this association has dropped.
+    /// Returns the number of datagrams that this association has dropped.
     pub fn dropped(&self) -> u64 {
         self.association.dropped.get() + self.lanes.dropped()
     }
@@ -129,7 +130,7 @@ impl Outlet {
         super::lanes::push(&lane, &record)
     }
 
-    /// Decides by the path and the access rules.
+    /// Decides about a target by the path and the access rules.
     fn decide(&self, target: &Target) -> Decision {
         let session = &self.association.session;
         let context = &session.context;
@@ -153,7 +154,8 @@ impl Outlet {
         }
     }
 
-    /// Looks up a name. Datagrams to the name are dropped until the answer, except for `payload`.
+    /// Looks up a name, and then sends `payload`. Other datagrams to the name are dropped until the lookup has
+    /// completed.
     fn start_lookup(&self, target: Target, path_choice: PathChoice, payload: &[u8]) {
         let mut lookups = self.lookups.borrow_mut();
         let waiting = self.remotes.borrow_mut().insert(target.clone(), Err(DropReason::Unresolved));
@@ -168,13 +170,13 @@ impl Outlet {
         self.lookup_begun.notify_one();
     }
 
-    /// The next answer of a lookup.
+    /// Waits for the next lookup to complete.
     async fn next_lookup(&self) -> (Target, TargetVerdict, Vec<u8>) {
         loop {
             let next = std::future::poll_fn(|cx| self.lookups.borrow_mut().poll_join_next(cx)).await;
             match next {
                 Some(Ok(answer)) => return answer,
-                // A lookup that has panicked counts as one without an answer.
+                // A panicked lookup is skipped.
                 Some(Err(_)) => {}
                 None => self.lookup_begun.notified().await,
             }
@@ -186,7 +188,7 @@ impl Outlet {
         self.send_by(verdict, payload);
     }
 
-    /// Passes a datagram of a target to the client.
+    /// Forwards a datagram of a target to the client.
     fn on_answer(&self, buffer: &mut [u8], length: usize, from: SocketAddr) {
         if !self.remotes.borrow().has_address(from.ip()) {
             return self.association.drop_datagram(DropReason::Stranger);
@@ -199,7 +201,8 @@ impl Outlet {
     }
 }
 
-/// The destination of datagrams to a target that the rules permit. A path without a hop leads to an address.
+/// Returns the destination of datagrams to a target that the rules permit. On a direct path the target must be an
+/// address.
 fn destination(path_choice: PathChoice, target: Target) -> Destination {
     match target.host {
         Host::Ip(ip) if path_choice.path.is_direct() => Destination::Direct(SocketAddr::new(ip, target.port)),
@@ -207,7 +210,8 @@ fn destination(path_choice: PathChoice, target: Target) -> Destination {
     }
 }
 
-/// Looks up the name of `target`. An IPv4 address is preferred: a datagram has no second attempt by the other family.
+/// Looks up the name of `target`. An IPv4 address is preferred: a datagram cannot be retried with the other address
+/// family.
 async fn resolve(association: &Association, target: &Target, path_choice: PathChoice) -> TargetVerdict {
     let (session, Host::Name(name)) = (&association.session, &target.host) else { return Err(DropReason::Unresolved) };
     let rules = session.dial_context.access();

@@ -18,7 +18,7 @@ use crate::pump::FlowStats;
 use crate::session::Session;
 use crate::tunnel::{self, IncomingLane, Lane, LaneError};
 
-/// The remark for the log if the listener serves no associations.
+/// The detail for the log if the listener does not serve associations.
 const NO_UDP: &str = "a UDP association, and the listener has udp = false";
 
 /// Serves an association from OPEN to its end.
@@ -40,7 +40,7 @@ async fn relay(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> Resul
     let lane = Lane::new(&Arc::new(counters.for_drops()), section.remote_dialler(), Direction::Down);
     let association = Association::new(session, Box::new(Previous(Arc::clone(&lane))));
     let outlet = Outlet::new(&association, requested);
-    // The session counts payloads, when they are sent on.
+    // Separate counters: the session itself counts payloads when they are forwarded, not the records of the lane.
     let stats = FlowStats::new(Rc::new(()));
     let transport = section.client_transport(&lane, &stats);
     let receive = || {
@@ -51,7 +51,7 @@ async fn relay(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> Resul
     };
     socks_client::set_direct_path(session);
     if let Some(answer) = outlet.open_default_lane() {
-        // Datagrams behind OPEN are sent on before the answer.
+        // Datagrams that follow OPEN are forwarded before the answer.
         tokio::select! {
             biased;
             opened = answer => opened.unwrap_or_else(|_| Err(DialError::from(Cause::Reset).into()))?,

@@ -1,4 +1,4 @@
-//! The targets of an association: whether its client may reach them, and which way.
+//! The targets of an association: whether the client may reach them, and by which path.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -31,31 +31,31 @@ pub struct RelayedTarget {
     pub target: Target,
 }
 
-/// Most targets at one time; datagrams to others are dropped.
+/// Largest number of targets at a time; datagrams to other targets are dropped.
 const MAX_TARGETS: usize = 1024;
 
-/// How long a verdict is valid: names, the addresses of this host and the state of relays change.
+/// Validity of a verdict: names, the addresses of this host and the state of relays change.
 const VERDICT_AGE: Duration = Duration::from_secs(10);
 
-/// How long a target may answer after its last verdict.
+/// Time for which a target may answer after its last verdict.
 const ANSWER_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// The targets of an association, bounded in number.
 #[derive(Default)]
 pub struct Remotes {
     verdicts: HashMap<Target, (TargetVerdict, Instant)>,
-    /// The addresses that may send to the client: those the client has sent to. The port is free, because protocols such
-    /// as TFTP (RFC 1350) answer from another one.
+    /// The addresses that may send to the client: those to which the client has sent. The port is not compared, because
+    /// protocols such as TFTP (RFC 1350) answer from another port.
     addresses: HashMap<IpAddr, Instant>,
 }
 
 impl Remotes {
-    /// The verdict on `target`, while it is valid.
+    /// Returns the verdict on `target`, if it is still valid.
     pub fn verdict(&self, target: &Target) -> Option<TargetVerdict> {
         self.verdicts.get(target).filter(|(_, at)| at.elapsed() < VERDICT_AGE).map(|(verdict, _)| verdict.clone())
     }
 
-    /// Stores a verdict. Returns the verdict that is in force, which depends on whether there is a place.
+    /// Stores a verdict. Returns the verdict in force: `verdict`, or `OverLimit` if there are too many targets.
     pub fn insert(&mut self, target: Target, verdict: TargetVerdict) -> TargetVerdict {
         if self.verdicts.len() >= MAX_TARGETS && !self.verdicts.contains_key(&target) {
             self.verdicts.retain(|_, (_, at)| at.elapsed() < VERDICT_AGE);
@@ -76,7 +76,7 @@ impl Remotes {
         verdict
     }
 
-    /// Whether the client has sent to `address`.
+    /// Whether the client has recently sent to `address`.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.addresses.get(&address).is_some_and(|at| at.elapsed() < ANSWER_AGE)
     }

@@ -22,13 +22,13 @@ use crate::pump::wait_idle;
 use crate::session::{NamedPath, PathTaken, Session};
 use crate::tunnel::LaneError;
 
-/// The name of the path in the closing event, in metrics and in `ekiden status`, if datagrams leave directly.
+/// The path name in the closing event, in metrics and in `ekiden status`, if datagrams are sent directly.
 const DIRECT_PATH: &str = "udp";
 
 /// The reason of the closing event if no route permits the association.
 const NO_ROUTE: &str = "UDP ASSOCIATE, and no route begins with a path of relays or with the path direct";
 
-/// Serves an association to its end. `announced` is the address from which the client says it will send.
+/// Serves an association to its end. `announced` is the source address of the datagrams that the client has announced.
 pub async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndReason {
     if !path::has_datagram_route(&session.context.config) {
         send_and_close(session.client_end(), &socks5::reply(Reply::CommandNotSupported, None)).await;
@@ -56,7 +56,8 @@ pub async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndR
     end
 }
 
-/// Opens the lane of the usual path. The client waits for the answer of the relays, unless the listener answers early.
+/// Opens the lane of the default path. The client waits for the answer of the relays, unless the listener answers
+/// early.
 async fn open_default_lane(session: &Session, outlet: &Outlet) -> Result<(), EndReason> {
     let answer = outlet.open_default_lane();
     let Some(answer) = answer.filter(|_| session.context.listener.connect != ConnectMode::Early) else { return Ok(()) };
@@ -77,12 +78,12 @@ pub async fn refuse(session: &Session, error: &DialError) -> EndReason {
     session.record_dial_error(error)
 }
 
-/// Names the path of an association whose datagrams leave directly, until a lane is opened.
+/// Sets the path name of an association whose datagrams are sent directly, until a lane is opened.
 pub fn set_direct_path(session: &Session) {
     session.dial_context.set_path(PathTaken { path: Some(NamedPath::NotDialled(DIRECT_PATH)), ..PathTaken::default() });
 }
 
-/// Puts the number of dropped datagrams into the closing event.
+/// Reports the number of dropped datagrams in the detail of the closing event.
 pub fn report_dropped(session: &Session, dropped: u64) {
     if dropped > 0 {
         session.set_detail(Some(format!("{dropped} datagrams dropped")));
@@ -93,7 +94,8 @@ pub fn report_dropped(session: &Session, dropped: u64) {
 struct SocksClient {
     session: Rc<Session>,
     socket: UdpSocket,
-    /// The address of the client to which `socket` is connected, so that the kernel drops the datagrams of others.
+    /// The address of the client to which `socket` is connected, so that the kernel drops datagrams of other hosts.
+    /// `None` until that address is known.
     address: Cell<Option<SocketAddr>>,
 }
 
@@ -105,7 +107,8 @@ impl SocksClient {
             local = SocketAddr::new(local.ip().to_canonical(), 0);
         }
         let client = Self { session: Rc::clone(session), socket: bind(local)?, address: Cell::new(None) };
-        // Behind address translation the client does not know the address that arrives here.
+        // A client behind address translation does not know the address that the relay sees, so an announced address
+        // counts only if it matches.
         if let Some(announced) = announced.filter(|announced| announced.ip() == client.ip()) {
             client.connect(announced);
         }
@@ -116,21 +119,22 @@ impl SocksClient {
         self.session.dial_context.client.0.ip()
     }
 
-    /// Sends to and receives from this address of the client only. Before, nothing is sent to the client.
+    /// Connects the socket to an address of the client, so that only that address can send and receive. Before, nothing
+    /// is sent to the client.
     fn connect(&self, address: SocketAddr) {
         let connected = SockRef::from(&self.socket).connect(&address.into());
         self.address.set(connected.is_ok().then_some(address));
     }
 
-    /// Whether a datagram is the client's. Its address is known after its first datagram, if not before.
+    /// Whether a datagram is from the client. Until the client's port is known, its IP address is compared.
     fn is_from_client(&self, from: SocketAddr) -> bool {
         self.address.get().map_or_else(|| from.ip() == self.ip(), |address| from == address)
     }
 
-    /// Passes on the datagrams of the client, until a quota is used up.
+    /// Forwards the datagrams of the client, until a quota is used up.
     async fn receive(&self, association: &Association, outlet: &Outlet) -> EndReason {
         while self.session.accounts().used_up().is_none() {
-            // An error is that of the next receive.
+            // The next receive returns an error, if there is one.
             let _ = self.socket.readable().await;
             each_datagram(&self.socket, |buffer, length, from| {
                 if let Err(reason) = self.on_datagram(outlet, &buffer[MAX_HEADER..][..length], from) {
@@ -167,7 +171,7 @@ impl ClientSide for Rc<SocksClient> {
     }
 }
 
-/// Waits until the client ends its TCP connection. The connection carries no further bytes; those that come are discarded.
+/// Waits until the client ends its TCP connection. Bytes on the connection are discarded.
 async fn wait_end(client: &TcpStream) -> EndReason {
     let mut bytes = [0; 256];
     loop {

@@ -1,8 +1,9 @@
-//! The control connection to an FTP server, and the data connections it arranges.
+//! The control connection to an FTP server, and its data connections.
 //!
-//! The client crate wants data connections from a function that may run anywhere, while our dialling never leaves its
-//! thread. So its function only sends the port over and waits, and [`FtpConnection::start_transfer`] dials while the crate's own work
-//! stands still. The address in a passive reply is ignored, only its port counts: a server must not send us elsewhere.
+//! The client crate obtains data connections from a function that may run on any thread, while dialling never leaves
+//! its thread. The function therefore only sends the port of the data connection and waits, and
+//! [`FtpConnection::start_transfer`] dials while the client crate is not polled. The address in a passive reply is
+//! ignored, and only its port is used: a server must not direct the relay to another host.
 
 use std::io;
 use std::net::IpAddr;
@@ -40,7 +41,7 @@ pub enum TransferCommand<'a> {
     List,
 }
 
-/// Replies with which a transfer begins.
+/// The replies that begin a transfer.
 const TRANSFER_STARTED: [Status; 2] = [Status::AboutToSend, Status::AlreadyOpen];
 
 /// A control connection that has logged in.
@@ -50,24 +51,24 @@ pub struct FtpConnection<'a> {
     server_path: ServerPath<'a>,
 }
 
-/// A data connection that the client crate wants.
+/// A request of the client crate for a data connection.
 struct DialRequest {
     port: u16,
     reply: oneshot::Sender<TcpStream>,
 }
 
-/// How to get to the server again.
+/// The path to the server, for data connections.
 struct ServerPath<'a> {
     session: &'a Session,
-    /// The path that worked: the server knows the client by its source address.
+    /// The path of the control connection: the server may require the same source address for data connections.
     path_choice: PathChoice,
     host: Host,
-    /// The address of the server, if known; hops do not report it.
+    /// The address of the server, if the path is direct; hops do not report the address.
     address: Option<IpAddr>,
 }
 
 impl<'a> FtpConnection<'a> {
-    /// Connects and logs in.
+    /// Connects to the server and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, FtpFailure> {
         let started_at = Instant::now();
         let ConnectedPath { dialled, way: path_choice, .. } =
@@ -97,12 +98,13 @@ impl<'a> FtpConnection<'a> {
         with_timeout(self.server_path.reply_timeout(), self.ftp.transfer_type(file_type)).await
     }
 
-    /// `SIZE` (RFC 3659, 4).
+    /// Sends `SIZE` (RFC 3659, 4). Returns the size in bytes.
     pub async fn size(&mut self, path: &str) -> Result<u64, FtpFailure> {
         with_timeout(self.server_path.reply_timeout(), self.ftp.size(path)).await.map(|size| size as u64)
     }
 
-    /// `MDTM` (RFC 3659, 3), as HTTP writes dates (RFC 9110, 5.6.7); nothing when the server does not tell.
+    /// Sends `MDTM` (RFC 3659, 3). Returns the date in the format of HTTP (RFC 9110, 5.6.7); `None` if the server
+    /// refuses.
     pub async fn modified(&mut self, path: &str) -> Result<Option<String>, FtpFailure> {
         match with_timeout(self.server_path.reply_timeout(), self.ftp.mdtm(path)).await {
             Ok(date) => Ok(Some(date.format("%a, %d %b %Y %H:%M:%S GMT").to_string())),
@@ -116,7 +118,8 @@ impl<'a> FtpConnection<'a> {
         with_timeout(self.server_path.reply_timeout(), self.ftp.cwd(path)).await
     }
 
-    /// Opens a data connection and gives the order. Extended passive first, then passive, which older servers know.
+    /// Opens a data connection and sends `command`. Tries extended passive mode first, then passive mode, which older
+    /// servers support.
     pub async fn start_transfer(&mut self, command: TransferCommand<'_>) -> Result<Transfer, FtpFailure> {
         let mut dialled = false;
         match self.try_start_transfer(command, &mut dialled).await {
@@ -141,7 +144,8 @@ impl<'a> FtpConnection<'a> {
                     transfer = &mut transfer_start => return transfer.map_err(FtpFailure::from),
                     Some(DialRequest { port, reply }) = dials.recv() => {
                         *dialled = true;
-                        // The receiver is gone only if `transfer_start` has failed, which the next turn detects.
+                        // The receiver is dropped only if `transfer_start` has failed, which the next iteration
+                        // detects.
                         let _ = reply.send(server_path.dial(port).await?);
                     }
                 }
@@ -157,13 +161,13 @@ impl<'a> FtpConnection<'a> {
         with_timeout(patience, transfer.finish()).await
     }
 
-    /// `QUIT`, without waiting for the answer.
+    /// Sends `QUIT`, without waiting for the reply.
     pub async fn quit(mut self) {
         let _ = timeout(Duration::ZERO, self.ftp.quit()).await;
     }
 }
 
-/// The socket of a data connection.
+/// Returns the socket of a data connection.
 pub fn socket(transfer: &Transfer) -> &TcpStream {
     transfer.get_ref().get_ref()
 }
@@ -172,12 +176,12 @@ async fn send_command(ftp: &mut AsyncFtpStream, command: TransferCommand<'_>) ->
     match command {
         TransferCommand::Retrieve(path) => ftp.retr_as_stream(path).await,
         TransferCommand::Store(path) => ftp.put_with_stream(path).await,
-        // A name behind LIST may be read as an option, so the directory has been entered before.
+        // A server may parse a name after LIST as an option, so the directory was entered with CWD before.
         TransferCommand::List => ftp.custom_data_command("LIST", &TRANSFER_STARTED).await.map(|(_, transfer)| transfer),
     }
 }
 
-/// Runs in the client crate: has a data connection dialled.
+/// Requests a data connection and waits until it is dialled. The client crate calls this function.
 async fn request_dial(requests: mpsc::Sender<DialRequest>, port: u16) -> FtpResult<TcpStream> {
     let (reply, dialled) = oneshot::channel();
     let closed = |_| FtpError::ConnectionError(io::ErrorKind::NotConnected.into());
@@ -186,13 +190,14 @@ async fn request_dial(requests: mpsc::Sender<DialRequest>, port: u16) -> FtpResu
 }
 
 impl ServerPath<'_> {
-    /// How long a reply may take.
+    /// Returns the timeout of a reply.
     fn reply_timeout(&self) -> Duration {
         self.session.context.config.timeouts.connect
     }
 
-    /// A name may have several addresses, and only the server at the known address expects the data connection. That
-    /// address is dialled if the access rules allow it both as a name and as an address.
+    /// Returns the host of a data connection. A name may have several addresses, and only the server at the address of
+    /// the control connection expects the data connection. That address is dialled if the access rules allow it both
+    /// under the name and as an address.
     fn host(&self, port: u16) -> Host {
         let context = self.session.dial_context.current_listener();
         let rules = self.session.dial_context.dialler_for(&context, 1).rules;
@@ -214,7 +219,8 @@ impl ServerPath<'_> {
         self.adopt(dialled.map_err(FtpFailure::Dial)?, started_at).await
     }
 
-    /// The client crate owns its sockets, so the session samples duplicates.
+    /// Records a dialled connection in the session, and returns its stream. The client crate owns its sockets, so the
+    /// session samples a duplicate.
     async fn adopt(&self, dialled: Dialled, started_at: Instant) -> Result<TcpStream, FtpFailure> {
         let sampled_stream = duplicate(&dialled.stream).map_err(|_| FtpFailure::from(Cause::Exhausted))?;
         let (stream, server) = into_owned_stream(dialled).await.map_err(FtpFailure::Dial)?;

@@ -1,8 +1,8 @@
 //! GET and HEAD of a file.
 //!
-//! A file whose length the server tells is framed by it and leaves the client's connection open. Without a length the
-//! end of the connection is the end of the file, and only the server's last reply tells a whole file from a part of it:
-//! if that reply is not good, the client gets a reset instead of an end.
+//! If the server reports the length of the file, the response is framed by that length, and the client's connection
+//! stays open. Otherwise the end of the connection is the end of the file, and only the server's last reply shows
+//! whether the file is complete: after an error in that reply the client receives a reset.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, Endpoint};
 
-/// How long the server may think about a file that has arrived in full.
+/// Timeout of the server's last reply after all bytes of the file have arrived.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Content types by the end of the name; everything else is bytes.
+/// Content types by file name extension; other files are `application/octet-stream`.
 const CONTENT_TYPES: [(&str, &str); 32] = [
     ("avif", "image/avif"),
     ("bz2", "application/x-bzip2"),
@@ -71,7 +71,7 @@ pub async fn fetch(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> 
         Err(FtpFailure::Reply(response)) if response.status == Status::FileUnavailable => {
             match server.enter(&request.location.path).await {
                 Ok(()) => request.redirect().await,
-                // The path is no directory either, so the reply about the file counts.
+                // The path is not a directory either, so the reply about the file is reported.
                 Err(FtpFailure::Reply(_)) => Err(FtpFailure::Reply(response)),
                 Err(failure) => Err(failure),
             }
@@ -118,7 +118,7 @@ async fn carry(
 }
 
 async fn head(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
-    // Some servers tell no size while they are to change line ends.
+    // Some servers refuse SIZE in text mode, in which they convert line ends.
     server.set_form(TransferForm::Binary).await?;
     let info = match file_info(request, server).await {
         Err(FtpFailure::Reply(response)) if response.status != Status::FileUnavailable => {

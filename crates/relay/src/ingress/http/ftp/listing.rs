@@ -1,8 +1,8 @@
 //! GET and HEAD of a directory: `LIST` as a page of links.
 //!
-//! The page is written as the list arrives, so a large directory needs no memory. Names are untrusted: in links all but
-//! letters, digits and `-._~` is percent-encoded, so a name is never a scheme or a path, and in text everything with a
-//! meaning in HTML is escaped. Lines in an unknown format are shown unchanged.
+//! The page is written while the list arrives, so a large directory is not held in memory. Names are untrusted: in
+//! links all characters except letters, digits and `-._~` are percent-encoded, so that a name is never a scheme or a
+//! path, and in text all characters with a meaning in HTML are escaped. Lines in an unknown format are shown unchanged.
 
 use std::fmt::Write;
 use std::io;
@@ -25,13 +25,13 @@ use crate::ingress::http::forward::ClientConnection;
 /// Longest line of a list, in bytes.
 const MAX_LINE: usize = 8 * 1024;
 
-/// Bytes of the page to gather before a write.
+/// Number of bytes of the page to collect before a write.
 const PAGE_CHUNK: usize = 16 * 1024;
 
 /// Characters to encode in the path segment of a link.
 const IN_LINKS: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Sends the page, or a redirect where relative links would not lead into the directory.
+/// Sends the page, or a redirect if relative links would not lead into the directory.
 pub async fn list(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
     if !request.location.path.is_empty() {
         server.enter(&request.location.path).await?;
@@ -51,7 +51,8 @@ pub async fn list(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> R
             Ok((connection, page))
         })
         .await?;
-    // The connection's end is the list's end; only the server's reply tells whether the list is complete.
+    // The end of the data connection is the end of the list; only the server's reply shows whether the list is
+    // complete.
     server.complete(transfer, request.session.context.config.timeouts.connect).await?;
     page.push_str("</table>\n</body>\n</html>\n");
     request
@@ -70,12 +71,12 @@ fn framing(request: &FtpRequest<'_>) -> BodyFraming {
 fn response(request: &FtpRequest<'_>) -> FtpResponse {
     let mut headers = Headers::new();
     headers.push("Content-Type", "text/html; charset=utf-8");
-    // Should a name ever get around the escaping, nothing runs.
+    // If a name should ever evade the escaping, no script runs.
     headers.push("Content-Security-Policy", "default-src 'none'");
     FtpResponse { status: 200, headers, body: framing(request), keep_alive: request.keep_alive }
 }
 
-/// Writes the page up to the last full piece and returns the rest.
+/// Writes the page up to the last full piece, and returns the rest.
 async fn write_rows(request: &FtpRequest<'_>, transfer: &Transfer) -> Result<String, FtpFailure> {
     let mut page = page_head(request);
     let mut lines = HandshakeReader::from_stream(socket(transfer));
@@ -140,7 +141,7 @@ pub fn row(line: &[u8], page: &mut String) {
                 "<tr><td><a href=\"{link}{slash}\">{label}{slash}</a></td><td>{size}</td><td>{date}</td></tr>"
             )
         }
-        // Some servers begin like `ls -l`, with the number of blocks.
+        // Some servers begin the list with the number of blocks, as `ls -l` does.
         Err(_) if text.is_empty() || text.starts_with("total ") => Ok(()),
         Err(_) => {
             let label = escaped(&String::from_utf8_lossy(line.trim_ascii_end()));

@@ -1,15 +1,16 @@
 //! `ftp://` URLs for HTTP clients (RFC 1738, 3.2; RFC 959, 2428 and 3659 toward the server).
 //!
-//! A client crate implements the protocol; ekiden moves the bytes. Control and data connections are dialled like any
-//! other, through hops, access rules and deadlines, and the bytes of a data connection go through the pump.
+//! The client crate `suppaftp` implements the protocol; ekiden transfers the bytes. Control and data connections are
+//! dialled like any other connection, with hops, access rules and timeouts, and the bytes of a data connection are
+//! transferred by the pump.
 //!
-//! [`url`] reads the URL, [`connection`] is the control connection, [`download`], [`listing`] and [`upload`] are the
-//! operations, [`response`] is the HTTP response.
+//! [`url`] parses the URL, [`connection`] is the control connection, [`download`], [`listing`] and [`upload`] are the
+//! operations, and [`response`] writes the HTTP response.
 //!
-//! A last hop that is an HTTP proxy is asked for the URL itself: few proxies permit CONNECT to port 21, and none to the
-//! ports of data connections.
+//! If the last hop is an HTTP proxy, the request for the URL is forwarded to it: few proxies permit CONNECT to port 21,
+//! and none to the ports of data connections.
 //!
-//! Left out: ranges, conditional requests, FTPS, and control connections kept for later requests.
+//! Not supported: ranges, conditional requests, FTPS, and reuse of control connections for later requests.
 
 mod connection;
 mod download;
@@ -54,7 +55,7 @@ struct FtpRequest<'a> {
     keep_alive: bool,
 }
 
-/// A method that applies to files.
+/// The method of a request, as far as FTP supports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Get,
@@ -80,9 +81,9 @@ enum FtpFailure {
     Dial(DialError),
     /// The server replied with an error.
     Reply(suppaftp::types::Response),
-    /// We say no: a status, and a sentence for people.
+    /// The relay refuses the request: the HTTP status, and the text of the page.
     Refused(u16, &'static str),
-    /// The session is over.
+    /// The session has ended, and no response can be sent.
     Ended(EndReason),
 }
 
@@ -95,7 +96,7 @@ impl From<Cause> for FtpFailure {
 /// Serves a request for an `ftp://` URL.
 ///
 /// # Errors
-/// The end of the session.
+/// Why the session ended.
 pub async fn run(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -124,7 +125,7 @@ pub async fn run(
     let request =
         FtpRequest { session, log: RefCell::new(log), target, location, method, version, headers, body, keep_alive };
     let served = serve(&request, reader).await;
-    // The session's duplicate would keep the server's section open until the client is gone.
+    // The session's duplicate of the socket would keep the server's section open until the client is gone.
     session.release_upstream();
     match served {
         Ok(connection) => {
@@ -165,7 +166,7 @@ async fn fail(request: FtpRequest<'_>, failure: FtpFailure) -> Result<ClientConn
     match result {
         Ok(connection) => Ok(connection),
         Err(failure) => {
-            // An incomplete response must not look complete, nor be followed by another.
+            // An incomplete response must not look complete, and no other response may follow it.
             pump::abort(&session.client);
             let FtpFailure::Ended(end) = failure else { return Err(EndReason::ServerLost) };
             Err(end)

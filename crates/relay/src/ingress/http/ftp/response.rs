@@ -1,4 +1,4 @@
-//! HTTP responses: heads, short pages for people, and the HTTP status for an FTP reply.
+//! HTTP responses: heads, short pages of text, and the HTTP status for an FTP reply.
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
@@ -9,10 +9,10 @@ use super::{FtpFailure, FtpRequest, Method};
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump;
 
-/// Longest piece of the server's own words on a page, in characters.
+/// Longest quotation of an FTP reply on a page, in characters.
 const MAX_QUOTE: usize = 500;
 
-/// The head of an answer.
+/// The head of a response.
 pub struct FtpResponse {
     /// The HTTP status of the response.
     pub status: u16,
@@ -20,7 +20,7 @@ pub struct FtpResponse {
     pub headers: Headers,
     /// The body, unless only the head was requested.
     pub body: BodyFraming,
-    /// Whether the client's connection may stay as far as the request is concerned.
+    /// Whether the request permits the client's connection to stay open.
     pub keep_alive: bool,
 }
 
@@ -36,7 +36,7 @@ impl FtpRequest<'_> {
             headers.push("Connection", "keep-alive");
         }
         if body == BodyFraming::UntilClose {
-            // Until [`FtpRequest::finish`] the client gets a reset when this relay is killed.
+            // Until [`FtpRequest::finish`] the client receives a reset if this relay is killed.
             pump::abort(&self.session.client);
         }
         self.log.borrow_mut().status = status;
@@ -44,19 +44,19 @@ impl FtpRequest<'_> {
         Ok(if keep_alive { ClientConnection::Next } else { ClientConnection::Close })
     }
 
-    /// Marks the body as complete: from now on the connection closes in order.
+    /// Marks the body as complete: from now on the connection closes without a reset.
     pub fn finish(&self) {
         pump::cancel_abort(&self.session.client);
     }
 
-    /// Writes bytes of our own making.
+    /// Writes bytes to the client.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FtpFailure> {
         let client = self.session.client_end();
         let result = self.lane(client, client, Direction::Down).write(bytes).await;
         result.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
     }
 
-    /// Responds with one sentence.
+    /// Responds with a page of one sentence.
     pub async fn send_page(
         &self,
         status: u16,
@@ -67,7 +67,7 @@ impl FtpRequest<'_> {
         headers.push("Content-Type", "text/plain; charset=utf-8");
         headers.push("X-Content-Type-Options", "nosniff");
         headers.push("Cache-Control", "no-store");
-        // The rest of a failed upload has an unknown size.
+        // After a failed upload an unknown number of body bytes remains unread.
         let keep_alive = self.keep_alive && self.method != Method::Put;
         let body = BodyFraming::Length(text.len() as u64);
         self.with_idle_timeout(async {
@@ -93,14 +93,14 @@ impl FtpRequest<'_> {
         self.send_page(status, &format!("The FTP server says: {quote}"), headers).await
     }
 
-    /// Redirects to the path with a slash, so that relative links lead into the directory.
+    /// Redirects to the URL with a trailing slash, so that relative links lead into the directory.
     pub async fn redirect(&self) -> Result<ClientConnection, FtpFailure> {
         let mut headers = Headers::new();
         headers.push("Location", self.location.with_slash());
         self.send_page(301, "This is a directory.", headers).await
     }
 
-    /// Responds to methods that do not apply to files.
+    /// Responds to an unsupported method.
     pub async fn method_not_allowed(&self) -> Result<ClientConnection, FtpFailure> {
         let mut headers = Headers::new();
         headers.push("Allow", "GET, HEAD, PUT");
@@ -108,7 +108,7 @@ impl FtpRequest<'_> {
     }
 }
 
-/// The HTTP status for an FTP reply (RFC 959, 4.2.2).
+/// Returns the HTTP status for an FTP reply (RFC 959, 4.2.2).
 fn http_status(status: Status, method: Method) -> u16 {
     match status {
         Status::NotLoggedIn | Status::InvalidCredentials | Status::LoginNeedAccount | Status::StoringNeedAccount => 401,

@@ -1,7 +1,8 @@
-//! PUT.
+//! PUT of a file.
 //!
-//! In FTP the end of the data connection is the end of the file, so a client that is lost half way would leave half a
-//! file that looks whole. Therefore the data connection is set to end in a reset until the whole body has gone over it.
+//! In FTP the end of the data connection is the end of the file, so a client that is lost during the upload would leave
+//! a partial file that looks complete. Therefore the data connection ends with a reset until the whole body has been
+//! written to it.
 
 use std::io;
 
@@ -18,7 +19,7 @@ use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, Endpoint, FlowError};
 
-/// Rejects requests that need no FTP server for the answer.
+/// Rejects requests that can be answered without the FTP server.
 pub fn check(request: &FtpRequest<'_>) -> Result<(), FtpFailure> {
     if request.location.is_folder() {
         return Err(FtpFailure::Refused(409, "A directory cannot be uploaded."));
@@ -51,15 +52,16 @@ pub async fn store(
     match result {
         Ok(()) => {}
         Err(FlowError::Writing(_)) => {
-            // The server does not want the rest, and says why.
+            // The server has closed the data connection, and reports the reason in its reply.
             server.complete(transfer, timeouts.connect).await?;
             return Err(FtpFailure::Refused(502, "The server closed the data connection too early."));
         }
         Err(broken) => return Err(body_error(&broken)),
     }
-    // If this fails the upload ends in a reset, and the server will say so.
+    // If this fails, the upload ends with a reset, and the server reports an error.
     let _ = SockRef::from(data).set_linger(None);
-    // Bytes in flight must arrive before the server replies, so the reply may take as long as the upload.
+    // The server replies after all bytes in flight have arrived, so the timeout of the reply is the idle timeout of the
+    // upload.
     server.complete(transfer, timeouts.idle).await?;
     let response = FtpResponse {
         status: 201,

@@ -1,10 +1,10 @@
 //! An `ftp://` URL (RFC 1738, 3.2): credentials, path, and transfer type.
 //!
-//! Paths, users and passwords are bytes in no known character set. They are kept as text whose characters are those
-//! bytes (U+0000 to U+00FF), which [`Latin1`] turns back for the server, so a name passes unchanged.
+//! Paths, users and passwords are bytes in an unknown character set. They are kept as text with one character for each
+//! byte (U+0000 to U+00FF), which [`Latin1`] converts back for the server, so that names pass unchanged.
 //!
 //! Text that becomes part of an FTP command must not end the command: a line break, in any encoding, would let a web
-//! page send commands of its own choice to any server that the relay can reach.
+//! page send arbitrary commands to any server that the relay can reach.
 
 use std::io;
 
@@ -18,9 +18,10 @@ const ANONYMOUS_PASSWORD: &str = "ekiden@";
 /// The parts of a URL.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FtpUrl {
-    /// The login of the URL, or an anonymous one.
+    /// The login in the URL or in `Authorization`, or an anonymous login.
     pub login: Login,
-    /// From the login directory, or from the root with `/` at the beginning; empty for the login directory itself.
+    /// The path relative to the login directory, or from the root if it begins with `/`; empty for the login directory
+    /// itself.
     pub path: String,
     /// The transfer type of the URL.
     pub form: TransferForm,
@@ -51,7 +52,7 @@ impl std::fmt::Debug for Login {
 pub enum TransferForm {
     /// `i`, or no type.
     Binary,
-    /// `a`: line ends change in transit, so the length is unknown beforehand.
+    /// `a`: line ends are converted in transit, so the length is not known in advance.
     Text,
     /// `d`: a list of names.
     Folder,
@@ -71,13 +72,13 @@ impl Encoding for Latin1 {
     }
 }
 
-/// The bytes that such a text stands for.
+/// Returns the bytes of a text in the form of [`Latin1`].
 pub fn bytes_of(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect()
 }
 
 impl FtpUrl {
-    /// Parses a URL; `None` if a part of it cannot be part of an FTP command.
+    /// Parses a URL; `None` if a part of it must not be part of an FTP command.
     pub fn read(form: &RequestTarget, headers: &Headers) -> Option<Self> {
         let RequestTarget::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
         let login = Login::read(userinfo.as_deref(), headers)?;
@@ -110,17 +111,17 @@ impl FtpUrl {
         !self.path.trim_matches('/').is_empty()
     }
 
-    /// The path with a trailing slash.
+    /// Returns the URL with a trailing slash, without `;type=`.
     pub fn with_slash(&self) -> String {
         format!("{}{}/", self.origin, self.raw_path)
     }
 
-    /// Host and port, for the realm of a password.
+    /// Returns `ftp://`, host and port, as the realm of a password.
     pub fn realm(&self) -> String {
         format!("ftp://{}", self.authority)
     }
 
-    /// The URL without user, password and query.
+    /// Returns the URL without user, password and query.
     pub fn redacted(&self) -> String {
         let path = self.raw_path.split('?').next().unwrap_or_default();
         format!("ftp://{}{path}", self.authority)
@@ -128,8 +129,8 @@ impl FtpUrl {
 }
 
 impl Login {
-    /// The login in the URL, else in `Authorization`, else anonymous. For a user without password in the URL the
-    /// browser has asked for the password: the field has both.
+    /// Reads the login from the URL, else from `Authorization`, else returns an anonymous login. If the URL has a user
+    /// without a password, the browser has asked for the password, and both come from the field.
     fn read(userinfo: Option<&str>, headers: &Headers) -> Option<Self> {
         let in_url = userinfo.filter(|userinfo| !userinfo.is_empty());
         let in_field = headers.get("Authorization").and_then(auth::parse_basic);
@@ -146,7 +147,7 @@ impl Login {
     }
 }
 
-/// Takes `;type=X` off the end of a path.
+/// Splits `;type=X` off the end of a path.
 fn split_type(path: &str) -> (&str, TransferForm) {
     let Some((base, parameter)) = path.rsplit_once(';') else { return (path, TransferForm::Binary) };
     let form = match parameter.to_ascii_lowercase().as_str() {
@@ -162,7 +163,8 @@ fn decode(text: &str) -> Option<String> {
     decode_checked(&percent_decode_str(text).collect::<Vec<u8>>())
 }
 
-/// A line break would end a command, and NUL the server's string.
+/// Decodes bytes; `None` if they contain a line break, which would end a command, or NUL, which would end a string in
+/// the server.
 fn decode_checked(bytes: &[u8]) -> Option<String> {
     let ends_a_command = bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
     (!ends_a_command).then(|| Latin1.decode(bytes))
