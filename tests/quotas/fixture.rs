@@ -72,7 +72,12 @@ impl Fixture {
 
     /// Starts a download without end by the listener `index`.
     pub fn start_endless(&self, user: &str, index: usize) -> Transfer {
-        self.start(user, index, &["--no-buffer", &self.url(u64::MAX)])
+        self.start_download(user, index, u64::MAX)
+    }
+
+    /// Starts a download of this number of bytes by the listener `index`.
+    pub fn start_download(&self, user: &str, index: usize, bytes: u64) -> Transfer {
+        self.start(user, index, &["--no-buffer", &self.url(bytes)])
     }
 
     /// Starts an upload without end by the listener `index`.
