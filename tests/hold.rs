@@ -115,8 +115,8 @@ fn aborted_client_releases_its_held_connection() {
     let server = &pair.row["server"];
     server.nft(DROP_ALL_SYNS);
     let (listener, address) = pair.row.server(Family::V4);
-    let patience = Duration::from_millis(100);
-    let attempt = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, patience));
+    let time_limit = Duration::from_millis(100);
+    let attempt = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, time_limit));
     assert_eq!(attempt.expect_err("silence").kind(), ErrorKind::TimedOut);
     server.nft("delete table inet silence");
     let mut server = accept(&listener);

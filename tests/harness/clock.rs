@@ -48,14 +48,14 @@ pub fn eventually<T>(label: &str, look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Like `eventually`, with another deadline for slow operations.
-pub fn eventually_within<T>(patience: Duration, label: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually_within<T>(time_limit: Duration, label: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
         let waited = begun.elapsed();
-        assert!(waited < patience, "timeout while waiting for {label}");
+        assert!(waited < time_limit, "timeout while waiting for {label}");
         // A look may start a program, so a long wait has few of them.
         pause_until(Instant::now() + (waited / 8).clamp(Duration::from_millis(5), Duration::from_millis(100)));
     }

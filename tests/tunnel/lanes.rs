@@ -43,8 +43,8 @@ pub fn wait_reachable(host: &Host, address: IpAddr) {
 /// waited for more than 100 ms, which happens on a busy machine. A ping that one of `boxes` has counted as late is sent
 /// again; any other lost ping fails the test.
 pub fn check_answered(boxes: &[&RunningRelay], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
-    let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
-    let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
+    let (time_limit, address) = (PATIENCE.as_secs().to_string(), address.to_string());
+    let arguments = [&["-n", "-c", "1", "-W", &time_limit], more, &[address.as_str()]].concat();
     for number in 1..=count {
         let label = &format!("ping {arguments:?}, number {number}");
         retry_if_late(label, boxes, || {
@@ -76,8 +76,8 @@ pub fn check_dropped(
     count: u64,
 ) {
     let Ping { host, address, more } = ping;
-    let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
-    let arguments = [&["-n", "-c", "1", "-W", &patience], *more, &[address.as_str()]].concat();
+    let (time_limit, address) = (PATIENCE.as_secs().to_string(), address.to_string());
+    let arguments = [&["-n", "-c", "1", "-W", &time_limit], *more, &[address.as_str()]].concat();
     let first = dropped(running, listener, reason);
     for number in 1..=count {
         let label = &format!("drop number {number} of ping {arguments:?}, {reason}");

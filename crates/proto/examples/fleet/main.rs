@@ -14,10 +14,10 @@ use ekiden_proto::fleet::Neighbour;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::candidates::{Candidate, ParetoFronts};
 use ekiden_proto::path::choice::TransferOutcome;
-use ekiden_proto::path::likely::TransferSize;
 use ekiden_proto::path::map::NetworkMap;
 use ekiden_proto::path::model::RelayCosts;
 use ekiden_proto::path::select::PathChooser;
+use ekiden_proto::path::transfer_size::TransferSize;
 use ekiden_proto::path::trust::Trust;
 
 use plot::Series;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::judge::{self, Evidence};
-use super::seen::{Flow, Section, SessionSums, Thread, ratio};
+use super::sums::{Flow, Section, SessionSums, Thread, ratio};
 use super::{Diagnoses, Diagnosis};
 use crate::direction::Direction;
 use crate::path::reading::TcpCounters;

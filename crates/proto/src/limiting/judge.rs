@@ -8,7 +8,7 @@
 //! Where bytes waited for room, the kernel is the sender, and its counters contain the reason.
 
 use super::account::SectionState;
-use super::seen::{Flow, Section, Thread, ratio};
+use super::sums::{Flow, Section, Thread, ratio};
 use super::{BitRate, Bottleneck, Diagnosis, LimitingSection, Percent, Seconds, Size};
 use crate::direction::Direction;
 use crate::path::reading::{TcpCounters, estimate_losses};

@@ -7,7 +7,7 @@
 
 mod account;
 mod judge;
-mod seen;
+mod sums;
 
 use std::fmt;
 

@@ -10,8 +10,8 @@ use std::fmt;
 
 use crate::direction::Direction;
 
-use super::known::Throughput;
 use super::map::{NetworkMap, THIS_RELAY};
+use super::map_entry::Throughput;
 use super::model::RelayCosts;
 use super::trust::Trust;
 

@@ -35,7 +35,7 @@ pub struct RankedCandidate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransferOutcome {
     /// The bytes of the session, and their main direction.
-    pub transferred: super::likely::TransferSize,
+    pub transferred: super::transfer_size::TransferSize,
     /// The expected bytes of the whole session, as far as known.
     pub session_bytes: u64,
     /// Time from the client's request to the last byte, or the duration of the part.

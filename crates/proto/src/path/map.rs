@@ -9,10 +9,10 @@ use crate::direction::Direction;
 use crate::key::PublicKey;
 
 use super::bounded::BoundedMap;
-use super::known::{BothDirections, PackedEntry};
+use super::map_entry::{BothDirections, PackedEntry};
 use super::prefix::Prefix;
 
-pub use super::known::MapEntry;
+pub use super::map_entry::MapEntry;
 
 /// The number of this relay in every map.
 pub const THIS_RELAY: u32 = 0;

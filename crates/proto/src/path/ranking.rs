@@ -6,10 +6,10 @@ use crate::direction::Direction;
 
 use super::candidates::{Hops, ParetoFronts};
 use super::experience::SizeClass;
-use super::likely::TransferSize;
 use super::map::{NetworkMap, THIS_RELAY};
 use super::model::{self, RelayCosts, SectionModel};
 use super::prefix::Prefix;
+use super::transfer_size::TransferSize;
 use super::trust::Trust;
 use super::visits;
 
@@ -28,8 +28,8 @@ pub(super) struct ChoiceKey {
 }
 
 impl ChoiceKey {
-    pub fn new(prefix: Prefix, likely: TransferSize) -> Self {
-        Self { prefix, direction: likely.direction, class: SizeClass::for_bytes(likely.bytes) }
+    pub fn new(prefix: Prefix, predicted_size: TransferSize) -> Self {
+        Self { prefix, direction: predicted_size.direction, class: SizeClass::for_bytes(predicted_size.bytes) }
     }
 
     /// The representative size in bytes.
@@ -94,7 +94,7 @@ pub(super) fn rate_path(
     costs: &RelayCosts,
     hops: Hops,
     prefix: Prefix,
-    likely: TransferSize,
+    predicted_size: TransferSize,
 ) -> Option<RatedPath> {
     let mut sections: Vec<SectionModel> = Vec::with_capacity(hops.nodes().len() + 1);
     let mut optimistic_sections = sections.clone();
@@ -104,8 +104,8 @@ pub(super) fn rate_path(
     loop {
         let to = next.next();
         let entry = match to {
-            Some(to) => map.section(from, to, likely.direction),
-            None => map.last_section(from, prefix, likely.direction),
+            Some(to) => map.section(from, to, predicted_size.direction),
+            None => map.last_section(from, prefix, predicted_size.direction),
         }?;
         reported |= u8::from(!entry.is_own) << sections.len();
         confidence = confidence.min(entry.confidence);
@@ -115,15 +115,15 @@ pub(super) fn rate_path(
         from = to;
     }
     let completion = |sections: &[SectionModel], bytes| model::completion(sections, bytes, costs).as_secs_f64();
-    let class_bytes = SizeClass::for_bytes(likely.bytes).bytes();
+    let class_bytes = SizeClass::for_bytes(predicted_size.bytes).bytes();
     let class_predicted = completion(&sections, class_bytes);
     let later_sections: Vec<_> = sections.iter().map(|section| section.after_transfer(class_bytes)).collect();
     Some(RatedPath {
         hops,
-        predicted: completion(&sections, likely.bytes),
+        predicted: completion(&sections, predicted_size.bytes),
         class_predicted,
         log_gain: visits::log_gain(class_predicted, completion(&later_sections, class_bytes)),
-        optimistic: completion(&optimistic_sections, likely.bytes),
+        optimistic: completion(&optimistic_sections, predicted_size.bytes),
         first_byte: model::time_to_first_byte(&sections, costs).as_secs_f64(),
         rate: model::path_rate(&sections, costs),
         confidence,
@@ -137,9 +137,9 @@ pub(super) fn rank(
     fronts: &ParetoFronts,
     costs: &RelayCosts,
     choice_key: &ChoiceKey,
-    likely: TransferSize,
+    predicted_size: TransferSize,
 ) -> Vec<RatedPath> {
-    let rate_of = |hops| rate_path(map, costs, hops, choice_key.prefix, likely);
+    let rate_of = |hops| rate_path(map, costs, hops, choice_key.prefix, predicted_size);
     let mut rated: Vec<RatedPath> = promising(map, fronts, choice_key).into_iter().filter_map(rate_of).collect();
     rated.sort_unstable_by(|one, other| one.predicted.total_cmp(&other.predicted));
     rated.truncate(MAX_RANKED - 1);

@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn new_host_gets_the_default_size_of_its_port() {
         let mut sizes = TransferHistory::default();
-        let likely = |sizes: &mut TransferHistory, port| sizes.predict(&host("new.example"), port, DAY).bytes;
-        assert!(likely(&mut sizes, 22) < likely(&mut sizes, 443));
-        assert!(likely(&mut sizes, 443) < likely(&mut sizes, 873));
+        let predicted_size = |sizes: &mut TransferHistory, port| sizes.predict(&host("new.example"), port, DAY).bytes;
+        assert!(predicted_size(&mut sizes, 22) < predicted_size(&mut sizes, 443));
+        assert!(predicted_size(&mut sizes, 443) < predicted_size(&mut sizes, 873));
         assert_eq!(sizes.predict(&host("mail.example"), 587, DAY).direction, Direction::Up);
     }
 
@@ -173,8 +173,8 @@ mod tests {
         for bytes in [4000, 6000, 5000, 1 << 30, 5000] {
             sizes.record(&host("api.example"), 443, bytes, 500, DAY);
         }
-        let likely = sizes.predict(&host("api.example"), 443, DAY);
-        assert!(likely.bytes < 1 << 18, "{likely:?}");
+        let predicted_size = sizes.predict(&host("api.example"), 443, DAY);
+        assert!(predicted_size.bytes < 1 << 18, "{predicted_size:?}");
     }
 
     /// A host that served small answers and now serves files.

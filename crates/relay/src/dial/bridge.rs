@@ -92,7 +92,7 @@ async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tcp
             early: Vec::new(),
             stats: &stats,
             pipes: &PipePool::new(0),
-            patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
+            idle_timeouts: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };
         let end = pump::run(params, Some(pending_answer)).await;
         // The section is returned to the pool only if the session holds no reference to it any more.

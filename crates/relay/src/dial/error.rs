@@ -16,7 +16,7 @@ pub struct DialError {
     /// The failed hop; `None` if the target failed.
     pub hop: Option<String>,
     /// The relay that detected the failure; `None` if this relay did.
-    pub teller: Option<FailingRelay>,
+    pub reported_by: Option<FailingRelay>,
     /// Whether the first hop of the path could not be reached, so that no byte of the session has been sent.
     pub first_hop_down: bool,
     /// Details for the log.
@@ -81,20 +81,20 @@ impl DialError {
     /// Returns whether the next hop has closed or reset the connection.
     #[must_use]
     pub fn is_disconnect(&self) -> bool {
-        self.teller.is_none() && self.cause == Cause::Reset
+        self.reported_by.is_none() && self.cause == Cause::Reset
     }
 
     /// Returns whether the next relay itself has no resources for the session, independent of the target.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        let is_own = self.teller.as_ref().is_some_and(|teller| teller.place == 0);
+        let is_own = self.reported_by.as_ref().is_some_and(|relay| relay.place == 0);
         is_own && matches!(self.cause, Cause::OverQuota | Cause::SessionLimit | Cause::Exhausted)
     }
 
     /// Returns whether the next hop did not answer in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        self.teller.is_none() && self.cause == Cause::TimedOut
+        self.reported_by.is_none() && self.cause == Cause::TimedOut
     }
 
     /// Sets `next` as the failed hop if a hop has reported a failure of its target. `next` must be that target.
@@ -148,7 +148,7 @@ impl DialError {
     /// Returns the failure to send to the previous relay.
     #[must_use]
     pub fn open_failure(&self) -> OpenFailure {
-        let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
+        let relay = self.reported_by.as_ref().map_or(0, |relay| relay.place.saturating_add(1));
         OpenFailure { cause: self.reported_cause(), relay, is_about_hop: self.hop.is_some() }
     }
 
@@ -160,8 +160,8 @@ impl DialError {
     #[must_use]
     pub fn detail(&self) -> Option<String> {
         let hop = self.hop.as_ref().map(|hop| format!("hop {hop}"));
-        let teller = self.teller.as_ref().map(|teller| format!("reported by {}", teller.name));
-        let parts: Vec<_> = [hop, teller, self.remark.clone()].into_iter().flatten().collect();
+        let reported_by = self.reported_by.as_ref().map(|relay| format!("reported by {}", relay.name));
+        let parts: Vec<_> = [hop, reported_by, self.remark.clone()].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
@@ -178,7 +178,7 @@ impl From<Cause> for DialError {
         Self {
             cause,
             hop: None,
-            teller: None,
+            reported_by: None,
             first_hop_down: false,
             remark: None,
             is_concealed: false,

@@ -42,7 +42,7 @@ impl<'a> HopChain<'a> {
     pub(super) async fn extend(
         &self,
         hops: &[Arc<Hop>],
-        beyond: &[PublicKey],
+        later_relays: &[PublicKey],
         end: &Purpose,
     ) -> Result<Dialled, DialError> {
         let mut connection = None;
@@ -54,7 +54,8 @@ impl<'a> HopChain<'a> {
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
                     let is_last = remaining.is_empty();
-                    let relays = RelayRun { hop, peering, following, beyond: if is_last { beyond } else { &[] } };
+                    let relays =
+                        RelayRun { hop, peering, following, later_relays: if is_last { later_relays } else { &[] } };
                     let framing = self.choose_framing(&relays, &next, is_last && connection.is_none());
                     let member = match connection {
                         None => self.reach_member(&relays, framing.encrypt).await?,
@@ -225,7 +226,7 @@ struct RelayRun<'a> {
     /// The relays after `hop`.
     following: &'a [Arc<Hop>],
     /// The keys of the relays after `following`, whose names and settings are not known.
-    beyond: &'a [PublicKey],
+    later_relays: &'a [PublicKey],
 }
 
 impl RelayRun<'_> {
@@ -234,7 +235,7 @@ impl RelayRun<'_> {
     }
 
     fn keys(&self) -> Vec<PublicKey> {
-        self.peerings().map(|peering| peering.key).chain(self.beyond.iter().copied()).collect()
+        self.peerings().map(|peering| peering.key).chain(self.later_relays.iter().copied()).collect()
     }
 
     fn names(&self) -> Vec<Box<str>> {

@@ -100,7 +100,7 @@ pub struct Dialler<'a> {
     /// The server name (TLS SNI or HTTP Host) in the first bytes of an intercepted client.
     pub server_name: Option<&'a ServerName>,
     /// Timeout for the setup of the whole path.
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 impl Dialler<'_> {
@@ -125,7 +125,8 @@ impl Dialler<'_> {
         let purpose = Purpose::Stream(target.clone());
         // Boxed, because this future is five times as large as that of a direct dial, and the memory of many
         // simultaneous dials is not freed.
-        Box::pin(HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.beyond, &purpose)).await
+        Box::pin(HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.later_relays, &purpose))
+            .await
     }
 
     /// Opens a lane or a UDP association over a path that ends at a relay.
@@ -142,7 +143,7 @@ impl Dialler<'_> {
             return Err(Cause::Unreachable.into());
         }
         let dialled =
-            HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.beyond, purpose).await?;
+            HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.later_relays, purpose).await?;
         // A lane drops late packets, so the kernel must not queue many bytes. A socket that does not support this
         // option has no such queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);
@@ -195,7 +196,7 @@ impl Dialler<'_> {
     ) -> Result<Cow<'t, Target>, DialError> {
         match (path_choice.resolve, &target.host, self.server_name) {
             (Resolve::Here, Host::Name(name), _) if !path_choice.path.is_direct() => {
-                let lookup = self.names.lookup(name, self.patience / 2);
+                let lookup = self.names.lookup(name, self.time_limit / 2);
                 let address = self.judged(target, async |judge| lookup.first_address(judge).await).await?;
                 Ok(Cow::Owned(Target { host: Host::Ip(address), port: target.port }))
             }
@@ -212,7 +213,7 @@ impl Dialler<'_> {
 
     /// Returns the deadline for the setup of the whole path.
     fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
+        Instant::now() + self.time_limit
     }
 
     /// Returns whether the client may use a connection to `server` that was dialled for `target` earlier, possibly

@@ -71,13 +71,13 @@ impl Resolver {
         Self { resolver: builder.and_then(|builder| builder.build()).ok() }
     }
 
-    /// Starts both lookups. A lookup without answer after `patience` fails.
+    /// Starts both lookups. A lookup without answer after `time_limit` fails.
     #[must_use]
-    pub fn lookup(&self, name: &str, patience: Duration) -> Lookup<'_> {
+    pub fn lookup(&self, name: &str, time_limit: Duration) -> Lookup<'_> {
         let start_query = |family| -> FamilyLookup<'_> {
             let name = name.to_owned();
             Box::pin(async move {
-                timeout(patience, self.query(&name, family)).await.unwrap_or(Err(Cause::NameServerFailed))
+                timeout(time_limit, self.query(&name, family)).await.unwrap_or(Err(Cause::NameServerFailed))
             })
         };
         Lookup { v6: start_query(RecordType::AAAA), v4: start_query(RecordType::A) }

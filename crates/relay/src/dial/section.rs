@@ -288,7 +288,7 @@ impl SentOpen {
                 load.on_answer(Some(self.sent_at.elapsed().saturating_sub(setup_time)));
             }
             Err(error) => {
-                if error.teller.is_some() {
+                if error.reported_by.is_some() {
                     load.on_answer(None);
                 }
                 if error.is_refusal() || error.is_disconnect() {
@@ -311,8 +311,8 @@ impl SentOpen {
             Err(failure) => {
                 let name = self.relay_name(failure.relay);
                 let hop = failure.is_about_hop.then(|| format!("behind {name}"));
-                let teller = Some(FailingRelay { place: failure.relay, name });
-                Err(DialError { hop, teller, ..failure.cause.into() })
+                let reported_by = Some(FailingRelay { place: failure.relay, name });
+                Err(DialError { hop, reported_by, ..failure.cause.into() })
             }
         }
     }

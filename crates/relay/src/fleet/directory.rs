@@ -186,14 +186,14 @@ impl FleetDirectory {
         }
     }
 
-    /// Whether etcd has confirmed `request` within `patience`; false without an entry.
-    async fn request(&self, request: Membership, patience: Duration) -> bool {
+    /// Whether etcd has confirmed `request` within `time_limit`; false without an entry.
+    async fn request(&self, request: Membership, time_limit: Duration) -> bool {
         if !self.shared.is_published() {
             return false;
         }
         self.shared.target.send_replace(request);
         let mut confirmed = self.shared.confirmed.subscribe();
-        timeout(patience, confirmed.wait_for(|confirmed| *confirmed >= request)).await.is_ok()
+        timeout(time_limit, confirmed.wait_for(|confirmed| *confirmed >= request)).await.is_ok()
     }
 
     /// The view for `ekiden status` and `ekiden fleet list`; `None` without a fleet.

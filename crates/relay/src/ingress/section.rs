@@ -223,8 +223,8 @@ async fn wait_open(
         }
         permit.idle(context.config.limits.sessions_per_client);
         // The previous relay normally closes the connection before this timeout.
-        let patience = if section.encrypt.is_some() { timeouts.section_idle } else { timeouts.ready_age };
-        timeout(patience, stream.peek(&mut byte)).await.ok()?.ok()
+        let time_limit = if section.encrypt.is_some() { timeouts.section_idle } else { timeouts.ready_age };
+        timeout(time_limit, stream.peek(&mut byte)).await.ok()?.ok()
     };
     if context.thread.drain_state.work_first(first).await.flatten() != Some(1) {
         return Ok(None);

@@ -27,7 +27,7 @@ pub struct PathChoice {
     /// The hops that this relay has in its configuration.
     pub path: Arc<Path>,
     /// The keys of the relays after the last hop of `path`, as chosen by the previous relay.
-    pub beyond: Vec<PublicKey>,
+    pub later_relays: Vec<PublicKey>,
     /// The TCP profile of the section to the target, for a direct path.
     pub profile: Arc<Profile>,
     /// The version of the PROXY header to the target; only for a direct path.
@@ -141,7 +141,14 @@ impl PathChoice {
     /// Creates a choice with the default settings, except for the profile of the section to the target.
     #[must_use]
     pub const fn new(path: Arc<Path>, profile: Arc<Profile>) -> Self {
-        Self { path, beyond: Vec::new(), profile, send_proxy: None, resolve: Resolve::AsRequested, prediction: None }
+        Self {
+            path,
+            later_relays: Vec::new(),
+            profile,
+            send_proxy: None,
+            resolve: Resolve::AsRequested,
+            prediction: None,
+        }
     }
 
     /// Creates the choice of a path with the settings of its route.
@@ -175,10 +182,10 @@ pub fn relayed(mut path_choices: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cau
 /// # Errors
 /// [`Cause::Denied`] if the first relay is not configured.
 pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<PathChoice>, Cause> {
-    let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
+    let Some((first, later_relays)) = keys.split_first() else { return Ok(None) };
     let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
     let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
-    Ok(Some(PathChoice { beyond: beyond.to_vec(), ..PathChoice::new(Arc::new(path), Arc::default()) }))
+    Ok(Some(PathChoice { later_relays: later_relays.to_vec(), ..PathChoice::new(Arc::new(path), Arc::default()) }))
 }
 
 impl Path {

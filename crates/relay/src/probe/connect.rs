@@ -93,7 +93,7 @@ impl<'a> ProbeContext<'a> {
             destination: None,
             tls: None,
             server_name: None,
-            patience: self.config.timeouts.connect,
+            time_limit: self.config.timeouts.connect,
         }
     }
 }
@@ -232,7 +232,7 @@ pub async fn min_connect_time(
     let (access, congestion) = (allow_all(), CongestionControls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
     let path_choice = PathChoice::new(path, Arc::default());
-    let patience = Duration::from_secs(5);
+    let time_limit = Duration::from_secs(5);
     let rules = AccessPolicy { listener: &access, peer: None };
     let dialler = Dialler {
         marks: None,
@@ -244,7 +244,7 @@ pub async fn min_connect_time(
         destination: None,
         tls: None,
         server_name: None,
-        patience,
+        time_limit,
     };
     let mut shortest = Err(Cause::TimedOut);
     for _ in 0..count {

@@ -139,7 +139,7 @@ fn capitalize(text: &str) -> String {
 
 /// The error, the hop at fault, and the hop that reports it.
 pub(super) fn describe(error: &DialError) -> String {
-    let DialError { cause, hop, teller, remark, .. } = error;
+    let DialError { cause, hop, reported_by, remark, .. } = error;
     let subject = hop.as_deref().unwrap_or("the target");
     let predicate = match cause {
         Cause::Refused => "refuses the connection: nothing listens on the port",
@@ -157,7 +157,7 @@ pub(super) fn describe(error: &DialError) -> String {
         Cause::OverQuota | Cause::SessionLimit => cause.hop_predicate(),
         Cause::Loop => "occurs twice on the path",
     };
-    let reported_by = teller.as_ref().map(|teller| format!(", reported by {}", teller.name)).unwrap_or_default();
+    let reported_by = reported_by.as_ref().map(|relay| format!(", reported by {}", relay.name)).unwrap_or_default();
     let detail = remark.as_ref().map(|remark| format!(" ({remark})")).unwrap_or_default();
     format!("{subject} {predicate}{reported_by}{detail}")
 }

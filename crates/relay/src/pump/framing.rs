@@ -348,14 +348,14 @@ mod tests {
         let (theirs, ours) = section_ciphers();
         let (near, mut peer) = sockets().await;
         let (beyond, mut server) = sockets().await;
-        let patience = Duration::from_secs(60);
+        let time_limit = Duration::from_secs(60);
         let params = PumpParams {
             client: Endpoint { stream: &near, framing: Framing::Chunks(&ours) },
             server: Endpoint::plain(&beyond),
             early: Vec::new(),
             stats: &FlowStats::new(Rc::new(())),
             pipes: &PipePool::new(1),
-            patience: IdleTimeouts { idle: patience, half_closed: patience },
+            idle_timeouts: IdleTimeouts { idle: time_limit, half_closed: time_limit },
         };
         let others = async {
             for chunk in payload {

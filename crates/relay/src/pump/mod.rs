@@ -77,7 +77,7 @@ pub struct PumpParams<'a> {
     /// The pipes of the thread.
     pub pipes: &'a PipePool,
     /// The idle timeouts of the session.
-    pub patience: IdleTimeouts,
+    pub idle_timeouts: IdleTimeouts,
 }
 
 /// Carries bytes in both directions. Bytes toward the client wait for `opening`; bytes toward the server do not. Both
@@ -90,7 +90,7 @@ pub fn run<'a, E>(
     opening: Option<PendingAnswer<'a, E>>,
 ) -> impl Future<Output = Result<EndReason, E>> {
     // Not an async function, which would hold its arguments beside the pump for the whole session.
-    let PumpParams { client, server, early, stats, pipes, patience } = params;
+    let PumpParams { client, server, early, stats, pipes, idle_timeouts } = params;
     let mut pump = Pump {
         up: Flow::new(client, server, Direction::Up, stats, pipes).with_early_bytes(early),
         down: Flow::new(server, client, Direction::Down, stats, pipes),
@@ -103,8 +103,8 @@ pub fn run<'a, E>(
     abort(client.stream);
     abort(server.stream);
     let mut idle_timer = IdleTimer {
-        timeout: patience.idle,
-        half_closed_timeout: Some(patience.half_closed),
+        timeout: idle_timeouts.idle,
+        half_closed_timeout: Some(idle_timeouts.half_closed),
         last_move: Instant::now(),
     };
     async move {

@@ -115,7 +115,7 @@ mod tests {
     /// Bytes behind the record that ends a stream were ignored.
     #[tokio::test]
     async fn bytes_behind_the_end_record_are_reported_as_altered() {
-        let patience = Duration::from_secs(60);
+        let time_limit = Duration::from_secs(60);
         let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
         let (near, mut peer) = sockets().await;
@@ -126,7 +126,7 @@ mod tests {
             early: Vec::new(),
             stats: &FlowStats::new(Rc::new(())),
             pipes: &PipePool::new(0),
-            patience: IdleTimeouts { idle: patience, half_closed: patience },
+            idle_timeouts: IdleTimeouts { idle: time_limit, half_closed: time_limit },
         };
         let peers = async {
             peer.write_all(&theirs.end_record()).await.unwrap();

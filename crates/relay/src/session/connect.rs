@@ -47,7 +47,7 @@ pub struct DialContext {
     /// TLS parameters of the client's connection, if PROXY headers may report them.
     tls: Option<Rc<ClientTls>>,
     /// Timeout of all paths together.
-    patience: Duration,
+    time_limit: Duration,
     /// The trace id in OPEN, which all relays on the path share; `None` without OPEN, in a copy for one attempt, or if
     /// the session passes this relay a second time.
     incoming_trace: Option<TraceId>,
@@ -116,7 +116,7 @@ impl DialContext {
         destination: Option<SocketAddr>,
         tls: Option<ClientTls>,
         incoming_open: Option<Rc<IncomingOpen>>,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Self {
         let services = context.services();
         let incoming_trace = incoming_open
@@ -131,7 +131,7 @@ impl DialContext {
             incoming_open,
             destination: destination.map(Box::new),
             tls: tls.map(Rc::new),
-            patience,
+            time_limit,
             incoming_trace,
             path_taken: RefCell::default(),
             server_name: OnceCell::new(),
@@ -148,7 +148,7 @@ impl DialContext {
             destination: self.destination.clone(),
             tls: self.tls.clone(),
             incoming_open: self.incoming_open.clone(),
-            patience: self.patience,
+            time_limit: self.time_limit,
             incoming_trace: None,
             path_taken: RefCell::default(),
             server_name: self.server_name.clone(),
@@ -360,7 +360,7 @@ impl DialContext {
             destination: self.destination.as_deref().copied(),
             tls: self.tls.as_deref(),
             server_name: self.server_name(),
-            patience: self.patience / u32::try_from(attempts).unwrap_or(u32::MAX),
+            time_limit: self.time_limit / u32::try_from(attempts).unwrap_or(u32::MAX),
         }
     }
 }
@@ -381,7 +381,7 @@ pub struct ConnectedPath {
     /// The section to the target or to the first hop.
     pub dialled: Dialled,
     /// The path that was chosen.
-    pub way: PathChoice,
+    pub path_choice: PathChoice,
     /// Setup time of each relay; `None` while the answer is outstanding.
     pub times: Option<Vec<Duration>>,
 }
@@ -402,7 +402,7 @@ pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<Connect
             dial_context.dialler_for(&context, share).connect(path_choice, target, &dial_context.open_params()).await?;
         dial_context.on_dialled(&dialled);
         let times = dialled.opened.is_none().then(Vec::new);
-        Ok(ConnectedPath { dialled, way: path_choice.clone(), times })
+        Ok(ConnectedPath { dialled, path_choice: path_choice.clone(), times })
     })
     .await
 }
@@ -474,7 +474,7 @@ pub(super) async fn connect_by_path(
         dial_context.on_dialled(&dialled);
         answer = dialled.wait_answer().await;
     }
-    Ok(ConnectedPath { times: Some(answer?), dialled, way: path_choice.clone() })
+    Ok(ConnectedPath { times: Some(answer?), dialled, path_choice: path_choice.clone() })
 }
 
 async fn try_in_order(

@@ -213,7 +213,7 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
         early,
         stats: &session.stats,
         pipes: session.context.pipes(),
-        patience: session.idle_timeouts(),
+        idle_timeouts: session.idle_timeouts(),
     };
     let end = match pump::run(params, opening).await {
         Ok(end) => end,

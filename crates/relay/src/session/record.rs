@@ -169,9 +169,9 @@ impl Session {
         };
         let cipher = cipher_of(carrier.as_deref(), tls.as_ref());
         let reported_tls = cipher.filter(|_| context.config.has_send_proxy()).map(TlsCipher::client_tls);
-        let patience = context.config.timeouts.connect;
+        let time_limit = context.config.timeouts.connect;
         let dial_context =
-            DialContext::new(Rc::clone(&context), address, destination, reported_tls, incoming_open, patience);
+            DialContext::new(Rc::clone(&context), address, destination, reported_tls, incoming_open, time_limit);
         let client = Rc::new(client);
         let telemetry = client_telemetry(&context, &client, carrier.as_deref());
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));

@@ -153,7 +153,7 @@ impl PathFeedback {
         if part.active_time < FEEDBACK_INTERVAL || !transfer.is_bulk() {
             return;
         }
-        let total_bytes = transfer.dominant_direction().bytes.max(self.prediction.context.likely.bytes);
+        let total_bytes = transfer.dominant_direction().bytes.max(self.prediction.context.predicted_size.bytes);
         if let Some(outcome) = part.partial_outcome(total_bytes) {
             selector.record_outcome(&self.prediction, &outcome);
         }

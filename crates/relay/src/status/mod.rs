@@ -280,7 +280,7 @@ pub struct UpgradeAttempts(Mutex<LastFailure>);
 struct LastFailure {
     count: u64,
     why: Option<String>,
-    patience: Duration,
+    time_limit: Duration,
 }
 
 /// The identity of a relay, and the outcome of its upgrades.
@@ -302,8 +302,8 @@ pub struct UpgradeView {
 
 impl UpgradeAttempts {
     /// Sets the time in which the new process of the next upgrade must start to serve.
-    pub fn set_timeout(&self, patience: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
+    pub fn set_timeout(&self, time_limit: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).time_limit = time_limit;
     }
 
     /// Records a failed upgrade.
@@ -324,7 +324,7 @@ impl UpgradeAttempts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             failed: last_failure.count,
             why: last_failure.why.clone(),
-            patience_seconds: last_failure.patience.as_secs_f64(),
+            patience_seconds: last_failure.time_limit.as_secs_f64(),
         }
     }
 }

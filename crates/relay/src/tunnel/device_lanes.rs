@@ -222,7 +222,7 @@ impl LaneTask {
             destination: None,
             tls: None,
             server_name: None,
-            patience: context.config.timeouts.connect,
+            time_limit: context.config.timeouts.connect,
         }
     }
 }

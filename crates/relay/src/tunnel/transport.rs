@@ -46,7 +46,7 @@ impl fmt::Display for LaneError {
             Self::Refused(DialError {
                 cause: Cause::Unreachable,
                 hop: None,
-                teller: Some(FailingRelay { name, .. }),
+                reported_by: Some(FailingRelay { name, .. }),
                 ..
             }) => {
                 write!(

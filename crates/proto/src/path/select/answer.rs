@@ -6,9 +6,9 @@ use super::PathChooser;
 use crate::path::candidates::{Candidate, Hops};
 use crate::path::choice::{Choice, ChoiceReason, PathComparison, RankedCandidate};
 use crate::path::hysteresis::{AvailablePath, StandingDecision};
-use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
 use crate::path::ranking::{ChoiceKey, RatedPath, to_duration};
+use crate::path::transfer_size::TransferSize;
 
 /// Maximum number of paths in a choice, beside an unmeasured direct path.
 pub(super) const MAX_RANKING: usize = 4;
@@ -163,10 +163,10 @@ impl PathChooser {
     pub fn ranked_candidates(
         &self,
         prefix: Prefix,
-        likely: TransferSize,
+        predicted_size: TransferSize,
         now: Duration,
     ) -> Vec<(RankedCandidate, bool)> {
-        let (available, unavailable) = self.weigh_all(&ChoiceKey::new(prefix, likely), now);
+        let (available, unavailable) = self.weigh_all(&ChoiceKey::new(prefix, predicted_size), now);
         let available = available.iter().map(|path| (path.to_ranked(), false));
         available.chain(unavailable.iter().map(|path| (path.to_ranked(), true))).collect()
     }

@@ -6,9 +6,9 @@ use super::{PathChooser, PathKey, from_log, to_log};
 use crate::path::candidates::{Candidate, Hops};
 use crate::path::choice::TransferOutcome;
 use crate::path::experience::{BreakerState, PathHistory, RatedSession, SizeClass};
-use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
 use crate::path::ranking::{self, ChoiceKey, RatedPath};
+use crate::path::transfer_size::TransferSize;
 use crate::path::visits::VisitRate;
 
 impl PathChooser {
@@ -81,11 +81,11 @@ impl PathChooser {
     }
 
     /// Whether another path is predicted to be faster than this path is now.
-    fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> bool {
-        let choice_key = ChoiceKey::new(prefix, likely);
-        self.refresh_ranking(choice_key, likely);
+    fn has_better(&mut self, prefix: Prefix, hops: Hops, predicted_size: TransferSize, now: Duration) -> bool {
+        let choice_key = ChoiceKey::new(prefix, predicted_size);
+        self.refresh_ranking(choice_key, predicted_size);
         let (available, _) = self.weigh_all(&choice_key, now);
-        let predicted = self.weigh_hops(prefix, hops, likely, now).map_or(f64::INFINITY, |path| path.predicted);
+        let predicted = self.weigh_hops(prefix, hops, predicted_size, now).map_or(f64::INFINITY, |path| path.predicted);
         available.first().is_some_and(|best| best.predicted < predicted)
     }
 

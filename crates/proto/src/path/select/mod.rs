@@ -22,11 +22,11 @@ use super::candidates::{Candidate, Hops, ParetoFronts};
 use super::choice::{Choice, ChoiceReason, RankedCandidate};
 use super::experience::{BreakerState, CircuitBreaker, PathHistory, SizeClass};
 use super::hysteresis::{AvailablePath, StandingChoice, StandingDecision};
-use super::likely::TransferSize;
 use super::map::NetworkMap;
 use super::model::RelayCosts;
 use super::prefix::Prefix;
 use super::ranking::{self, ChoiceKey, RatedPath};
+use super::transfer_size::TransferSize;
 use super::trust::Trust;
 use super::visits::{Visit, VisitRate};
 
@@ -153,10 +153,10 @@ impl PathChooser {
         &self.trust
     }
 
-    /// Chooses the paths for a session to `prefix` of the predicted size `likely`.
-    pub fn choose(&mut self, prefix: Prefix, likely: TransferSize, now: Duration) -> Choice {
-        let choice_key = ChoiceKey::new(prefix, likely);
-        self.refresh_ranking(choice_key, likely);
+    /// Chooses the paths for a session to `prefix` of `predicted_size`.
+    pub fn choose(&mut self, prefix: Prefix, predicted_size: TransferSize, now: Duration) -> Choice {
+        let choice_key = ChoiceKey::new(prefix, predicted_size);
+        self.refresh_ranking(choice_key, predicted_size);
         let (available, unavailable) = self.weigh_all(&choice_key, now);
         let is_direct = |path: &WeighedPath| path.rated.hops.is_direct();
         let direct_is_known =
@@ -214,10 +214,10 @@ impl PathChooser {
         &self,
         prefix: Prefix,
         candidate: &Candidate,
-        likely: TransferSize,
+        predicted_size: TransferSize,
         now: Duration,
     ) -> Option<RankedCandidate> {
-        Some(self.weigh_hops(prefix, Hops::from_candidate(candidate)?, likely, now)?.to_ranked())
+        Some(self.weigh_hops(prefix, Hops::from_candidate(candidate)?, predicted_size, now)?.to_ranked())
     }
 
     /// The standing choices: prefix, direction and size class, and path.
@@ -229,15 +229,15 @@ impl PathChooser {
 
     /// Computes the ranking from the current map, for the size of the first session that needs it. The standing choice
     /// is included even if other paths are better now.
-    fn refresh_ranking(&mut self, choice_key: ChoiceKey, likely: TransferSize) {
+    fn refresh_ranking(&mut self, choice_key: ChoiceKey, predicted_size: TransferSize) {
         let visit = self.usual_visit(choice_key.prefix);
         let answer = self.rankings.get_or_insert_with(choice_key, CachedRanking::default);
         answer.set_visit(visit);
         if answer.generation == self.generation {
             return;
         }
-        (answer.generation, answer.bytes) = (self.generation, likely.bytes);
-        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &choice_key, likely);
+        (answer.generation, answer.bytes) = (self.generation, predicted_size.bytes);
+        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &choice_key, predicted_size);
         let previous = std::mem::replace(&mut answer.rated, rated);
         let is_tried = |hops: &Hops| {
             let path_key = PathKey { prefix: choice_key.prefix, hops: *hops, direction: choice_key.direction };
@@ -247,7 +247,7 @@ impl PathChooser {
         for hops in answer.standing.current().into_iter().chain(tried_hops) {
             let is_rated = answer.rated.iter().any(|rated| rated.hops == hops);
             if !is_rated && answer.rated.len() < MAX_WEIGHED {
-                let rate = ranking::rate_path(&self.map, &self.costs, hops, choice_key.prefix, likely);
+                let rate = ranking::rate_path(&self.map, &self.costs, hops, choice_key.prefix, predicted_size);
                 answer.rated.extend(rate);
             }
         }
@@ -276,23 +276,29 @@ impl PathChooser {
         (available, unavailable)
     }
 
-    fn weigh_hops(&self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> Option<WeighedPath> {
-        let rated = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely)?;
-        Some(self.weigh(prefix, likely, &rated, self.usual_visit(prefix).openness(), now))
+    fn weigh_hops(
+        &self,
+        prefix: Prefix,
+        hops: Hops,
+        predicted_size: TransferSize,
+        now: Duration,
+    ) -> Option<WeighedPath> {
+        let rated = ranking::rate_path(&self.map, &self.costs, hops, prefix, predicted_size)?;
+        Some(self.weigh(prefix, predicted_size, &rated, self.usual_visit(prefix).openness(), now))
     }
 
     /// The prediction for one path and a session with windows of this `openness`.
     fn weigh(
         &self,
         prefix: Prefix,
-        likely: TransferSize,
+        predicted_size: TransferSize,
         first_visit: &RatedPath,
         openness: f64,
         now: Duration,
     ) -> WeighedPath {
-        let (log_distrust, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
+        let (log_distrust, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(predicted_size.bytes));
         let rated = first_visit.at_openness(openness);
-        let path_key = PathKey { prefix, hops: rated.hops, direction: likely.direction };
+        let path_key = PathKey { prefix, hops: rated.hops, direction: predicted_size.direction };
         let nearest =
             self.histories.peek(&path_key).and_then(|history| history.nearest(class).map(|nearest| (history, nearest)));
         let Some((history, (experience, share))) = nearest else {
@@ -309,7 +315,7 @@ impl PathChooser {
         let class_rated = if experience.class() == class {
             *first_visit
         } else {
-            let class_size = TransferSize { bytes: experience.class().bytes(), ..likely };
+            let class_size = TransferSize { bytes: experience.class().bytes(), ..predicted_size };
             ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, class_size).unwrap_or(*first_visit)
         };
         let log_gain = class_rated.log_gain;

@@ -6,7 +6,6 @@
 //! clear, in records, or in chunks ([`chunk`]) if the connection carries another session afterwards. Datagrams are in
 //! records, each with an address ([`datagram`]).
 
-pub mod again;
 pub mod chunk;
 pub mod datagram;
 pub mod hello;
@@ -17,9 +16,10 @@ pub mod record;
 pub mod report;
 #[cfg(test)]
 mod tests;
+pub mod tickets;
 
-pub use again::{ResumptionTicket, TicketIssuer};
 pub use hello::{Hello, Refusal, Versions};
 pub use noise::{NoiseInitiator, NoiseResponder, TransportKeys};
 pub use open::{Open, OpenAnswer, OpenFailure, Purpose, TraceId};
 pub use record::RecordKey;
+pub use tickets::{ResumptionTicket, TicketIssuer};

@@ -206,8 +206,8 @@ impl Gate {
 
     /// Removes admitted connections that did not arrive in time, and expired entries of silent servers.
     fn expire(&self) {
-        let patience = self.context.config.timeouts.handshake;
-        while let Some((since, four_tuple)) = self.next_older_than(patience) {
+        let time_limit = self.context.config.timeouts.handshake;
+        while let Some((since, four_tuple)) = self.next_older_than(time_limit) {
             if let Some((permit, pre_dialed)) = self.context.services().pending_connections.expire(&four_tuple, since) {
                 let (server, path) = pre_dialed
                     .as_ref()
@@ -223,9 +223,9 @@ impl Gate {
         self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENT_TIMEOUT);
     }
 
-    fn next_older_than(&self, patience: Duration) -> Option<(Instant, FourTuple)> {
+    fn next_older_than(&self, time_limit: Duration) -> Option<(Instant, FourTuple)> {
         let mut admitted = self.admitted.borrow_mut();
-        let is_expired = admitted.front().is_some_and(|(since, _)| since.elapsed() > patience);
+        let is_expired = admitted.front().is_some_and(|(since, _)| since.elapsed() > time_limit);
         if is_expired { admitted.pop_front() } else { None }
     }
 
@@ -249,9 +249,9 @@ impl Gate {
 /// Dials while the client's first packet waits for its verdict.
 async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: SessionPermit) {
     let started_at = Instant::now();
-    let patience = gate.context.config.timeouts.hold;
-    let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, None, None, patience);
-    let connected = timeout(patience, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
+    let time_limit = gate.context.config.timeouts.hold;
+    let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, None, None, time_limit);
+    let connected = timeout(time_limit, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
     let connected = connected.unwrap_or(Err(Cause::TimedOut.into()));
     match connected.and_then(|connected| pre_dialed(connected, &dial_context, started_at)) {
         Ok(pre_dialed) => gate.admit(id, four_tuple, permit, Some(Box::new(pre_dialed))),

@@ -163,7 +163,8 @@ async fn race(
 ) -> Result<ClientConnection, ExchangeError> {
     let started_at = Instant::now();
     let connected = Box::pin(connect_by_paths(&session.dial_context, target_of(&head), path_choices)).await?;
-    let (path_choice, mut outgoing) = (&connected.way, rewriting::rewrite_request(session, &connected.way, head));
+    let (path_choice, mut outgoing) =
+        (&connected.path_choice, rewriting::rewrite_request(session, &connected.path_choice, head));
     let mut upstream = upstream::from_dialled(session, path_choice, connected.dialled, started_at).await?;
     let delivered = watched_exchange(session, reader, &mut outgoing, &mut upstream, log).await?;
     Ok(after_exchange(session, path_choice, &outgoing, upstream, delivered))

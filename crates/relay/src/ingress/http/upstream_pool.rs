@@ -33,7 +33,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(900);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamKey {
     hops: Vec<Arc<Hop>>,
-    beyond: Vec<PublicKey>,
+    later_relays: Vec<PublicKey>,
     /// The target; `None` for an `http` hop, where one connection serves all targets.
     target: Option<Target>,
     /// The profile of the section to the target; `None` for a path with hops, which have profiles of their own.
@@ -48,7 +48,7 @@ impl UpstreamKey {
     pub fn new(config: &Config, path_choice: &PathChoice, target: &Target) -> Self {
         Self {
             hops: path_choice.path.hops.clone(),
-            beyond: path_choice.beyond.clone(),
+            later_relays: path_choice.later_relays.clone(),
             target: path_choice.path.http_hop().is_none().then(|| target.clone()),
             profile: path_choice.path.is_direct().then(|| Arc::clone(&path_choice.profile)),
             marks: config.needed_marks(),

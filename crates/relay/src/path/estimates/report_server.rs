@@ -80,8 +80,8 @@ impl<'a> ReportConnection<'a> {
     }
 
     /// Waits for the next record.
-    pub async fn receive(&self, patience: Duration) -> io::Result<ReportMessage> {
-        let record = timeout(patience, self.cipher.next_record(&self.stream)).await??;
+    pub async fn receive(&self, time_limit: Duration) -> io::Result<ReportMessage> {
+        let record = timeout(time_limit, self.cipher.next_record(&self.stream)).await??;
         ReportMessage::read(&record.record[record.plaintext])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }

@@ -8,8 +8,8 @@ use ekiden_proto::direction::Direction;
 use ekiden_proto::event::ChoiceRecord;
 use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::path::choice::{ChoiceReason, TransferOutcome};
-use ekiden_proto::path::likely::TransferSize;
 use ekiden_proto::path::prefix::Prefix;
+use ekiden_proto::path::transfer_size::TransferSize;
 
 use crate::pump::Response;
 
@@ -23,8 +23,8 @@ pub struct SelectionContext {
     pub target: Target,
     /// The prefix of the target.
     pub prefix: Prefix,
-    /// The likely size of the transfer.
-    pub likely: TransferSize,
+    /// The predicted size of the transfer.
+    pub predicted_size: TransferSize,
     /// Number of paths to dial in parallel because of too few measurements; 0 if the first path is the best.
     pub racing_count: usize,
     /// The reason for the choice.
@@ -155,13 +155,13 @@ impl Prediction {
         predicted: Option<Duration>,
         took: Option<Duration>,
     ) -> ChoiceRecord {
-        let SelectionContext { reason: why, likely, .. } = &*self.context;
+        let SelectionContext { reason: why, predicted_size, .. } = &*self.context;
         let suffix = if failed_paths.is_empty() { String::new() } else { format!("; {}", failed_paths.join(", ")) };
         ChoiceRecord {
             reason: if failed_paths.is_empty() { why.as_str() } else { "retreats" },
             why: format!("{why}{suffix}"),
-            likely_bytes: likely.bytes,
-            likely_direction: likely.direction.as_str(),
+            likely_bytes: predicted_size.bytes,
+            likely_direction: predicted_size.direction.as_str(),
             predicted,
             took,
         }
@@ -221,7 +221,7 @@ mod tests {
         let plan = SelectionContext {
             target,
             prefix,
-            likely: TransferSize::up(5000),
+            predicted_size: TransferSize::up(5000),
             racing_count: 0,
             reason: ChoiceReason::Unmeasured,
         };

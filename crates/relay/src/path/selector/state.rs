@@ -10,11 +10,11 @@ use ekiden_proto::event::Event;
 use ekiden_proto::path::bounded::BoundedMap;
 use ekiden_proto::path::candidates::{Candidate, MAX_RELAYS};
 use ekiden_proto::path::choice::{Choice, TransferOutcome};
-use ekiden_proto::path::likely::TransferHistory;
 use ekiden_proto::path::map::NetworkMap;
 use ekiden_proto::path::model::RelayCosts;
 use ekiden_proto::path::prefix::Prefix;
 use ekiden_proto::path::select::PathChooser;
+use ekiden_proto::path::transfer_size::TransferHistory;
 
 use super::prefixes::PrefixCache;
 use super::{Prediction, SelectionContext, TransferStats};
@@ -89,15 +89,15 @@ impl SelectorState {
         if let Some(address) = self.names.address(&target.host).filter(|_| self.requested.len() < MAX_REQUESTED) {
             self.requested.insert(prefix, SocketAddr::new(address, target.port));
         }
-        let likely = self.sizes.predict(&target.host, target.port, now);
-        let choice = self.chooser.choose(prefix, likely, now);
-        let changed = self.change_event(prefix, &choice, likely);
+        let predicted_size = self.sizes.predict(&target.host, target.port, now);
+        let choice = self.chooser.choose(prefix, predicted_size, now);
+        let changed = self.change_event(prefix, &choice, predicted_size);
         let racing = if choice.race { self.racing_paths(route, prefix) } else { Vec::new() };
         let racers = if choice.race { racing.len() } else { 0 };
         let plan = Arc::new(SelectionContext {
             target: target.clone(),
             prefix,
-            likely,
+            predicted_size,
             racing_count: racers,
             reason: choice.reason,
         });
@@ -184,14 +184,14 @@ impl SelectorState {
         &self,
         prefix: Prefix,
         choice: &Choice,
-        likely: ekiden_proto::path::likely::TransferSize,
+        predicted_size: ekiden_proto::path::transfer_size::TransferSize,
     ) -> Option<Event> {
         let former = choice.previous.as_ref()?;
         let name = |candidate: &Candidate| candidate.name(self.chooser.map());
         Some(Event::PathChanged {
             prefix: Some(prefix),
-            likely_bytes: likely.bytes,
-            likely_direction: likely.direction.as_str(),
+            likely_bytes: predicted_size.bytes,
+            likely_direction: predicted_size.direction.as_str(),
             from: name(former),
             to: choice.ranking.first().map_or_else(|| "-".to_owned(), |ranked| name(&ranked.candidate)),
             why: choice.reason.to_string(),

@@ -147,7 +147,7 @@ fn failed_path_is_left_at_once_and_the_change_is_reported() {
 }
 
 fn slow() -> TransferOutcome {
-    let carried = ekiden_proto::path::likely::TransferSize::down(1 << 20);
+    let carried = ekiden_proto::path::transfer_size::TransferSize::down(1 << 20);
     TransferOutcome {
         transferred: carried,
         session_bytes: 1 << 20,
@@ -183,20 +183,20 @@ fn outcome_counts_for_the_resolved_prefix_of_a_name() {
 #[test]
 fn sizes_are_learnt_by_host_and_port() {
     let mut state = state(config(2, AUTO), &measured());
-    let likely = |state: &mut SelectorState, target: &str| {
+    let predicted_size = |state: &mut SelectorState, target: &str| {
         let answer = target_paths(state, target);
         (
-            prediction_of(&answer.choices, "direct").context.likely,
+            prediction_of(&answer.choices, "direct").context.predicted_size,
             Arc::clone(&prediction_of(&answer.choices, "direct").context),
         )
     };
-    let (usual, plan) = likely(&mut state, TARGET);
+    let (usual, plan) = predicted_size(&mut state, TARGET);
     for _ in 0..8 {
         state.record_transfer(&plan, &TransferStats { down: 64 << 20, ..TransferStats::default() }, NOW);
     }
-    assert!(likely(&mut state, TARGET).0.bytes > 32 << 20);
+    assert!(predicted_size(&mut state, TARGET).0.bytes > 32 << 20);
     for other in ["192.0.2.7:80", "192.0.2.8:443"] {
-        assert_eq!(likely(&mut state, other).0, usual, "{other}");
+        assert_eq!(predicted_size(&mut state, other).0, usual, "{other}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use ekiden_proto::path::likely::TransferSize;
 use ekiden_proto::path::prefix::Prefix;
+use ekiden_proto::path::transfer_size::TransferSize;
 use serde::Serialize;
 
 use super::PathSelector;
@@ -49,14 +49,14 @@ impl PathSelector {
         let now = self.shared.estimates.now();
         let views = self.shared.with_state(|state| {
             let mut choices: Vec<_> = state.chooser.standing_choices().collect();
-            choices.sort_by_key(|(prefix, likely, _)| (*prefix, Reverse(likely.bytes)));
+            choices.sort_by_key(|(prefix, predicted_size, _)| (*prefix, Reverse(predicted_size.bytes)));
             choices.truncate(MAX_PREFIXES);
             Some(
                 choices
                     .into_iter()
-                    .map(|(prefix, likely, path)| {
+                    .map(|(prefix, predicted_size, path)| {
                         let path = path.name(state.chooser.map());
-                        choice_view(state, prefix, likely, path, now)
+                        choice_view(state, prefix, predicted_size, path, now)
                     })
                     .collect(),
             )
@@ -68,11 +68,11 @@ impl PathSelector {
 fn choice_view(
     state: &SelectorState,
     prefix: Prefix,
-    likely: TransferSize,
+    predicted_size: TransferSize,
     path: String,
     now: std::time::Duration,
 ) -> ChoiceView {
-    let ranked_candidates = state.chooser.ranked_candidates(prefix, likely, now).into_iter();
+    let ranked_candidates = state.chooser.ranked_candidates(prefix, predicted_size, now).into_iter();
     let candidates = ranked_candidates.map(|(ranked, out)| CandidateView {
         path: ranked.candidate.name(state.chooser.map()),
         predicted_seconds: ranked.predicted.as_secs_f64(),
@@ -82,8 +82,8 @@ fn choice_view(
     });
     ChoiceView {
         prefix,
-        likely_bytes: likely.bytes,
-        likely_direction: likely.direction.as_str(),
+        likely_bytes: predicted_size.bytes,
+        likely_direction: predicted_size.direction.as_str(),
         path,
         candidates: candidates.collect(),
     }

@@ -86,10 +86,10 @@ impl Successor {
     ///
     /// # Errors
     /// Why the new process does not serve; it has been killed then.
-    pub async fn start(inheritance: &Inheritance, patience: Duration) -> Result<Self, Failure> {
+    pub async fn start(inheritance: &Inheritance, time_limit: Duration) -> Result<Self, Failure> {
         let mut successor = Self::spawn().map_err(|why| Failure { why, pid: None })?;
-        let handed_over = timeout(patience, successor.hand_over(inheritance)).await;
-        match handed_over.unwrap_or(Err(UpgradeError::Late(patience))) {
+        let handed_over = timeout(time_limit, successor.hand_over(inheritance)).await;
+        match handed_over.unwrap_or(Err(UpgradeError::Late(time_limit))) {
             Ok(()) => Ok(successor),
             Err(why) => {
                 let pid = successor.pid();

@@ -70,15 +70,15 @@ fn odd_maps_and_outcomes_give_valid_choices() {
             let bits = aqm::random_bits(!seed, step);
             let now = Duration::try_from_secs_f64(arbitrary_value(bits)).unwrap_or(Duration::MAX);
             let size = bits >> (bits >> 58);
-            let likely = if bits & 1 == 0 { TransferSize::down(size) } else { TransferSize::up(size) };
-            let choice = chooser.choose(target(), likely, now);
+            let predicted_size = if bits & 1 == 0 { TransferSize::down(size) } else { TransferSize::up(size) };
+            let choice = chooser.choose(target(), predicted_size, now);
             check(&choice, &(seed, step));
             let way = &choice.ranking[(bits >> 8) as usize % choice.ranking.len()].candidate;
             let took = Duration::try_from_secs_f64(arbitrary_value(bits >> 12)).unwrap_or(Duration::MAX);
             let (continues, limited_by_path) = (bits >> 18 & 1 == 0, bits >> 17 & 1 == 0);
             let outcome = TransferOutcome {
-                transferred: likely,
-                session_bytes: likely.bytes,
+                transferred: predicted_size,
+                session_bytes: predicted_size.bytes,
                 elapsed: took,
                 is_continuation: continues,
                 limited_by_path,

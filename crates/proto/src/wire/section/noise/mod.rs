@@ -9,9 +9,9 @@ use std::time::Duration;
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
-use super::again::{self, ResumptionTicket, TicketIssuer};
 use super::hello::{self, Hello, Refusal, Versions};
 use super::record::{Cipher, RecordKey};
+use super::tickets::{self, ResumptionTicket, TicketIssuer};
 use crate::key::{self, PrivateKey, PublicKey};
 use crate::wire::WireError;
 
@@ -144,7 +144,7 @@ impl NoiseResponder {
         now: Duration,
     ) -> Result<(Self, PublicKey), Refusal> {
         let (message, version) = Self::check_versions(hello, versions)?;
-        let (ticket, used) = again::parse_ticket(message).map_err(|_| Refusal::UnknownTicket)?;
+        let (ticket, used) = tickets::parse_ticket(message).map_err(|_| Refusal::UnknownTicket)?;
         let (secret, peer) = tickets.redeem(listener, ticket, now).ok_or(Refusal::UnknownTicket)?;
         let (ticket_prefix, message) = message.split_at(used);
         let prologue = [&Hello::encode_versions(hello.versions), ticket_prefix].concat();

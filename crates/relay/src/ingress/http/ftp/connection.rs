@@ -71,7 +71,7 @@ impl<'a> FtpConnection<'a> {
     /// Connects to the server and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, FtpFailure> {
         let started_at = Instant::now();
-        let ConnectedPath { dialled, way: path_choice, .. } =
+        let ConnectedPath { dialled, path_choice, .. } =
             dial(&session.dial_context, target).await.map_err(FtpFailure::Dial)?;
         let address = path_choice.path.is_direct().then_some(dialled.server.0.ip());
         let server_path = ServerPath { session, path_choice, host: target.host.clone(), address };
@@ -155,10 +155,10 @@ impl<'a> FtpConnection<'a> {
     }
 
     /// Closes a data connection and reads the reply to the transfer.
-    pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), FtpFailure> {
+    pub async fn complete(&self, transfer: Transfer, time_limit: Duration) -> Result<(), FtpFailure> {
         // The socket closes only after the session has dropped its duplicate.
         self.server_path.session.release_upstream();
-        with_timeout(patience, transfer.finish()).await
+        with_timeout(time_limit, transfer.finish()).await
     }
 
     /// Sends `QUIT`, without waiting for the reply.
@@ -233,8 +233,8 @@ fn duplicate(stream: &TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into())
 }
 
-async fn with_timeout<T>(patience: Duration, work: impl Future<Output = FtpResult<T>>) -> Result<T, FtpFailure> {
-    match timeout(patience, work).await {
+async fn with_timeout<T>(time_limit: Duration, work: impl Future<Output = FtpResult<T>>) -> Result<T, FtpFailure> {
+    match timeout(time_limit, work).await {
         Ok(result) => result.map_err(FtpFailure::from),
         Err(_) => Err(Cause::TimedOut.into()),
     }

@@ -12,7 +12,7 @@ use network::{RegretNetwork, all_candidates};
 fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
     let mut network = RegretNetwork::new(seed);
     let mut chooser = chooser(network.map());
-    let (mut probed, mut mapped, likely) = (network.now, network.now, TransferSize::down(bytes));
+    let (mut probed, mut mapped, predicted_size) = (network.now, network.now, TransferSize::down(bytes));
     let mut kept: Option<Candidate> = None;
     for _ in 0..sessions {
         if network.now > probed + 12.0 {
@@ -23,7 +23,7 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
             chooser.set_map(network.map());
             mapped = network.now;
         }
-        let choice = chooser.choose(target(), likely, seconds(network.now));
+        let choice = chooser.choose(target(), predicted_size, seconds(network.now));
         let candidate = first(&choice).clone();
         if !choice.race && !matches!(choice.reason, ChoiceReason::Explores(_)) {
             let stays = kept.as_ref().is_none_or(|kept| *kept == candidate);
@@ -33,7 +33,7 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
         let took = network.session(&candidate, bytes);
         chooser.record_outcome(target(), &candidate, &outcome(bytes, took), seconds(network.now));
     }
-    let mut choices = (0..2).map(|_| chooser.choose(target(), likely, seconds(network.now)));
+    let mut choices = (0..2).map(|_| chooser.choose(target(), predicted_size, seconds(network.now)));
     let choice = choices.find(|choice| !matches!(choice.reason, ChoiceReason::Explores(_))).unwrap();
     let time = |candidate: &Candidate| network.true_time(candidate, bytes);
     let best = all_candidates().iter().map(time).fold(f64::MAX, f64::min);
