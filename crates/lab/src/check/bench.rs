@@ -1,4 +1,4 @@
-//! The measurements on a running lab.
+//! Runs the measurements on a running lab.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use ekiden_emulator::emulation::FAST_QUANTUM;
 use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::rng::SeededRng;
 
-/// The maximum lateness of a packet, by the strictest quantile of the fixed-delay row. Packets may follow a late packet
-/// too closely by this much.
+/// Maximum lateness of a packet, in nanoseconds: the limit of the highest quantile of the fixed-delay row. The gap
+/// after a late packet may be shorter than expected by this much.
 const MAX_LATENESS: Nanos = 1_000_000;
 
-/// Findings with the name of the property.
+/// Findings, each with the name of its property.
 type Findings = Vec<(&'static str, Finding)>;
 
 /// A running lab that records every packet.
@@ -33,14 +33,14 @@ pub struct LinkChecker<'a> {
     pub lab: &'a Lab,
     /// The hosts of the lab.
     pub network: &'a Network,
-    /// The emulated links, as running.
+    /// The emulator that drives the links.
     pub emulator: &'a Emulator,
     /// The amount of traffic of a measurement.
     pub budget: TrafficBudget,
 }
 
 impl LinkChecker<'_> {
-    /// Measures and judges. A failed measurement gives a failed row.
+    /// Runs a measurement and returns its rows. An error of the measurement becomes a failed row.
     pub fn check_rows(&self, direction: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
         let findings = self.run_measurement(direction, measure).unwrap_or_else(|error| {
             let wanted = format!("{measure:?} can be measured");
@@ -89,7 +89,7 @@ impl LinkChecker<'_> {
         Ok(series)
     }
 
-    /// The emulator's report of a direction.
+    /// Returns the emulator's report of a direction.
     fn direction_report(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<DirectionReport> {
         let is_direction = |report: &DirectionReport| report.link == direction.name && report.from == direction.from();
         self.emulator
@@ -121,7 +121,7 @@ impl LinkChecker<'_> {
         Ok(vec![("round trip", delay::check_round_trip(&trips, expected, usize::from(self.budget.pings)))])
     }
 
-    /// The parameters of the line of a direction.
+    /// Returns the parameters of the line of a direction.
     fn line_expectation(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<LineExpectation> {
         let conditions = direction.conditions();
         let exact = self.direction_report(direction)?.exact;
@@ -182,7 +182,8 @@ impl LinkChecker<'_> {
         Ok(findings)
     }
 
-    /// The random numbers of a direction: every decision of the lab depends on seed, link and direction.
+    /// Returns the random number generator of a direction. Every random decision of the lab depends on seed, link and
+    /// direction.
     pub fn rng(&self, direction: &CheckedDirection<'_>) -> SeededRng {
         SeededRng::new(self.lab.seed).derive(direction.name).derive(if direction.forward {
             "forward"
@@ -207,7 +208,8 @@ impl LinkChecker<'_> {
         Ok(findings.into_iter().filter_map(|(property, finding)| Some((property, finding?))).collect())
     }
 
-    /// An ended connection may still retransmit its last packets, which would interfere with the next probes.
+    /// Waits until no packet has entered the direction for 600 ms, at most 12 s. A closed connection may still
+    /// retransmit its last packets, which would interfere with the next probes.
     fn wait_until_idle(&self, direction: &CheckedDirection<'_>) -> anyhow::Result<()> {
         let mut before = None;
         for _ in 0..20 {

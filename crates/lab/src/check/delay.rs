@@ -1,4 +1,4 @@
-//! Checks the arrival times of probes, and shows the lateness of the machine itself for comparison.
+//! Checks the arrival times of probes, and measures the wake-up latency of the machine for comparison.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,10 +26,10 @@ pub const FIXED_DELAY_LIMITS: &[QuantileLimit] =
 /// Limits of the delay under load.
 pub const LOADED_DELAY_LIMITS: &[QuantileLimit] = &[quantile_limit("p99", 0.99, 500.0)];
 
-/// Limits of the excess of the round trip of a ping.
+/// Limits of the difference between the measured and the expected round-trip time of a ping.
 pub const PING_LIMITS: &[QuantileLimit] = &[quantile_limit("median", 0.5, 150.0), quantile_limit("p99", 0.99, 500.0)];
 
-/// The number of samples above which a quantile is not determined by a single packet.
+/// Returns the number of samples above which a quantile is not determined by a single packet.
 fn min_samples(quantile: f64) -> f64 {
     5.0 / (1.0 - quantile)
 }
@@ -40,7 +40,7 @@ pub fn check_one_way(timed: &[TimedProbe], probe_count: usize, limits: &[Quantil
     check_quantiles("one-way error", errors, probe_count, limits)
 }
 
-/// Compares the excess of round trips over `expected`, both in microseconds, with the limits of pings.
+/// Compares the differences between round-trip times and `expected`, both in microseconds, with the limits of pings.
 pub fn check_round_trip(trips: &[f64], expected: f64, probe_count: usize) -> Finding {
     check_quantiles(
         "added round trip",
@@ -58,8 +58,8 @@ fn check_quantiles(quantity: &str, mut errors: Vec<f64>, probe_count: usize, lim
         limits.iter().map(|limit| (*limit, stats::quantile(&errors, limit.quantile))).collect();
     let bounds: Vec<String> = limits.iter().map(|limit| format!("{} ≤ {} µs", limit.name, limit.micros)).collect();
     let measured: Vec<String> = figures.iter().map(|(limit, figure)| format!("{} {figure:.0}", limit.name)).collect();
-    // If sender and emulator share a core, a call often ends only after the emulator has run, and its probe is
-    // discarded. With too few probes left, they are not representative of the others.
+    // If sender and emulator share a core, a send call often ends only after the emulator has run, and its probe is
+    // discarded. If fewer than a quarter of the probes are left, they are not representative.
     let has_enough = errors.len() * 4 >= probe_count && !figures.is_empty();
     Finding {
         wanted: format!("{quantity}: {}", bounds.join(", ")),
@@ -70,8 +70,8 @@ fn check_quantiles(quantity: &str, mut errors: Vec<f64>, probe_count: usize, lim
 
 const SLEEP_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Measures how late a thread wakes that only sleeps, with the timer settings of the emulator. If the machine is a
-/// guest, its host may stop it for milliseconds.
+/// Measures how late a sleeping thread wakes, with the timer settings of the emulator. If the machine is virtual, its
+/// hypervisor may pause it for milliseconds.
 pub fn check_wakeup_latency(duration: Duration) -> Finding {
     let mut delays = thread::scope(|scope| {
         scope.spawn(|| measure_oversleep(duration)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -85,7 +85,7 @@ pub fn check_wakeup_latency(duration: Duration) -> Finding {
     }
 }
 
-/// The delay of each wake-up, in microseconds.
+/// Returns the delay of each wake-up, in microseconds.
 fn measure_oversleep(duration: Duration) -> Vec<f64> {
     let _awake = emulator::hold_cpu_dma_latency();
     // Errors are ignored, as in the emulator: without the privilege the thread wakes later.

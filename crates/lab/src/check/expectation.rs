@@ -1,4 +1,4 @@
-//! The expected arrival of a probe: lines of constant rate one after the other, then a constant delay.
+//! Computes the expected arrival of a probe: lines of constant rate in sequence, then a constant delay.
 
 use super::probe::ProbeSeries;
 use ekiden_emulator::conditions::{Conditions, Loss, LossPosition};
@@ -11,11 +11,11 @@ pub struct DelayModel {
     rates: Vec<u64>,
     overhead: u32,
     delay: Nanos,
-    /// Whether lost probes have occupied the line: loss is on the wire.
+    /// Whether lost probes have occupied the line, because loss is on the wire.
     is_lost_after_line: bool,
 }
 
-/// A probe with a reliable time of sending.
+/// A probe with a reliable send time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedProbe {
     /// Index in the list of sent probes.
@@ -27,14 +27,14 @@ pub struct TimedProbe {
 }
 
 impl TimedProbe {
-    /// Measured minus expected arrival, in microseconds; negative for an early arrival.
+    /// Returns the measured minus the expected arrival, in microseconds; negative for an early arrival.
     pub fn error_micros(&self) -> f64 {
         (self.arrived as f64 - self.expected as f64) / 1e3
     }
 }
 
 impl DelayModel {
-    /// The model of a direction with these conditions.
+    /// Returns the model of a direction with these conditions.
     pub fn from_conditions(conditions: &Conditions) -> Self {
         let rates = [conditions.access_rate, conditions.rate].into_iter().flatten();
         Self {
@@ -45,13 +45,13 @@ impl DelayModel {
         }
     }
 
-    /// The delay of a packet of `bytes` on idle lines.
+    /// Returns the delay of a packet of `bytes` on idle lines, in nanoseconds.
     pub fn unloaded_delay(&self, bytes: u32) -> Nanos {
         self.delay + self.rates.iter().map(|rate| transmission_time(bytes + self.overhead, *rate)).sum::<Nanos>()
     }
 
-    /// The probes of a series with reliable times: they arrived, and the times of sending of the probe and of those
-    /// queued before it are known. The queue must not have dropped any probe of the series.
+    /// Returns the probes of a series with reliable times: probes that arrived, if their send times and those of the
+    /// probes queued before them are known. The queue must not have dropped any probe of the series.
     pub fn timed_probes(&self, series: &ProbeSeries) -> Vec<TimedProbe> {
         let mut free_at = vec![0; self.rates.len()];
         let mut actual_free_at = 0;
@@ -75,7 +75,7 @@ impl DelayModel {
     }
 }
 
-/// The transmission time of `bytes` on a line of `rate` bits per second.
+/// Returns the transmission time of `bytes` on a line of `rate` bits per second, in nanoseconds.
 pub fn transmission_time(bytes: u32, rate: u64) -> Nanos {
     u64::from(bytes) * 8 * 1_000_000_000 / rate
 }

@@ -8,19 +8,20 @@ use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::{Distribution, Jitter};
 use ekiden_emulator::nanos;
 
-/// The accuracy of timestamps, in microseconds: the limit of the median in the fixed-delay row.
+/// Accuracy of timestamps, in microseconds: the limit of the median in the fixed-delay row.
 const TIMING_ACCURACY: f64 = 50.0;
 
-/// The number of packets to sample, at most `most`. With more, the test would reject a distribution shifted by the
-/// accuracy of the timestamps. It rejects a shift of `d` standard scales at about 1.95 / sqrt(N) (p = 0.001); half of
-/// that is left to chance.
+/// Returns the number of packets to sample, from 20 to `most`. With more packets, the test would reject a distribution
+/// that is shifted only by the accuracy of the timestamps. The test rejects a shift above about 1.95 / sqrt(N) standard
+/// scales (p = 0.001); half of that is left for random variation.
 pub fn sample_size(jitter: Jitter, most: usize) -> usize {
     let scale = nanos(jitter.scale) as f64 / 1e3;
     let root = 0.5 * 1.95 * scale / TIMING_ACCURACY;
     ((root * root) as usize).clamp(20, most)
 }
 
-/// The gap between packets at which none has to wait for its predecessor, as it must where order is kept.
+/// Returns the gap between packets, in nanoseconds, at which no packet has to wait for its predecessor to keep the
+/// order.
 pub fn min_spacing(jitter: Jitter) -> Nanos {
     let scales = match jitter.distribution {
         Distribution::Uniform => 1,
@@ -30,7 +31,7 @@ pub fn min_spacing(jitter: Jitter) -> Nanos {
     nanos(jitter.scale) * scales
 }
 
-/// The excess over the fixed delay must follow the distribution.
+/// Checks that the excess over the fixed delay follows the distribution.
 pub fn check_distribution(timed: &[TimedProbe], jitter: Jitter) -> Finding {
     let scale = nanos(jitter.scale) as f64 / 1e3;
     let added: Vec<f64> = timed.iter().map(|timed| timed.error_micros() / scale).collect();
@@ -42,7 +43,7 @@ pub fn check_distribution(timed: &[TimedProbe], jitter: Jitter) -> Finding {
     }
 }
 
-/// The probability that jitter is at most `x` times its scale.
+/// Returns the probability that jitter is at most `x` times its scale.
 fn cumulative_probability(distribution: Distribution, x: f64) -> f64 {
     let x = x.max(0.0);
     match distribution {
@@ -52,7 +53,7 @@ fn cumulative_probability(distribution: Distribution, x: f64) -> f64 {
     }
 }
 
-/// Packets sent close behind each other must arrive in order.
+/// Checks that packets sent in close succession arrive in order.
 pub fn check_order(series: &ProbeSeries) -> Finding {
     Finding {
         wanted: "overtaken: 0".to_owned(),

@@ -1,11 +1,12 @@
-//! Checks the loss of a link: the rate and the pattern of the file's law, and no loss or damage elsewhere in the lab.
+//! Checks the rate and the pattern of a link's loss against the model in the lab file, and that no packet is lost or
+//! damaged elsewhere in the lab.
 
 use super::probe::ProbeSeries;
 use super::row::Finding;
 use crate::stats::{Z_99_9, chi_square, lag1_correlation, normal_cdf, wilson};
 use ekiden_emulator::conditions::Loss;
 
-/// A smaller p-value fails the check.
+/// Significance level. A smaller p-value fails the check.
 const SIGNIFICANCE_LEVEL: f64 = 0.001;
 
 /// The parameters of a Gilbert-Elliott model.
@@ -17,7 +18,7 @@ pub struct GilbertElliottParams {
     p_bad: f64,
 }
 
-/// An event of probability `p` that happened to `count` of `n` packets: its 99.9 % interval must contain `p`.
+/// Checks an event of probability `p` that happened to `count` of `n` packets: the 99.9 % interval must contain `p`.
 pub fn check_probability(event: &str, count: usize, n: usize, p: f64) -> Finding {
     let (low, high) = wilson(count as u64, n as u64, Z_99_9);
     Finding {
@@ -27,7 +28,7 @@ pub fn check_probability(event: &str, count: usize, n: usize, p: f64) -> Finding
     }
 }
 
-/// The rows about a loss model, with the names of properties.
+/// Returns the findings about a loss model, each with the name of its property.
 pub fn check_loss(model: &Loss, series: &ProbeSeries) -> Vec<(&'static str, Finding)> {
     let lost = series.loss_flags();
     match model {
@@ -61,7 +62,7 @@ fn significance_finding(statistic: &str, p: f64, n: usize) -> Finding {
     }
 }
 
-/// The numbers of packets between losses must follow the geometric distribution.
+/// Checks that the numbers of packets between losses follow the geometric distribution.
 fn check_run_lengths(lost: &[bool], p: f64) -> Finding {
     let runs: Vec<u64> =
         lost.split_inclusive(|lost| *lost).filter(|run| run.ends_with(&[true])).map(run_length).collect();
@@ -85,14 +86,14 @@ fn run_length(run: &[bool]) -> u64 {
     run.len() as u64 - 1
 }
 
-/// Successive losses must be uncorrelated.
+/// Checks that successive losses are uncorrelated.
 fn check_independence(lost: &[bool]) -> Finding {
     let values: Vec<f64> = lost.iter().map(|lost| f64::from(u8::from(*lost))).collect();
     let z = lag1_correlation(&values).abs() * (values.len() as f64).sqrt();
     significance_finding("lag-1 correlation", 2.0 * (1.0 - normal_cdf(z)), count_lost(lost))
 }
 
-/// Losses must be uniform over the positions in a superpacket.
+/// Checks that losses are uniform over the positions in a superpacket.
 fn check_segment_positions(series: &ProbeSeries, lost: &[bool]) -> Finding {
     let position_count = series.sent.iter().map(|sent| usize::from(sent.segment.1)).max().unwrap_or(1);
     let mut counts = vec![0_u64; position_count];
@@ -107,8 +108,8 @@ fn check_segment_positions(series: &ProbeSeries, lost: &[bool]) -> Finding {
     )
 }
 
-/// The share of lost packets, which is that of the bad state if the states lose no packet or every packet. Its variance
-/// is that of a chain of two states.
+/// Checks the share of lost packets. This is the share of the bad state if the good state loses no packet and the bad
+/// state every packet. The variance is that of a two-state Markov chain.
 fn check_bad_state_share(lost: &[bool], model: GilbertElliottParams) -> Finding {
     let bad = model.to_bad / (model.to_bad + model.to_good);
     let p = bad * model.p_bad + (1.0 - bad) * model.p_good;
@@ -124,7 +125,7 @@ fn check_bad_state_share(lost: &[bool], model: GilbertElliottParams) -> Finding 
     }
 }
 
-/// The mean length of a burst, which is geometric, must be that of the bad state.
+/// Checks that the mean length of a burst, which is geometrically distributed, is that of the bad state.
 fn check_mean_burst(lost: &[bool], to_good: f64) -> Finding {
     let bursts: Vec<usize> = lost.split(|lost| !lost).map(<[bool]>::len).filter(|length| *length > 0).collect();
     let n = bursts.len() as f64;
@@ -138,7 +139,7 @@ fn check_mean_burst(lost: &[bool], to_good: f64) -> Finding {
     }
 }
 
-/// Exactly the packets of the pattern must be missing, for some phase of the pattern.
+/// Checks that exactly the packets of the pattern are missing, for some phase of the pattern.
 fn check_pattern(lost: &[bool], period: u64, positions: &[u64]) -> Finding {
     let agrees = |shift: u64| {
         let mut numbered = (shift..).zip(lost);
@@ -151,8 +152,8 @@ fn check_pattern(lost: &[bool], period: u64, positions: &[u64]) -> Finding {
     }
 }
 
-/// Every lost packet must be accounted for: `hosts` counts drops and checksum errors by host and cause,
-/// `emulator_drops` counts packets lost between the kernel and the emulator.
+/// Checks that no packet was lost or damaged outside of the links. `hosts` counts drops and checksum errors by host and
+/// cause; `emulator_drops` counts packets lost between the kernel and the emulator.
 pub fn check_hidden_drops(hosts: &[(String, u64)], emulator_drops: u64) -> Finding {
     let named: Vec<String> =
         hosts.iter().filter(|(_, count)| *count > 0).map(|(cause, count)| format!("{cause} {count}")).collect();

@@ -1,9 +1,9 @@
 //! Measures every link of a lab by code independent of the emulator, and compares the results with the lab file.
 //!
 //! The idea is that of Emulab's Linktest: no experiment is valid unless its links were measured before. Sockets on the
-//! hosts at both ends send numbered datagrams, the kernel stamps their arrival, and the expected arrivals are computed
-//! from the file alone. Only the rows about queue decisions read the records of the emulator: they replay them through
-//! independent models, and compare the outcomes with the packets that the receiver saw.
+//! hosts at both ends send numbered datagrams, the kernel timestamps their arrival, and the expected arrivals are
+//! computed from the file alone. Only the rows about queue decisions read the records of the emulator: the records are
+//! replayed through independent models, and the outcomes are compared with the packets that the receiver saw.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -42,10 +42,10 @@ use row::{CheckedDirection, Finding};
 pub use plan::CheckSize;
 pub use row::format_table;
 
-/// The minimum ratio of the emulator's throughput to the highest rate of a lab.
+/// Minimum ratio of the emulator's throughput to the highest rate of a lab.
 const MIN_HEADROOM: f64 = 3.0;
 
-/// The number of attempts at a measurement of time before its row fails.
+/// Number of attempts at a measurement of time before its row fails.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Starts the lab without its events, measures every link in both directions, and reports each row as soon as it is
@@ -81,7 +81,7 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
         report_row(lab_row("hidden loss", loss::check_hidden_drops(&network.hidden_drops()?, hidden)));
         directions.iter().filter_map(|direction| direction.conditions().rate).max()
     };
-    // In virtual time a processor has no limit that could be measured.
+    // In virtual time, processes take no time, so the processor has no limit that could be measured.
     if !guest::is_in_machine() {
         if let Some(highest) = highest {
             report_row(lab_row("headroom", measure_headroom(lab, highest.bits_per_second(), size)?));
@@ -103,15 +103,15 @@ fn start_emulator(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
     Emulator::start(&network.emulated_links(), &options)
 }
 
-/// Both directions of every link that is emulated.
+/// Returns both directions of every emulated link.
 fn emulated_directions(lab: &Lab) -> Vec<CheckedDirection<'_>> {
     let links = lab.links.iter().filter(|(_, link)| !link.is_bare());
     links.flat_map(|(name, link)| [true, false].map(|forward| CheckedDirection { name, link, forward })).collect()
 }
 
-/// First come the measurements that allow others, on all links at once and sequentially on each link; then those that
-/// need the machine alone. In this order the comparison with theory meets a loss pattern at its beginning, before any
-/// probe has advanced it.
+/// Runs the measurements that allow others first, on all links at once and sequentially on each link; then runs the
+/// exclusive measurements one at a time. In this order, the transfer that is compared with theory starts at the
+/// beginning of a loss pattern, before any probe has advanced the pattern.
 fn measure_all(checker: &LinkChecker<'_>, directions: &[CheckedDirection<'_>], report_row: &mut dyn FnMut(CheckRow)) {
     for concurrency in [Concurrency::Any, Concurrency::Light] {
         let tasks = measurement_tasks(checker.lab, directions, concurrency);
@@ -135,8 +135,9 @@ fn measure_all(checker: &LinkChecker<'_>, directions: &[CheckedDirection<'_>], r
     }
 }
 
-/// A virtual machine may be stopped by its host for milliseconds. Failed measurements are therefore repeated, and the
-/// row gives the number of the attempt.
+/// Runs a measurement until all of its rows pass, at most [`MAX_ATTEMPTS`] times. Repetition is necessary because a
+/// hypervisor may pause a virtual machine for milliseconds. The rows of a repeated measurement state the number of the
+/// attempt.
 fn measure_exclusively(
     checker: &LinkChecker<'_>,
     direction: &CheckedDirection<'_>,

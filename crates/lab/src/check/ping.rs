@@ -1,5 +1,5 @@
-//! Pings: the kernel of the other host answers, so that no process of it has to run, and the kernel of this host stamps
-//! the answer.
+//! Pings. The kernel of the target host answers, so that no process has to run there, and the kernel of the sending
+//! host timestamps the answer.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -11,22 +11,22 @@ use ekiden_sys::udp::{self, BatchReceiver};
 use crate::topology::network::HostHandle;
 use ekiden_emulator::Nanos;
 
-/// Type, code, checksum, identifier, sequence number (RFC 792), and the time of sending.
+/// Length of a message, in bytes: type, code, checksum, identifier, sequence number (RFC 792), and the send time.
 const MESSAGE_LEN: usize = 16;
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 const IP_HEADER: usize = 20;
 
-/// The size of a ping as an IP packet, in bytes.
+/// Size of a ping as an IP packet, in bytes.
 pub const PACKET_BYTES: u32 = (IP_HEADER + MESSAGE_LEN) as u32;
 
-/// Pings without an answer count as lost after this much silence.
+/// Time without an answer after which the remaining pings count as lost.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// Sends `count` pings, one every `gap`, and returns the round trips of the answered ones, in microseconds.
+/// Sends `count` pings, one every `gap`, and returns the round-trip times of the answered pings, in microseconds.
 ///
 /// # Errors
-/// A system call failed; without `CAP_NET_RAW` that is `socket`.
+/// A system call failed. Without `CAP_NET_RAW`, the socket cannot be opened.
 pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::Result<Vec<f64>> {
     let socket = UdpSocket::from(from.enter(udp::open_icmp)??);
     udp::enable_receive_info(socket.as_fd(), 1 << 20)?;
@@ -77,14 +77,14 @@ fn echo_request(identifier: u16, sequence: u16, now: Nanos) -> [u8; MESSAGE_LEN]
     packet
 }
 
-/// The Internet checksum (RFC 1071).
+/// Returns the Internet checksum (RFC 1071).
 fn checksum(packet: &[u8]) -> u16 {
     let sum: u32 = packet.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// The time of sending of the ping that this IP packet answers; None if the packet is no answer to `identifier`.
+/// Returns the send time of the ping that this IP packet answers; `None` if the packet is no answer to `identifier`.
 fn echo_send_time(packet: &[u8], identifier: u16) -> Option<Nanos> {
     let reply = packet.get(IP_HEADER..IP_HEADER + MESSAGE_LEN)?;
     let ours = reply[0] == ECHO_REPLY && reply[4..6] == identifier.to_be_bytes();

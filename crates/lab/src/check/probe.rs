@@ -1,9 +1,9 @@
-//! Probes: numbered datagrams, sent on a schedule from one host to another and stamped by the kernel on arrival.
+//! Probes: numbered datagrams, sent on a schedule from one host to another and timestamped by the kernel on arrival.
 //!
-//! The scheduling of the receiver does not matter, since the kernel stamps. The scheduling of the sender does: the
-//! sender stamps a datagram right before the call that sends it, and records the duration of the call. A long call
-//! means that the sender was interrupted between stamp and send. Such a datagram is excluded from all measurements of
-//! time.
+//! Scheduling delays of the receiver do not matter, because the kernel takes the timestamps. Scheduling delays of the
+//! sender do: the sender takes a timestamp right before it sends a datagram, and records the duration of the call. A
+//! long call means that the sender was interrupted between timestamp and transmission. Such a datagram is excluded from
+//! all measurements of time.
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -19,25 +19,25 @@ use ekiden_emulator::Nanos;
 /// IP and UDP headers, in bytes.
 pub const HEADER_BYTES: u32 = 28;
 
-/// The smallest probe, as an IP packet in bytes.
+/// Size of the smallest probe as an IP packet, in bytes.
 pub const MIN_PROBE_BYTES: u32 = HEADER_BYTES + PAYLOAD_BYTES as u32;
 
 const PAYLOAD_BYTES: usize = 20;
 const MAGIC: u32 = 0x656b_6964;
 
-/// Bytes of about a second of a fast link.
+/// Size of the receive buffer, in bytes: about one second of a fast link.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// The sender busy-waits for the last nanoseconds before a probe is due, since sleeping is less precise.
+/// Time before a probe is due, in nanoseconds, in which the sender busy-waits, because sleeping is less precise.
 const SPIN_BEFORE: Nanos = 30_000;
 
-/// A longer call counts as interrupted, in nanoseconds.
+/// Duration of a send call above which the call counts as interrupted, in nanoseconds.
 const MAX_CALL_TIME: Nanos = 100_000;
 
-/// One call of the sender: one packet, or a superpacket.
+/// One send call: one packet, or a superpacket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeSend {
-    /// Time of sending, in nanoseconds since the start.
+    /// Send time, in nanoseconds since the start.
     pub at: Nanos,
     /// The size of each IP packet, in bytes.
     pub bytes: u32,
@@ -50,18 +50,18 @@ pub struct ProbeSend {
 /// A probe that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentProbe {
-    /// Time right before the call that sent it.
+    /// Time right before the send call, in nanoseconds of the real-time clock.
     pub at: Nanos,
-    /// Duration of that call, in nanoseconds.
+    /// Duration of the send call, in nanoseconds.
     pub call_time: Nanos,
     /// The size of the IP packet, in bytes.
     pub bytes: u32,
-    /// Its index in its superpacket, from 0, and the number of packets there.
+    /// Index in the superpacket, from 0, and number of packets in the superpacket.
     pub segment: (u16, u16),
 }
 
 impl SentProbe {
-    /// Whether `at` is a reliable time of sending.
+    /// Returns whether `at` is a reliable send time.
     pub const fn is_timely(&self) -> bool {
         self.call_time <= MAX_CALL_TIME
     }
@@ -70,11 +70,11 @@ impl SentProbe {
 /// A probe that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedProbe {
-    /// Its index in the list of sent probes.
+    /// Index in the list of sent probes.
     pub number: usize,
-    /// Kernel timestamp of the arrival.
+    /// Kernel timestamp of the arrival, in nanoseconds of the real-time clock.
     pub at: Nanos,
-    /// Whether it was marked "congestion experienced".
+    /// Whether the packet was marked "congestion experienced" (RFC 3168).
     pub marked: bool,
 }
 
@@ -85,12 +85,12 @@ pub struct ProbeSeries {
     pub sent: Vec<SentProbe>,
     /// All received probes, in order of arrival.
     pub received: Vec<ReceivedProbe>,
-    /// Number of probes that the measuring socket itself dropped.
+    /// Number of probes that the receiving socket dropped.
     pub overflow: u32,
 }
 
 impl ProbeSeries {
-    /// The first arrival of each probe, None if it did not arrive.
+    /// Returns the first arrival of each sent probe; `None` for a lost probe.
     pub fn arrival_times(&self) -> Vec<Option<Nanos>> {
         let mut arrivals = vec![None; self.sent.len()];
         for probe in &self.received {
@@ -99,12 +99,12 @@ impl ProbeSeries {
         arrivals
     }
 
-    /// Whether each probe was lost.
+    /// Returns for each sent probe whether it was lost.
     pub fn loss_flags(&self) -> Vec<bool> {
         self.arrival_times().iter().map(Option::is_none).collect()
     }
 
-    /// The number of probes that arrived after one that was sent later.
+    /// Returns the number of probes that arrived after a probe that was sent later.
     pub fn reordered_count(&self) -> usize {
         let latest = self.received.iter().scan(0, |latest, probe| {
             *latest = probe.number.max(*latest);
@@ -113,13 +113,13 @@ impl ProbeSeries {
         self.received.iter().zip(latest).filter(|(probe, latest)| probe.number < *latest).count()
     }
 
-    /// The number of duplicates that arrived.
+    /// Returns the number of duplicates that arrived.
     pub fn duplicate_count(&self) -> usize {
         self.received.len() - self.arrival_times().iter().flatten().count()
     }
 }
 
-/// Sends `sends` from one host to the other and waits until nothing has arrived for `silence`.
+/// Sends `sends` from one host to the other, and waits until no datagram has arrived for `silence`.
 ///
 /// # Errors
 /// A socket call failed.
@@ -135,7 +135,7 @@ pub fn send_probes(
     let flows = sends.iter().map(|send| send.sender + 1).max().unwrap_or(1);
     let senders = from.enter(|| (0..flows).map(|flow| open_sender(flow, target)).collect::<io::Result<Vec<_>>>())??;
     let send_end = AtomicU64::new(0);
-    // Allocated at once: the emulator shares the memory of this process, and a reallocation would delay it.
+    // Allocated in advance: a reallocation would delay the emulator, which shares the memory of this process.
     let buffer = Vec::with_capacity(2 * sends.iter().map(|send| usize::from(send.packets)).sum::<usize>());
     std::thread::scope(|scope| {
         let send_thread = scope.spawn(|| {
@@ -160,7 +160,8 @@ fn open_sender(flow: u16, target: SocketAddrV4) -> io::Result<UdpSocket> {
 }
 
 fn send_all(senders: &[UdpSocket], sends: &[ProbeSend]) -> io::Result<Vec<SentProbe>> {
-    // With the default timer slack sleeps end up to 50 us late. Errors are ignored.
+    // With the default timer slack, sleeps end up to 50 us late. Errors are ignored: probes are then only less
+    // punctual.
     let _ = ekiden_sys::thread::set_min_timer_slack();
     let mut sent = Vec::with_capacity(sends.iter().map(|send| usize::from(send.packets)).sum());
     let mut segments = vec![0; senders.len()];
@@ -239,12 +240,12 @@ fn decode_probe(head: &[u8]) -> Option<usize> {
     (*magic == MAGIC.to_be_bytes()).then(|| usize::try_from(u64::from_be_bytes(*number)).ok())?
 }
 
-/// Packets of `bytes` each, one every `gap`.
+/// Returns `count` packets of `bytes` each, one every `gap`.
 pub fn regular_probes(count: usize, gap: Nanos, bytes: u32) -> Vec<ProbeSend> {
     (0..count as u64).map(|i| ProbeSend { at: i * gap, bytes, packets: 1, sender: 0 }).collect()
 }
 
-/// Superpackets of `packets` packets of `bytes` each, one every `gap`.
+/// Returns `count` superpackets of `packets` packets of `bytes` each, one every `gap`.
 pub fn burst_probes(count: usize, gap: Nanos, bytes: u32, packets: u16) -> Vec<ProbeSend> {
     regular_probes(count, gap, bytes).into_iter().map(|shot| ProbeSend { packets, ..shot }).collect()
 }

@@ -7,7 +7,7 @@ use crate::stats;
 use ekiden_emulator::Nanos;
 use ekiden_emulator::conditions::{Conditions, Loss, LossPosition};
 
-/// The window of the short-term rate, in nanoseconds.
+/// Window of the short-term rate, in nanoseconds.
 const SHORT_TERM_WINDOW: Nanos = 10_000_000;
 
 /// The parameters of a line to be measured.
@@ -21,11 +21,11 @@ pub struct LineExpectation {
     pub mtu: u32,
     /// The probability that a packet is lost after the line.
     pub loss_probability: f64,
-    /// The maximum time in nanoseconds by which packets may be held back, so that they arrive together.
+    /// Maximum time, in nanoseconds, for which packets may be held back, so that they arrive together.
     pub quantum: Nanos,
 }
 
-/// The probability that a packet is lost after the line; None if losses come in bursts.
+/// Returns the probability that a packet is lost after the line; `None` if losses come in bursts.
 pub fn independent_loss(conditions: &Conditions) -> Option<f64> {
     match &conditions.loss {
         Some(Loss::Bernoulli { p, at: LossPosition::Wire }) => Some(*p),
@@ -35,8 +35,8 @@ pub fn independent_loss(conditions: &Conditions) -> Option<f64> {
     }
 }
 
-/// The rate of IP packets over the whole overload, without its first tenth, must be that of the line ±0.5 %, plus the
-/// variation by random loss.
+/// Checks the rate of IP packets over the whole overload, without its first tenth. The tolerance is 0.5 % of the
+/// expected rate, plus the variation by random loss.
 pub fn check_long_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let start = series.received.first().map_or(0, |probe| probe.at);
     let end = series.received.last().map_or(0, |probe| probe.at);
@@ -68,14 +68,14 @@ pub fn check_long_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     }
 }
 
-/// The bits per second that were sent.
+/// Returns the offered rate, in bits per second.
 fn offered_rate(series: &ProbeSeries) -> f64 {
     let (Some(first), Some(last)) = (series.sent.first(), series.sent.last()) else { return 0.0 };
     let bytes: u64 = series.sent.iter().map(|sent| u64::from(sent.bytes)).sum();
     bytes as f64 * 8e9 / (last.at - first.at).max(1) as f64
 }
 
-/// The number of probes that the measuring socket itself lost, if any.
+/// Returns a note with the number of probes that the receiving socket dropped; empty if there are none.
 pub fn overflow_note(series: &ProbeSeries) -> String {
     if series.overflow == 0 {
         return String::new();
@@ -83,8 +83,8 @@ pub fn overflow_note(series: &ProbeSeries) -> String {
     format!("; the measuring socket dropped {} packets", series.overflow)
 }
 
-/// The maximum number of bytes that arrive in any ten milliseconds is limited by the rate, plus one packet already in
-/// flight, plus packets held back for at most `quantum`.
+/// Checks the maximum number of bytes that arrive in any ten milliseconds. The limit is the rate, plus one packet
+/// already in flight, plus packets held back for at most `quantum`.
 pub fn check_short_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let bytes = |number: usize| u64::from(series.sent[number].bytes + line.overhead);
     let (mut most, mut inside, mut oldest) = (0, 0, 0);
@@ -104,7 +104,7 @@ pub fn check_short_term(series: &ProbeSeries, line: LineExpectation) -> Finding 
     }
 }
 
-/// The spacing of full packets sent back to back: the median of its errors.
+/// Checks the spacing of full packets sent back to back, by the median of the errors.
 pub fn check_serialisation(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let packet_time = transmission_time(line.mtu + line.overhead, line.rate);
     let arrivals = series.arrival_times();
@@ -120,7 +120,7 @@ pub fn check_serialisation(series: &ProbeSeries, line: LineExpectation) -> Findi
     }
 }
 
-/// The rate in Mbit/s with three decimals.
+/// Formats a rate in Mbit/s, with three decimals.
 pub fn format_rate(bits_per_second: f64) -> String {
     format!("{:.3} Mbit/s", bits_per_second / 1e6)
 }

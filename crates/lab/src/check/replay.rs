@@ -1,8 +1,8 @@
-//! Checks the decisions of the emulator: its records are replayed through the slow models of
-//! [`reference`](mod@crate::reference) and through its own pipeline.
+//! Checks the decisions of the emulator by replaying its records through the slow models of
+//! [`reference`](mod@crate::reference), and through a new pipeline of the emulator.
 //!
-//! The records are made by the emulator itself. They are valid only as far as the receiver confirms them: the packets
-//! missing there must be exactly those recorded as dropped.
+//! Because the emulator itself makes the records, they are compared with the receiver: the packets missing at the
+//! receiver must be exactly those recorded as dropped.
 
 use super::probe::{ProbeSend, ProbeSeries};
 use super::row::Finding;
@@ -21,10 +21,10 @@ use ekiden_emulator::rng::SeededRng;
 const LOAD_PERCENTS: [u64; 6] = [130, 90, 180, 110, 60, 140];
 const PHASE_DURATION: Nanos = 250_000_000;
 
-/// A small machine makes this many send calls a second on time.
+/// Maximum number of send calls per second. A small machine makes this many on time.
 const MAX_CALLS_PER_SECOND: u64 = 4000;
 
-/// Traffic that exercises the queue: eight flows, packets of three sizes, superpackets, and a changing load.
+/// Returns traffic that exercises the queue: eight flows, packets of three sizes, superpackets, and a changing load.
 pub fn replay_traffic(rate: u64, mtu: u32, duration: Nanos, rng: SeededRng) -> Vec<ProbeSend> {
     let sizes = [100, 576, mtu];
     let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
@@ -42,7 +42,7 @@ pub fn replay_traffic(rate: u64, mtu: u32, duration: Nanos, rng: SeededRng) -> V
     (0..).map(next_send).take_while(|send| send.at < duration).collect()
 }
 
-/// The records of packets that reached the queue.
+/// Returns the records of packets that reached the queue.
 fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
     let before = |record: &&PacketRecord| {
         !matches!(record.outcome, PacketOutcome::Dropped(DropCause::IngressLoss | DropCause::Down, _))
@@ -51,8 +51,9 @@ fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
 }
 
 /// Replays all records of a direction through the reference model of the queue, and compares drops, causes, marks and
-/// departures; and compares both with the packets that the receiver saw of the last series. Records before the index
-/// `before` are older than that series. `rng` is that of the direction.
+/// departures. Also compares the records of the last series with the packets that the receiver saw. Records before the
+/// index `before` are older than that series. `rng` is the generator of the direction. Returns `None` without a rate or
+/// a queue.
 pub fn check_queue_decisions(
     records: &[PacketRecord],
     before: usize,
@@ -80,12 +81,12 @@ pub fn check_queue_decisions(
     })
 }
 
-/// Whether the departure from the line can be computed from the ideal time of a packet.
+/// Returns whether the departure from the line can be computed from the ideal time of a packet.
 const fn has_exact_departures(conditions: &Conditions) -> bool {
     conditions.jitter.is_none() && conditions.reorder.is_none() && conditions.access_rate.is_none()
 }
 
-/// Whether the emulator and the model decided equally. With a `delay`, departures are compared too.
+/// Returns whether the emulator and the model made the same decision. With a `delay`, departures are compared, too.
 fn is_same_decision(recorded: &PacketOutcome, modelled: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
     match (*recorded, *modelled) {
         (PacketOutcome::Dropped(DropCause::WireLoss, _), ReferenceOutcome::Sent { .. }) => true,
@@ -99,7 +100,7 @@ fn is_same_decision(recorded: &PacketOutcome, modelled: &ReferenceOutcome, delay
     }
 }
 
-/// The number of packets for which receiver and record differ. Records are in the order of sending.
+/// Returns the number of packets for which receiver and record differ. Records are in the order of sending.
 fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u32) -> usize {
     let mut marks = vec![None; series.sent.len()];
     for probe in &series.received {
@@ -116,7 +117,8 @@ fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u
     records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !is_confirmed(pair)).count()
 }
 
-/// The maximum occupancy of a tail-drop queue, by the recorded times: it must reach the limit, and not exceed it.
+/// Checks the maximum occupancy of a tail-drop queue, computed from the recorded times: the occupancy must reach the
+/// limit, and not exceed it. Returns `None` for other queues, or if departures cannot be computed.
 pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Option<Finding> {
     let (rate, Some(QueueKind::TailDrop(TailDropSettings { limit }))) = (conditions.rate?, conditions.queue.as_ref())
     else {
@@ -139,7 +141,7 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
         let start = departure - delay - reference::transmission_time(record.packet.bytes, rate);
         Some((record.packet.at, start, amount(&record.packet)))
     });
-    // A departure at the instant of an arrival comes before it.
+    // The sort puts a departure before an arrival at the same instant.
     let mut steps: Vec<(Nanos, bool, u64)> = intervals
         .filter(|(arrival, start, _)| start > arrival)
         .flat_map(|(arrival, start, n)| [(arrival, true, n), (start, false, n)])
@@ -152,7 +154,7 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
     }
     let full_drops =
         records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(DropCause::Full, _)));
-    // Packets were dropped for lack of space: the largest of them bounds the free space.
+    // The largest packet that was dropped for lack of space bounds the free space.
     let largest_drop = full_drops.clone().map(|record| amount(&record.packet)).max();
     let allowed = match limit {
         QueueLimit::Packets(allowed) | QueueLimit::Bytes(allowed) => allowed,
@@ -165,8 +167,8 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
     })
 }
 
-/// Replays all records of a direction through a new pipeline of the same seed: it must drop the same packets for the
-/// same reasons at the same times. None if no packet was dropped.
+/// Replays all records of a direction through a new pipeline of the same seed, which must drop the same packets for the
+/// same reasons at the same times. Returns `None` if neither dropped a packet.
 pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, rng: SeededRng) -> Option<Finding> {
     let recorded: Vec<(u64, DropCause, Nanos)> = records
         .iter()

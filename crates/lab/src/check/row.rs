@@ -15,22 +15,22 @@ pub struct CheckedDirection<'a> {
 }
 
 impl<'a> CheckedDirection<'a> {
-    /// The host that sends.
+    /// Returns the name of the sending host.
     pub fn from(&self) -> &'a str {
         &self.link.ends[usize::from(!self.forward)]
     }
 
-    /// The host that receives.
+    /// Returns the name of the receiving host.
     pub fn to(&self) -> &'a str {
         &self.link.ends[usize::from(self.forward)]
     }
 
-    /// The conditions of this direction.
+    /// Returns the conditions of this direction.
     pub const fn conditions(&self) -> &'a ekiden_emulator::conditions::Conditions {
         if self.forward { &self.link.forward } else { &self.link.reverse }
     }
 
-    /// A row about this direction.
+    /// Returns a row about this direction.
     pub fn row(&self, property: &str, finding: Finding) -> CheckRow {
         CheckRow {
             link: self.name.to_owned(),
@@ -54,7 +54,7 @@ pub struct Finding {
     pub pass: bool,
 }
 
-/// The rows of a check as text: one line each, in columns, and the number of failed rows.
+/// Formats the rows of a check as text: one line each, in columns, and the number of passed rows.
 #[must_use]
 pub fn format_table(rows: &[CheckRow]) -> String {
     let headings = ["link", "direction", "property", "wanted", "measured", ""].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Checks TCP throughput over a link against theory: whole transfers, from program to program.
+//! Checks the throughput of TCP over a link against theory, by transfers between two sockets.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,26 +11,28 @@ use super::rate::format_rate;
 use super::row::Finding;
 use crate::topology::network::HostHandle;
 
-/// Bytes of a full segment: the packet without its IP and TCP headers and the timestamps option (RFC 7323).
+/// Returns the payload of a full segment, in bytes: the packet without its IP and TCP headers and the timestamps option
+/// (RFC 7323).
 pub const fn max_segment_size(mtu: u32) -> u32 {
     mtu - 20 - 20 - 12
 }
 
-/// The tolerance of the comparison of a measured throughput with its law.
+/// Maximum relative deviation of a measured throughput from its law.
 const TOLERANCE: f64 = 0.15;
 
-/// The number of cycles before the steady state.
+/// Number of cycles before the steady state.
 const WARM_UP_CYCLES: u64 = 3;
 
-/// The minimum number of cycles of congestion avoidance to compare.
+/// Minimum number of cycles of congestion avoidance to compare.
 const MIN_CYCLES: u64 = 3;
 
-/// The receive buffer of a transfer, in bytes. The laws presume that nothing but the congestion window limits the sender,
-/// from the first round trip: CUBIC returns to its mean window within a few cycles from above, but not from below (the
-/// window stays on the plateau of its cubic function), so a slow start that the receiver cuts short is measured for long.
+/// Receive buffer of a transfer, in bytes. The laws presume that only the congestion window limits the sender, from the
+/// first round trip. CUBIC returns to its mean window within a few cycles from above, but not from below (the window
+/// stays on the plateau of its cubic function). If the receiver ended slow start early, the window would stay too small
+/// for many cycles.
 const RECEIVE_BUFFER: u32 = 16 << 20;
 
-/// Pairs of a time in seconds and the bytes that had arrived by then.
+/// Pairs of seconds since the start and bytes received.
 pub type ByteTimeline = Vec<(f64, u64)>;
 
 /// A congestion control whose throughput under periodic loss is known in closed form.
@@ -38,12 +40,12 @@ pub type ByteTimeline = Vec<(f64, u64)>;
 pub enum ThroughputModel {
     /// Reno: Mathis, Semke, Mahdavi, Ott 1997, equation 3.
     Reno,
-    /// CUBIC: RFC 9438 section 5.1, equation 6, or Reno's where that gives more (section 4.3).
+    /// CUBIC: RFC 9438 section 5.1, equation 6, or the window of Reno if it is larger (section 4.3).
     Cubic,
 }
 
 impl ThroughputModel {
-    /// The law of a congestion control, by its name in the kernel.
+    /// Returns the law of a congestion control, by its name in the kernel; `None` if no law is known.
     pub fn for_congestion_control(congestion: &str) -> Option<Self> {
         match congestion {
             "reno" => Some(Self::Reno),
@@ -59,9 +61,9 @@ impl ThroughputModel {
         }
     }
 
-    /// The mean window in segments, with one loss in `period` packets and a round trip of `rtt` seconds. The kernel
-    /// counts acknowledged segments and not acknowledgements, so that delayed acknowledgements do not slow growth (RFC
-    /// 3465).
+    /// Returns the mean window in segments, with one loss in `period` packets and a round-trip time of `rtt` seconds.
+    /// The kernel counts acknowledged segments and not acknowledgements, so that delayed acknowledgements do not slow
+    /// growth (RFC 3465).
     pub fn mean_window(self, period: u64, rtt: f64) -> f64 {
         const C: f64 = 0.4;
         const BETA: f64 = 0.7;
@@ -82,28 +84,28 @@ impl ThroughputModel {
 pub struct PeriodicLoss {
     /// The throughput law to compare with.
     pub model: ThroughputModel,
-    /// One packet in so many is lost.
+    /// Number of packets of which one is lost.
     pub period: u64,
-    /// The round trip, in seconds.
+    /// The round-trip time, in seconds.
     pub rtt: f64,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
 }
 
 impl PeriodicLoss {
-    /// The throughput by the law, in bytes per second.
+    /// Returns the throughput by the law, in bytes per second.
     fn predicted_rate(&self) -> f64 {
         self.model.mean_window(self.period, self.rtt) / self.rtt * f64::from(max_segment_size(self.mtu))
     }
 
-    /// The duration that `cycles` cycles after the warm-up take, if the prediction is right.
+    /// Returns the predicted duration of the warm-up and `cycles` further cycles, plus one second.
     pub fn min_duration(&self, cycles: u64) -> Duration {
         Duration::from_secs_f64(
             self.cycle_bytes() as f64 * (cycles + WARM_UP_CYCLES) as f64 / self.predicted_rate() + 1.0,
         )
     }
 
-    /// Bytes that arrive between two losses.
+    /// Returns the number of bytes that arrive between two losses.
     fn cycle_bytes(&self) -> u64 {
         self.period * u64::from(max_segment_size(self.mtu))
     }
@@ -130,13 +132,13 @@ impl PeriodicLoss {
     }
 }
 
-/// The time at which `bytes` had arrived, in seconds.
+/// Returns the time at which `bytes` had arrived, in seconds; NaN if fewer bytes arrived.
 fn time_of_byte(timeline: &ByteTimeline, bytes: u64) -> f64 {
     let index = timeline.partition_point(|(_, total)| *total < bytes);
     timeline.get(index).map_or(f64::NAN, |(time, _)| *time)
 }
 
-/// The mean rate of a transfer without its first quarter, in bits per second.
+/// Returns the mean rate of a transfer without its first quarter, in bits per second.
 pub fn goodput(timeline: &ByteTimeline) -> f64 {
     let ended = timeline.last().map_or(0.0, |(time, _)| *time);
     let began = timeline.iter().find(|(time, _)| *time >= ended / 4.0);
@@ -147,16 +149,16 @@ pub fn goodput(timeline: &ByteTimeline) -> f64 {
 /// The result of a transfer.
 #[derive(Debug)]
 pub struct TcpTransfer {
-    /// Bytes that had arrived over time.
+    /// Bytes received over time.
     pub timeline: ByteTimeline,
     /// The congestion control the sender used, by its name in the kernel.
     pub congestion: String,
 }
 
-/// Sends for `duration` from one host to the other, at the rate of TCP.
+/// Sends for `duration` from one host to the other over one TCP connection, without pause.
 ///
 /// # Errors
-/// The connection cannot be made, or breaks.
+/// The connection cannot be established, or fails.
 pub fn run_transfer(from: &HostHandle, to: &HostHandle, duration: Duration) -> io::Result<TcpTransfer> {
     let listener = to.enter(|| TcpListener::bind("0.0.0.0:0"))??;
     lock_receive_buffer(listener.as_fd(), RECEIVE_BUFFER)?;

@@ -25,7 +25,7 @@ pub fn required_controls(cells: &[&ExperimentCell]) -> BTreeSet<String> {
     groups.chain(hosts).cloned().collect()
 }
 
-/// Returns whether results may depend on the ekiden binary, because it provides one of these.
+/// Returns whether results may depend on the ekiden binary, because ekiden provides one of `controls`.
 #[must_use]
 pub fn needs_ekiden(controls: &BTreeSet<String>) -> bool {
     controls.iter().any(|name| EKIDEN_PROVIDED.contains(&name.as_str()))
@@ -36,7 +36,7 @@ pub fn needs_ekiden(controls: &BTreeSet<String>) -> bool {
 #[derive(Debug)]
 pub struct LoadedControls {
     names: Vec<String>,
-    /// Process that unloads them when all write ends of its stdin are closed.
+    /// Process that unloads the controls when all write ends of its stdin are closed.
     unloader: Option<Child>,
     owner: u32,
 }
@@ -99,7 +99,7 @@ impl LoadedControls {
 
 impl Drop for LoadedControls {
     fn drop(&mut self) {
-        // A forked child has a copy of this value. It must only close the pipe.
+        // A forked child has a copy of this value, and must only close the pipe.
         let Some(mut unloader) = self.unloader.take().filter(|_| self.owner == std::process::id()) else { return };
         drop(unloader.stdin.take());
         if !unloader.wait().is_ok_and(|status| status.success()) {

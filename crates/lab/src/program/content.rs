@@ -1,4 +1,4 @@
-//! Files for servers, and the comparison of received data with them. Every block has its offset.
+//! Files for servers, and the comparison of received data with them. Every block contains its offset in the file.
 //!
 //! A comparison with the file takes a tenth of the CPU time of a cryptographic digest, so that the check uses little of
 //! the machine under test, and it yields the offset of the first difference.
@@ -15,7 +15,8 @@ use ekiden_emulator::rng::SeededRng;
 const BLOCK: usize = 4096;
 const PERIOD: usize = 1 << 20;
 
-/// A file for servers. It does not compress: its content has a period of 1 MiB, with a different offset in every block.
+/// A file for servers. The content does not compress: random data with a period of 1 MiB, with a different offset in
+/// every block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// Folder of the file.

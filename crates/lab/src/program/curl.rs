@@ -55,7 +55,7 @@ pub const TIMEOUT_EXIT_CODE: i32 = 28;
 pub struct CurlReport {
     /// Exit status of curl: 0 for success.
     pub exitcode: i32,
-    /// Error message, after a failure.
+    /// Error message; `None` after a success.
     #[serde(default)]
     pub errormsg: Option<String>,
     /// Duration of the transfer until the last byte, in seconds.
@@ -76,7 +76,7 @@ impl CurlReport {
     /// Parses the stderr of curl: messages, if any, then one JSON object.
     ///
     /// # Errors
-    /// There is no such object. The error quotes the text.
+    /// The text has no such object. The error quotes the text.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let object = text.lines().rev().find(|line| line.starts_with('{'));
         object

@@ -11,7 +11,7 @@ pub const PROGRAM: ProgramInfo =
 /// Listening port of the forwarder.
 pub const PORT: u16 = 8000;
 
-/// How long connections that are used again may be idle: longer than any idle time of an experiment.
+/// Idle timeout of reused connections, in seconds: longer than any idle time of an experiment.
 const IDLE_SECONDS: u32 = 3600;
 
 /// Returns a configuration that forwards to the relay at `next`, or to port `target` of `server`.

@@ -76,7 +76,7 @@ pub fn group_client_arguments(server: SocketAddr, connections: u32, congestion: 
 /// Final report of a client.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Iperf3Report {
-    /// Error message, after a failure.
+    /// Error message; `None` after a success.
     error: Option<String>,
     #[serde(default)]
     end: Iperf3End,
@@ -120,11 +120,11 @@ pub struct ReceiverStats {
     pub timeline: Vec<(f64, u64)>,
 }
 
-/// The error of a client whose server has not ended another test.
+/// Start of the error message of a client whose server still runs another test.
 const SERVER_BUSY: &str = "the server is busy running a test";
 
 impl Iperf3Report {
-    /// Whether the client was refused because the server has not ended another test.
+    /// Returns whether `text`, the JSON report of a client, states that the server still runs another test.
     #[must_use]
     pub fn is_server_busy(text: &str) -> bool {
         let error = serde_json::from_str::<Self>(text).ok().and_then(|answer| answer.error);
@@ -228,7 +228,7 @@ pub struct GroupStats {
     pub congestion: String,
     /// Mean rate of each connection in the counted time, in bytes per second.
     pub rates: Vec<f64>,
-    /// Retransmitted packets, over the whole run.
+    /// Number of retransmitted packets of all connections, over the whole run.
     pub retransmits: u64,
     /// Pairs of seconds since the start and total bytes received.
     pub timeline: Vec<(f64, u64)>,

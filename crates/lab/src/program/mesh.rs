@@ -32,7 +32,7 @@ pub enum PathSetting {
     Fixed(Vec<String>),
 }
 
-/// The keyword `auto` in a lab file.
+/// The keyword `auto` in an experiment file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoKeyword {

@@ -52,7 +52,7 @@ pub struct ProgramInfo {
     pub version_arguments: &'static [&'static str],
 }
 
-/// Folders with servers that are often only in the path of root.
+/// Folders of servers that are often only in root's `PATH`.
 const SERVER_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 impl ProgramInfo {
@@ -94,7 +94,7 @@ pub fn program_version(executable: &Path, arguments: &[&str]) -> String {
         let mut command = Command::new(executable);
         command.args(arguments).stdin(writer.try_clone()?).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // `command` holds the write ends of the pipe.
+        // `command` holds write ends of the pipe, which would prevent the end of file.
         drop(command);
         let mut text = Vec::new();
         reader.read_to_end(&mut text)?;
@@ -132,8 +132,8 @@ pub fn mount_private_shm() -> anyhow::Result<()> {
 const PRIVATE_RUN_SCRIPT: &str =
     r#"cd "$1" && mount -t tmpfs tmpfs /run && mkdir -p "$1" "$2" && mount -c --bind . "$1" && shift 2 && exec "$@""#;
 
-/// Returns a command line that gives a program a private `/run`, in a mount namespace that ends with the program. In it
-/// are `folder`, for the files of the run, and a new directory of the name `directory`.
+/// Returns a command line that gives a program a private `/run`, in a mount namespace that ends with the program.
+/// `folder`, which has the files of the run, stays visible, and the directory at the path `directory` is created.
 #[must_use]
 pub fn with_private_run_dir(
     folder: &Path,
@@ -158,7 +158,7 @@ pub fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
 /// Runs a program and waits for its end.
 ///
 /// # Errors
-/// The program cannot be started, or fails. The error has the last lines of its stderr.
+/// The program cannot be started, or fails. The error has the last lines of the program's stderr.
 pub fn run_to_completion(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| name.clone())?;
@@ -167,8 +167,8 @@ pub fn run_to_completion(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the address on which a program accepts connections of the family of `address` at all addresses of its host. On
-/// the unspecified IPv6 address, it accepts IPv4, too.
+/// Returns the unspecified address of the family of `address`, on which a program accepts connections to all addresses
+/// of its host. On the unspecified IPv6 address, a program accepts IPv4, too.
 #[must_use]
 pub const fn unspecified_address(address: IpAddr) -> IpAddr {
     match address {

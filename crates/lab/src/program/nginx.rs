@@ -11,8 +11,8 @@ use crate::program::ProgramInfo;
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "nginx", package: "nginx-light", executable: "nginx", version_arguments: &["-v"] };
 
-/// Returns a configuration that serves `root` on port 80 of the family of `own`, with an optional `rate` per connection, and writes all other
-/// files to `folder`.
+/// Returns a configuration that serves `root` on port 80 of the address family of `own`, with an optional limit `rate`
+/// per connection, and writes all other files to `folder`.
 #[must_use]
 pub fn configuration(own: IpAddr, folder: &Path, root: &Path, rate: Option<Rate>) -> String {
     let (folder, root) = (folder.display(), root.display());

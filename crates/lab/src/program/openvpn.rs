@@ -57,7 +57,7 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
         let file = ends.folder.join(format!("openvpn-{}.conf", end.host.name()));
         std::fs::write(&file, text)?;
         let arguments = vec!["--config".into(), file.display().to_string()];
-        // No readiness probe: OpenVPN takes the first connection as its peer.
+        // No readiness probe: OpenVPN treats the first connection as that of its peer.
         let launch = LaunchSpec { name: "openvpn".into(), executable: executable.clone(), arguments, port: None };
         Service::start(end.host, launch, ends.folder)
     };

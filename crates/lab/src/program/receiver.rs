@@ -16,9 +16,9 @@ use ekiden_sys::poll::Poll;
 
 use crate::topology::network::HostHandle;
 
-/// Content of a long flow.
+/// Value of all bytes of a long flow.
 pub const LONG_FLOW_BYTE: u8 = 1;
-/// Content of a short flow.
+/// Value of all bytes of a short flow.
 pub const SHORT_FLOW_BYTE: u8 = 0;
 /// Size of the read buffer, in bytes.
 const READ_CHUNK: usize = 64 * 1024;
@@ -62,7 +62,7 @@ impl FlowReceiver {
         lock(&self.state.long_flow_bytes).iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// Forgets all flows so far.
+    /// Removes the byte counts of all flows so far. These flows are no longer counted.
     pub fn reset(&self) {
         lock(&self.state.long_flow_bytes).clear();
     }
@@ -89,7 +89,7 @@ fn accept_flows(listener: &TcpListener, state: &Arc<ReceiverState>) -> io::Resul
                 stream.set_nonblocking(false)?;
                 lock(&state.streams).push(stream.try_clone()?);
                 let state = Arc::clone(state);
-                // A failure here also shows up at the sender, or the bytes so far are counted.
+                // A failure also shows up at the sender, or the bytes so far are counted.
                 std::thread::spawn(move || drop(receive_flow(stream, &state)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -1,7 +1,7 @@
 //! Chains of ekiden relays with section listeners: keys, admission of peers, and the path.
 //!
-//! The first relay listens for clients and determines the whole path. Each other relay admits the previous relay by its
-//! key, and knows the next relay. The ekiden binary under test generates new keys for each run.
+//! The first relay listens for clients and determines the whole path. Every other relay admits the previous relay by
+//! its key; its configuration has the next relay. The ekiden binary under test generates new keys for each run.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -109,7 +109,7 @@ impl SectionChain {
     #[must_use]
     pub fn configuration(&self, index: usize, treatment: &Treatment, server: SocketAddr) -> String {
         let (relay, others) = (&self.0[index], &self.0[index + 1..]);
-        // Only the first relay selects the path; the others know the next relay.
+        // Only the first relay selects the path; the configuration of the others has the next relay only.
         let next_relays = if index == 0 { others } else { &others[..others.len().min(1)] };
         let mut text = relay.config_header();
         text.push_str(&if index == 0 {
@@ -127,7 +127,8 @@ impl SectionChain {
     }
 }
 
-/// Returns the listener for clients. Only this listener sets the connect mode, which travels with every session.
+/// Returns the listener for clients. Only this listener sets the connect mode, which each session carries to the other
+/// relays.
 pub(super) fn client_listener(treatment: &Treatment, server: SocketAddr) -> String {
     let (port, kind) = (treatment.mode.port(), treatment.mode.name());
     let bind = SocketAddr::new(unspecified_address(server.ip()), port);

@@ -19,13 +19,13 @@ pub enum Protocol {
     Http,
     /// FTP, anonymous and passive.
     Ftp,
-    /// A byte stream from the client to the server, for a time.
+    /// A byte stream from the client to the server, for a fixed duration.
     Stream,
     /// Byte streams from several senders at once through one bottleneck.
     Share,
     /// A fixed number of bytes in blocks of one size.
     Blocks,
-    /// Byte streams over many connections at once, for a time.
+    /// Byte streams over many connections at once, for a fixed duration.
     Flows,
 }
 

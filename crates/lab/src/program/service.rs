@@ -12,7 +12,7 @@ use ekiden_sys::signal;
 
 use crate::topology::network::HostHandle;
 
-/// Time until a program must accept connections.
+/// Timeout until a program accepts connections.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of readiness probes.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -48,7 +48,8 @@ impl Service {
     /// Starts a program with its output in a log in `folder`, and waits until it accepts connections.
     ///
     /// # Errors
-    /// The program cannot be started, exits, or does not accept connections within 20 s. The error has its last lines.
+    /// The program cannot be started, exits, or does not accept connections within 20 s. The error has the last lines
+    /// of the log.
     pub fn start(host: &HostHandle, launch: LaunchSpec, folder: &Path) -> anyhow::Result<Self> {
         let log = folder.join(format!("{}-{}.log", launch.name, host.name()));
         let file = File::create(&log).with_context(|| log.display().to_string())?;
@@ -104,8 +105,8 @@ impl Service {
         let _ = signal::kill_group(self.child.id());
     }
 
-    /// Returns the reason if the program has exited, with its last lines. Returns `None` while it runs, or after
-    /// [`kill`](Self::kill).
+    /// Returns how the program has exited, with the last lines of the log. Returns `None` while the program runs, or
+    /// after [`kill`](Self::kill).
     pub fn failure(&mut self) -> Option<String> {
         if self.killed {
             return None;
@@ -145,7 +146,7 @@ pub fn last_lines(text: &str) -> String {
     }
 }
 
-/// How a process ended, as the end of a sentence.
+/// Describes the exit of a process, as the end of a sentence.
 fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit status {code}"),

@@ -61,7 +61,7 @@ pub fn serve(address: SocketAddr, stamped: Option<usize>) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     loop {
         let (stream, _) = listener.accept()?;
-        // A failure here also fails the writer, which reports it.
+        // A failure here also fails the writer, which reports the error.
         std::thread::spawn(move || drop(serve_connection(stream, stamped)));
     }
 }

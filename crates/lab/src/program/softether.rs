@@ -25,7 +25,7 @@ pub const PROGRAM: ProgramInfo =
 const PORT: u16 = 5555;
 /// Number of TCP connections between the hubs, as written by CascadeCreate of `vpncmd`. SoftEther adds one per second.
 const CONNECTIONS: usize = 8;
-/// Time until all connections must be established.
+/// Timeout until all connections are established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Name of the hubs, of the user, and of the device after SoftEther's prefix `tap_`.

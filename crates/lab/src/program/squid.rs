@@ -19,13 +19,14 @@ pub fn service_name(host: &str) -> String {
     format!("squid{}", host.chars().filter(char::is_ascii_alphanumeric).collect::<String>())
 }
 
-/// Returns the configuration of a proxy that uses the proxy at `next` as parent, or connects directly. Squid always keeps
-/// connections and uses them again; with `reuse`, it also keeps them through long idle times.
+/// Returns the configuration of a proxy that uses the proxy at `next` as parent, or connects directly. Squid always
+/// reuses persistent connections; with `reuse`, idle connections are kept for one hour.
 #[must_use]
 pub fn configuration(folder: &Path, host: &str, next: Option<IpAddr>, reuse: bool) -> String {
     // The defaults are 1 minute to servers and parents, and 2 minutes to clients.
     let idle_timeouts = if reuse { "server_idle_pconn_timeout 1 hour\nclient_idle_pconn_timeout 1 hour\n" } else { "" };
-    // Half a minute after its start, squid asks its parent for distances, on a kept connection, and closes it.
+    // By default, half a minute after its start, squid requests network distances from its parent over a persistent
+    // connection, and then closes this connection.
     let parent = next.map_or_else(String::new, |next| {
         format!(
             "cache_peer {next} parent {PORT} 0 no-query no-digest no-netdb-exchange default\nnever_direct allow all\n"

@@ -1,8 +1,8 @@
 //! Transparent relays: firewall rules steer forwarded connections to the relay, and clients connect to the server's own
 //! address.
 //!
-//! The laboratory applies the rules for HAProxy in the host's network namespace, with which they vanish. ekiden applies
-//! its own rules.
+//! The laboratory applies the rules for HAProxy in the host's network namespace; the rules end with the namespace.
+//! ekiden applies its own rules.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -49,7 +49,7 @@ fn rules(sides: &[RelaySide; 2], port: u16) -> String {
 /// Applies HAProxy's rules on `host`, and the routing that delivers marked packets locally.
 ///
 /// # Errors
-/// nft or ip fails. The error has its message.
+/// nft or ip fails. The error has the message of the program.
 pub fn apply_rules(host: &HostHandle, sides: &[RelaySide; 2], port: u16) -> anyhow::Result<()> {
     let mut nft = host.command(PROGRAM.find()?);
     let mut child =

@@ -1,8 +1,8 @@
 //! Packet tunnels: a device at each end, and routes through it to the hosts behind the other end.
 //!
-//! The laboratory starts the program at both ends and assigns addresses to the devices. After a packet has crossed the
-//! tunnel, it routes traffic for the hosts behind the other end through it. Clients connect to the server's own
-//! address.
+//! The laboratory starts the program at both ends and assigns addresses to the devices. After a first packet has
+//! crossed the tunnel, traffic for the hosts behind the other end is routed through the tunnel. Clients connect to the
+//! server's own address.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ pub const DEVICE: &str = "tunnel";
 const INNER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 200, 0, 1), Ipv4Addr::new(10, 200, 0, 2)];
 /// Discard port, without a listener.
 const DISCARD: u16 = 9;
-/// Time until a packet must cross the tunnel.
+/// Timeout until a packet has crossed the tunnel.
 const CROSS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout of one probe.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ pub const PROGRAM: ProgramInfo =
 pub fn configuration(root: &Path) -> String {
     // vsftpd changes to the user `ftp` and chroots to `root`, unless no other user is mapped.
     let keeps_user = if is_rootless() { "YES" } else { "NO" };
-    // Nested namespaces take vsftpd a significant part of a second per client.
+    // Isolation is off, because nested namespaces take vsftpd a significant part of a second per client.
     format!(
         "listen=YES\nlisten_ipv6=NO\nbackground=NO\nanonymous_enable=YES\nno_anon_password=YES\nlocal_enable=NO\n\
          write_enable=NO\nanon_root={root}\nsecure_chroot_dir={root}\npasv_enable=YES\nuse_sendfile=YES\n\

@@ -36,7 +36,8 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
 }
 
 /// Returns the configuration, which both ends share. `multi` disables the check for the file of an earlier session. The
-/// default cipher is Blowfish, which OpenSSL 3 moved to its legacy provider; without it vtund dies of signal 11.
+/// default cipher is Blowfish, which OpenSSL 3 moved to its legacy provider; without this provider, vtund crashes with
+/// signal 11.
 fn configuration() -> String {
     format!(
         "options {{\n  port {PORT};\n}}\n{SESSION} {{\n  passwd only-in-this-lab;\n  type tun;\n  device {DEVICE};\n  \

@@ -70,7 +70,7 @@ pub fn run(request: WriteRequest) -> anyhow::Result<WriterReport> {
         completion_s: since(arrived.last),
         waits: arrived.waits,
         cpu_s: cpu::own_cpu_time().unwrap_or_default(),
-        // The sink's accept may precede our reading of the clock.
+        // The sink may accept the connection before `started` is read.
         timeline: arrived
             .timeline
             .iter()

@@ -1,4 +1,4 @@
-//! Whether two runs of one experiment have the same figures.
+//! Compares the figures of two runs of one experiment.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ pub struct Agreement<'a> {
     pairs: Vec<(&'a CellSummary, &'a CellSummary)>,
 }
 
-/// How the figures of a cell differ in two results.
+/// Agreement of the figures of a cell in two results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellAgreement {
     /// Medians, intervals and ratios are equal to the last digit.
@@ -24,7 +24,7 @@ pub enum CellAgreement {
 }
 
 impl CellAgreement {
-    /// From the same figures to different ones.
+    /// All variants, from equal to different figures.
     pub const ALL: [Self; 3] = [Self::Same, Self::Agree, Self::Differ];
 
     fn of(ours: &CellSummary, theirs: &CellSummary) -> Self {
@@ -47,7 +47,7 @@ impl CellAgreement {
 }
 
 impl<'a> Agreement<'a> {
-    /// Pairs the cells in which both have a valid run.
+    /// Pairs the cells that have a valid run in both results.
     #[must_use]
     pub fn new(ours: &'a [CellSummary], theirs: &'a [CellSummary]) -> Self {
         let is_pair = |a: &CellSummary, b: &CellSummary| {
@@ -57,13 +57,13 @@ impl<'a> Agreement<'a> {
         Self { pairs: ours.iter().filter_map(|cell| Some((cell, other(cell)?))).collect() }
     }
 
-    /// The number of cells that differ in this way.
+    /// Returns the number of cells with this agreement.
     #[must_use]
     pub fn count(&self, agreement: CellAgreement) -> usize {
         self.pairs.iter().filter(|(ours, theirs)| CellAgreement::of(ours, theirs) == agreement).count()
     }
 
-    /// A line for each cell whose agreement is one of `classes`: both medians and intervals, and the relative
+    /// Returns a line for each cell whose agreement is one of `classes`: both medians and intervals, and the relative
     /// difference of the medians.
     #[must_use]
     pub fn lines(&self, classes: &[CellAgreement]) -> String {

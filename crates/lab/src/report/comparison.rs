@@ -1,4 +1,4 @@
-//! The comparison of two results, for a terminal.
+//! Renders the comparison of two results for a terminal.
 
 use super::number::{format_significant, pluralized, with_unit};
 use super::table::{ReportTable, TableCell};
@@ -7,8 +7,8 @@ use super::terminal::{align_columns, wrap};
 use crate::experiment::collect::results::Manifest;
 use crate::experiment::judge::compare::{Comparison, ComparisonVerdict, MetricComparison};
 
-/// A table for each metric, the warnings, and a line with the number of cells of each verdict. Lines have at most `width`
-/// characters, except for longer words. `factors` orders the levels.
+/// Renders a table for each metric, the warnings, and a line with the number of cells of each verdict. Lines have at
+/// most `width` characters, except for longer words. Columns of factors are in the order of `manifest`.
 #[must_use]
 pub fn render_comparison(comparison: &Comparison, manifest: &Manifest, width: usize) -> String {
     let factors: Vec<&str> = manifest.factors.iter().map(|(name, _)| name.as_str()).collect();
@@ -47,7 +47,7 @@ fn table(comparison: &MetricComparison, factors: &[&str]) -> ReportTable {
     table
 }
 
-/// The number of cells, and of the cells of each verdict that occurs.
+/// Returns the number of cells, and the number of cells of each verdict that occurs.
 fn verdict_line(comparison: &MetricComparison) -> String {
     use ComparisonVerdict::{Better, Same, Unclear, Worse};
     let count = |verdict: ComparisonVerdict| {

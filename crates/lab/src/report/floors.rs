@@ -1,4 +1,4 @@
-//! The arithmetic floor of the time to the first byte, beside the measured values.
+//! Table of the arithmetic floors of the time to the first byte, with the measured values.
 
 use crate::experiment::collect::results::FloorRow;
 use crate::report::number::format_percent;
@@ -10,7 +10,7 @@ use crate::report::view::ReportView;
 pub const FORMULA_LEGEND: &str = "What the delays of the links alone make of each way of asking. Round trips: c from the client to the first \
     relay, S over all sections between relays together, s from the last relay to the server, T = c + S + s.";
 
-/// The floor of every treatment at every combination of levels, if one is known, in milliseconds with one decimal.
+/// Returns the known floors of treatments at combinations of levels, in milliseconds with one decimal.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;

@@ -1,4 +1,4 @@
-//! Gains by relays beside published ones, and beside the arithmetic limit.
+//! Table of the gains by relays, with the published gains and the arithmetic limit.
 
 use crate::experiment::collect::results::{GainRow, Summary};
 use crate::report::number::format_significant;
@@ -11,7 +11,7 @@ pub const NOTE: &str = "Medians over valid runs. The limit is what arithmetic al
     window in a round trip, and the response function of its sender at its loss. The bar is the published gain, or, where the path \
     without relays is better here than published, a share of the limit.";
 
-/// A row for each gain that the experiment expects.
+/// Returns a row for each gain that the experiment expects.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;

@@ -1,11 +1,11 @@
-//! The tables of a report as Markdown, to be pasted into a note.
+//! Renders the tables of a report as Markdown.
 
 use crate::experiment::collect::results::Results;
 use crate::report::table::{CellKind, ReportTable};
 use crate::report::view::ReportView;
 use crate::report::{floors, gains, paths, tables};
 
-/// Everything but the plots, as GitHub-flavoured Markdown.
+/// Renders everything except the plots as GitHub-flavoured Markdown.
 #[must_use]
 pub fn render_markdown(results: &Results) -> String {
     let view = ReportView::new(results);
@@ -82,13 +82,13 @@ fn row_line(cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// Longer than any run of backticks inside.
+/// Returns a code fence that is longer than any run of backticks in `text`.
 fn fence(text: &str) -> String {
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(3.max(longest + 1))
 }
 
-/// Text that is neither markup nor the end of a cell.
+/// Escapes text, so that it is neither Markdown markup nor the end of a table cell.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! Markup that is well-formed by construction: elements nest as calls do, and every text is escaped.
+//! Markup that is well-formed by construction: elements nest as the calls that add them, and every text is escaped.
 
 use std::fmt::{self, Display, Write};
 
@@ -10,7 +10,7 @@ pub struct Markup(String);
 pub type Attributes<'a> = &'a [(&'a str, &'a dyn Display)];
 
 impl Markup {
-    /// An element with something inside.
+    /// Adds an element with the content that `inside` adds.
     pub fn element(&mut self, name: &str, attributes: Attributes, inside: impl FnOnce(&mut Self)) {
         self.start(name, attributes);
         self.0.push('>');
@@ -18,12 +18,12 @@ impl Markup {
         self.end(name);
     }
 
-    /// An element with nothing but text inside.
+    /// Adds an element that contains only text.
     pub fn leaf(&mut self, name: &str, attributes: Attributes, text: &str) {
         self.element(name, attributes, |inside| inside.text(text));
     }
 
-    /// An element with nothing inside: `<circle …/>`, `<meta …/>`.
+    /// Adds an empty element: `<circle …/>`, `<meta …/>`.
     pub fn empty(&mut self, name: &str, attributes: Attributes) {
         self.start(name, attributes);
         self.0.push_str("/>");
@@ -34,12 +34,12 @@ impl Markup {
         self.0.push_str(&escape(text));
     }
 
-    /// A style sheet or a document type: our own constants, written as they are.
+    /// Adds a constant, such as a style sheet or a document type, without escaping.
     pub fn constant(&mut self, text: &'static str) {
         self.0.push_str(text);
     }
 
-    /// Another piece of markup.
+    /// Adds another piece of markup.
     pub fn append(&mut self, other: &Self) {
         self.0.push_str(&other.0);
     }
@@ -63,7 +63,7 @@ impl Markup {
     }
 }
 
-/// A line ends behind these, so that two reports can be compared line by line.
+/// Elements that end a line, so that two reports can be compared line by line.
 const BLOCKS: [&str; 14] =
     ["p", "h1", "h2", "h3", "tr", "table", "section", "svg", "figure", "li", "head", "header", "details", "g"];
 
@@ -73,8 +73,8 @@ impl Display for Markup {
     }
 }
 
-/// Text that no browser takes for markup, in an element or in an attribute. Control characters, which XML forbids, are
-/// replaced.
+/// Escapes text, so that no browser interprets it as markup in an element or in an attribute. Control characters, which
+/// XML forbids, are replaced.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());

@@ -39,7 +39,7 @@ pub use terminal::render_terminal;
 /// the first.
 ///
 /// # Errors
-/// A file could not be written; the error names the file.
+/// A file cannot be written. The error names the file.
 pub fn write(results: &Results, dir: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut json = serde_json::to_string_pretty(results).context("cannot write the results as JSON")?;

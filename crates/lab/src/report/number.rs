@@ -1,8 +1,8 @@
-//! Numbers as people read them: three significant digits, and a unit wherever the column does not name it.
+//! Formats numbers for readers: three significant digits, and a unit wherever the column does not name it.
 
 use ekiden_emulator::Nanos;
 
-/// Three significant digits; whole numbers from 100 on, with their thousands apart.
+/// Formats three significant digits; whole numbers from 100 on, with a comma between groups of thousands.
 #[must_use]
 pub fn format_significant(value: f64) -> String {
     if !value.is_finite() {
@@ -27,7 +27,7 @@ pub fn format_significant(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number, with a comma between groups of thousands.
 #[must_use]
 pub fn format_count(value: u64) -> String {
     with_thousands_separators(&value.to_string())
@@ -44,13 +44,13 @@ fn with_thousands_separators(digits: &str) -> String {
     text
 }
 
-/// Both ends of an interval.
+/// Formats both ends of an interval.
 #[must_use]
 pub fn format_interval(low: f64, high: f64) -> String {
     format!("{} – {}", format_significant(low), format_significant(high))
 }
 
-/// A span of time in the unit that suits it.
+/// Formats a duration in the largest unit, from ns to s, in which it is at least 1.
 #[must_use]
 pub fn format_nanos(nanos: Nanos) -> String {
     let value = nanos as f64;
@@ -62,19 +62,19 @@ pub fn format_nanos(nanos: Nanos) -> String {
     }
 }
 
-/// A share from 0 to 1, in percent.
+/// Formats a share from 0 to 1 in percent.
 #[must_use]
 pub fn format_percent(share: f64) -> String {
     format!("{} %", format_significant(share * 100.0))
 }
 
-/// A number and its unit, if it has one.
+/// Returns a number and its unit; only the number if the unit is empty.
 #[must_use]
 pub fn with_unit(number: &str, unit: &str) -> String {
     if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
 }
 
-/// "1 run", "2 runs".
+/// Returns a number and a noun in the singular or plural: "1 run", "2 runs".
 #[must_use]
 pub fn pluralized(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -1,4 +1,5 @@
-//! The report as one self-contained HTML page: no script, no network, light and dark, for screen and paper.
+//! Renders the report as one self-contained HTML page: without scripts and network access, in light and dark colours,
+//! for screen and paper.
 
 use crate::experiment::collect::results::{ExpectationVerdict, Results};
 use crate::report::chart::{draw_swatch, style_class};
@@ -9,7 +10,7 @@ use crate::report::table::{CellKind, Column, ReportTable, TableCell};
 use crate::report::view::ReportView;
 use crate::report::{floors, gains, paths, tables};
 
-/// The whole page as one HTML file.
+/// Renders the whole page as one HTML file.
 #[must_use]
 pub fn render_html(results: &Results) -> String {
     let view = ReportView::new(results);
@@ -17,7 +18,7 @@ pub fn render_html(results: &Results) -> String {
     draw_page(&title, |main| draw_sections(main, &view))
 }
 
-/// A whole HTML file with this title and content.
+/// Renders a whole HTML file with this title and content.
 pub(super) fn draw_page(title: &str, content: impl FnOnce(&mut Markup)) -> String {
     let mut page = Markup::default();
     page.constant("<!DOCTYPE html>\n");
@@ -91,7 +92,8 @@ fn draw_title(main: &mut Markup, view: &ReportView) {
     });
 }
 
-/// The answer at a glance: how many expectations hold, and whether anything can be told at all.
+/// Draws the numbers of missed, unknown and met expectations and of valid runs, and a banner if the results are
+/// invalid.
 fn draw_verdict_tiles(main: &mut Markup, view: &ReportView) {
     main.element("section", &[("class", &"verdicts"), ("aria-label", &"Verdict")], |section| {
         if let Some(why) = view.invalid_reason() {
@@ -151,7 +153,7 @@ pub(super) fn draw_section(main: &mut Markup, heading: &str, table: &ReportTable
 }
 
 fn draw_table(html: &mut Markup, table: &ReportTable, label: &str) {
-    // A wide table scrolls by itself, and by keyboard too.
+    // A wide table scrolls separately from the page, also by keyboard.
     html.element(
         "div",
         &[("class", &"scroll"), ("tabindex", &"0"), ("role", &"region"), ("aria-label", &label)],
@@ -171,7 +173,7 @@ fn draw_head_cell(row: &mut Markup, column: &Column) {
     row.leaf("th", &[("scope", &"col"), ("class", &class)], &column.title);
 }
 
-/// Text of more letters than this needs room, even where the table then has to scroll.
+/// Number of characters above which a cell has a minimum width, even if the table then has to scroll.
 const LONG_TEXT: usize = 28;
 
 fn draw_row(body: &mut Markup, cells: &[TableCell], table: &ReportTable) {

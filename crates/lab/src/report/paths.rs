@@ -1,4 +1,4 @@
-//! Which paths sessions took, as a table.
+//! Table of the paths of sessions.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::report::table::{CellKind, ReportTable, TableCell};
 use crate::report::view::{Levels, ReportView};
 use crate::stats::median;
 
-/// How the table is to be read.
+/// Explanation above the table.
 pub const NOTE: &str = "All sessions of valid runs, by the path in the chooser's log: each path with its number of \
     sessions, the most frequent first. Completion is from start to the last byte, in milliseconds.";
 
-/// The paths of every treatment at every combination of levels.
+/// Returns the paths of every treatment at every combination of levels.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;
@@ -44,7 +44,7 @@ fn row(view: &ReportView, levels: &Levels, style: usize, treatment: &str, sessio
     row
 }
 
-/// Each path with its number of sessions, most first.
+/// Returns each path with its number of sessions, the most frequent path first.
 fn count_by_path(sessions: &[&SessionRun]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in sessions.iter().filter_map(|session| session.path.as_deref()) {

@@ -23,7 +23,7 @@ pub struct Column {
 /// A cell of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableCell {
-    /// The text of the cell, not escaped.
+    /// Text of the cell, not escaped.
     pub text: String,
     /// Highlighting, where the format supports it. The text alone must be sufficient.
     pub kind: CellKind,
@@ -47,7 +47,7 @@ pub enum CellKind {
 }
 
 impl TableCell {
-    /// A cell with highlighting.
+    /// Creates a cell with highlighting.
     pub fn new(text: impl Into<String>, kind: CellKind) -> Self {
         Self { text: text.into(), kind }
     }
@@ -60,7 +60,7 @@ impl<T: Into<String>> From<T> for TableCell {
 }
 
 impl ReportTable {
-    /// A table without rows. A title that begins with `#` heads a column of numbers.
+    /// Creates a table without rows. A title that begins with `#` is the heading of a column of numbers.
     #[must_use]
     pub fn new<T: AsRef<str>>(titles: &[T]) -> Self {
         let column = |title: &str| match title.strip_prefix('#') {

@@ -11,7 +11,7 @@ use crate::stats::median;
 use ekiden_emulator::lateness::LatenessHistogram;
 use ekiden_emulator::ledger::{DirectionReport, DropCause};
 
-/// A row for each expectation, the missed ones first.
+/// Returns a row for each expectation, the missed expectations first.
 #[must_use]
 pub fn outcomes(view: &ReportView) -> ReportTable {
     let titles = ["Verdict", "Expected", "#Published", "#Ours (median)", "#95 % CI", "Source", "Remark"];
@@ -35,7 +35,7 @@ fn outcome_row(outcome: &ExpectationOutcome) -> Vec<TableCell> {
     ]
 }
 
-/// A cell with the verdict.
+/// Returns a cell with the verdict.
 #[must_use]
 pub fn verdict(verdict: ExpectationVerdict) -> TableCell {
     match verdict {
@@ -45,7 +45,7 @@ pub fn verdict(verdict: ExpectationVerdict) -> TableCell {
     }
 }
 
-/// A row for each treatment at each combination of levels.
+/// Returns a row for each treatment at each combination of levels.
 #[must_use]
 pub fn cells(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;
@@ -72,7 +72,7 @@ pub fn cells(view: &ReportView) -> ReportTable {
     table.grouped_by(factors.len())
 }
 
-/// The unit in brackets; empty without a unit.
+/// Returns the unit in brackets; empty without a unit.
 pub fn with_brackets(unit: &str) -> String {
     if unit.is_empty() { String::new() } else { format!("({unit})") }
 }
@@ -81,7 +81,7 @@ fn invalid_count(invalid: u32) -> TableCell {
     if invalid == 0 { "0".into() } else { TableCell::new(invalid.to_string(), CellKind::Bad) }
 }
 
-/// Two cells: the median, and its interval; dashes without values.
+/// Returns two cells: the median and its interval; dashes without values.
 pub fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
     match summary.filter(|summary| summary.n > 0) {
         Some(summary) => [format_significant(summary.median).into(), confidence_interval(summary).into()],
@@ -89,19 +89,19 @@ pub fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
     }
 }
 
-/// The interval, marked if it is not the 95 % interval of the heading.
+/// Formats the interval, marked if it is not the 95 % interval of the heading.
 #[must_use]
 pub fn confidence_interval(summary: &Summary) -> String {
     with_range_mark(format_interval(summary.low, summary.high), summary)
 }
 
-/// The text of an interval, marked if it is not the 95 % interval of the heading but the range of all values.
+/// Returns the text of an interval, marked if it is not the 95 % interval of the heading but the range of all values.
 #[must_use]
 pub fn with_range_mark(text: String, summary: &Summary) -> String {
     if summary.confidence >= 0.95 { text } else { format!("{text} (range of {})", summary.n) }
 }
 
-/// The rows of the link check, with pass or fail.
+/// Returns the rows of the link check, with pass or fail.
 #[must_use]
 pub fn checks(results: &Results) -> ReportTable {
     let mut table = ReportTable::new(&["Result", "Link", "Direction", "Property", "Wanted", "#Measured"]);
@@ -114,7 +114,7 @@ pub fn checks(results: &Results) -> ReportTable {
     table.without_empty_columns()
 }
 
-/// The invalid runs, with the reason.
+/// Returns the invalid runs, with the reasons.
 #[must_use]
 pub fn invalid_runs(view: &ReportView) -> ReportTable {
     let mut table = ReportTable::new(&["#Run", "#Block", "Condition", "Treatment", "Why it does not count"]);
@@ -132,7 +132,7 @@ pub fn invalid_runs(view: &ReportView) -> ReportTable {
     table
 }
 
-/// The emulator's counters for each direction of each link, summed over runs.
+/// Returns the emulator's counters for each direction of each link, summed over runs.
 #[must_use]
 pub fn directions(runs: &[Run]) -> ReportTable {
     let mut table = ReportTable::new(&[
@@ -176,7 +176,7 @@ pub fn directions(runs: &[Run]) -> ReportTable {
     table.grouped_by(1).without_empty_columns()
 }
 
-/// The directions of all links, in the order in which runs name them, summed over runs.
+/// Returns the reports of all directions of links, summed over runs, in the order of their first appearance in runs.
 #[must_use]
 pub fn totals(runs: &[Run]) -> Vec<DirectionReport> {
     let mut sums: Vec<DirectionReport> = Vec::new();
@@ -210,7 +210,7 @@ fn add_report(sum: &mut DirectionReport, report: &DirectionReport) {
     add_lateness(&mut sum.lateness, &report.lateness);
 }
 
-/// Buckets are matched by their bounds, so that reports of different versions can be summed too.
+/// Adds a histogram. Buckets are matched by their bounds, so that reports of different versions can be summed, too.
 fn add_lateness(sum: &mut LatenessHistogram, other: &LatenessHistogram) {
     let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
     for lateness in [&*sum, other] {
@@ -229,7 +229,7 @@ fn causes(dropped: &BTreeMap<DropCause, u64>) -> String {
     parts.join(", ")
 }
 
-/// A table of names and values.
+/// Returns a table of names and values.
 #[must_use]
 pub fn pairs(pairs: &[(String, String)]) -> ReportTable {
     let mut table = ReportTable::new(&["Name", "Value"]);
@@ -239,7 +239,7 @@ pub fn pairs(pairs: &[(String, String)]) -> ReportTable {
     table
 }
 
-/// Names and values that identify the experiment: name, size, start, blocks, runs, seed and digest.
+/// Returns names and values that identify the experiment: name, size, start, blocks, runs, seed and digest.
 #[must_use]
 pub fn identity(results: &Results) -> Vec<(String, String)> {
     let manifest = &results.manifest;
@@ -258,7 +258,7 @@ pub fn identity(results: &Results) -> Vec<(String, String)> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The load of the machine, as a sentence.
+/// Returns the CPU load of the machine in the median run and in the busiest run, as a sentence; `None` without runs.
 #[must_use]
 pub fn cpu_summary(runs: &[Run]) -> Option<String> {
     let mut shares: Vec<f64> = runs.iter().map(|run| run.cpu_busy).filter(|share| share.is_finite()).collect();
@@ -272,11 +272,11 @@ pub fn cpu_summary(runs: &[Run]) -> Option<String> {
     ))
 }
 
-/// Explanation above the table.
+/// Explanation above the table of groups.
 pub const NOTE: &str = "Medians over valid runs, in Mbit/s. The congestion control is what the kernel said the connections had. \
     Retransmissions are counted over all of the run, short flows in milliseconds from their first packet to the receiver's answer.";
 
-/// A row for each group of every treatment at every combination of levels.
+/// Returns a row for each group of every treatment at every combination of levels.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;

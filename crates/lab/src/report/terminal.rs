@@ -1,4 +1,4 @@
-//! The terminal output at the end of a run.
+//! Renders the terminal output at the end of an experiment.
 
 use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Results};
 use crate::report::table::{Column, ReportTable};
@@ -8,8 +8,8 @@ use crate::report::{gains, tables};
 /// Minimum width of the text, in characters.
 const MIN_COLUMN_WIDTH: usize = 40;
 
-/// The table of cells, warnings and verdicts, in lines of at most `width` characters, except for longer words. The last
-/// line has the counts and is never broken: `12 expectations: 11 met, 1 missed`, or `run invalid: …`.
+/// Renders the table of cells, warnings and verdicts, in lines of at most `width` characters, except for longer words.
+/// The last line has the counts and is never broken: `12 expectations: 11 met, 1 missed`, or `run invalid: …`.
 #[must_use]
 pub fn render_terminal(results: &Results, width: usize) -> String {
     let width = width.max(MIN_COLUMN_WIDTH);
@@ -60,7 +60,7 @@ fn verdict(outcome: &ExpectationOutcome) -> String {
     text
 }
 
-/// Columns two spaces apart, numbers aligned to the right.
+/// Formats a table in columns two spaces apart, with numbers aligned to the right.
 pub fn align_columns(table: &ReportTable, width: usize) -> Vec<String> {
     let head: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();
     let body = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>());
@@ -80,7 +80,7 @@ fn line(row: &[&str], columns: &[Column], widths: &[usize]) -> String {
     text
 }
 
-/// The width of the widest cell of each column; the widest columns shrink until the line fits.
+/// Returns the width of the widest cell of each column. The widest columns are narrowed until the line fits.
 fn widths(rows: &[Vec<&str>], width: usize) -> Vec<usize> {
     let columns = rows.first().map_or(0, Vec::len);
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -95,7 +95,7 @@ fn widths(rows: &[Vec<&str>], width: usize) -> Vec<usize> {
     widths
 }
 
-/// The text without control characters, which could move the cursor: reasons may quote the output of a program.
+/// Replaces control characters, which could move the cursor: reasons may quote the output of a program.
 fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

@@ -11,9 +11,9 @@ pub type Levels = BTreeMap<String, String>;
 
 /// Results, and the order of their treatments and levels.
 pub struct ReportView<'a> {
-    /// The results of an experiment, unordered.
+    /// Results of an experiment, unordered.
     pub results: &'a Results,
-    /// Treatments: those of the manifest, then any that only a cell or a run has.
+    /// Treatments: those of the manifest, then any that only cells or runs have.
     pub treatments: Vec<String>,
     /// Combinations of levels that have cells, in the order of the manifest.
     pub combinations: Vec<Levels>,
@@ -41,20 +41,20 @@ impl<'a> ReportView<'a> {
         Self { results, treatments, combinations }
     }
 
-    /// The cell of a treatment at a combination of levels.
+    /// Returns the cell of a treatment at a combination of levels.
     #[must_use]
     pub fn cell(&self, levels: &Levels, treatment: &str) -> Option<&'a CellSummary> {
         self.results.cells.iter().find(|cell| cell.treatment == treatment && cell.levels == *levels)
     }
 
-    /// The valid runs of a treatment at a combination of levels.
+    /// Returns the valid runs of a treatment at a combination of levels.
     pub fn valid_runs<'b>(&'b self, levels: &'b Levels, treatment: &'b str) -> impl Iterator<Item = &'a Run> + 'b {
         let runs = self.results.runs.iter().filter(|run| run.invalid.is_none());
         runs.filter(move |run| run.treatment == treatment && run.levels == *levels)
     }
 
-    /// The label of a combination of levels without the factor `except`: `50 ms, 100 MB, sections 2`. If no level is
-    /// left, the name of the experiment.
+    /// Returns the label of a combination of levels without the factor `except`, such as `50 ms, 100 MB, sections 2`.
+    /// If no level is left, returns the name of the experiment.
     #[must_use]
     pub fn condition_label(&self, levels: &Levels, except: Option<&str>) -> String {
         let names =
@@ -64,13 +64,13 @@ impl<'a> ReportView<'a> {
         if parts.is_empty() { self.results.manifest.name.clone() } else { parts.join(", ") }
     }
 
-    /// The base of all ratios: the first treatment.
+    /// Returns the base of all ratios: the first treatment.
     #[must_use]
     pub fn baseline(&self) -> &str {
         self.treatments.first().map_or("the first treatment", String::as_str)
     }
 
-    /// The name of the metric in charts and tables.
+    /// Returns the name of the metric in charts and tables.
     #[must_use]
     pub fn metric_name(&self) -> String {
         match self.results.manifest.metric.key.as_str() {
@@ -97,13 +97,13 @@ impl<'a> ReportView<'a> {
         }
     }
 
-    /// The metric's unit, empty for a plain number.
+    /// Returns the unit of the metric; empty for a plain number.
     #[must_use]
     pub fn unit(&self) -> &'a str {
         &self.results.manifest.metric.unit
     }
 
-    /// Expectations: missed, then unknown, then met; each kind in the order of the file.
+    /// Returns the expectations: missed, then unknown, then met; each kind in the order of the file.
     #[must_use]
     pub fn outcomes(&self) -> Vec<&'a ExpectationOutcome> {
         let rank = |verdict: ExpectationVerdict| match verdict {
@@ -116,13 +116,14 @@ impl<'a> ReportView<'a> {
         outcomes
     }
 
-    /// The number of expectations with this verdict.
+    /// Returns the number of expectations with this verdict.
     #[must_use]
     pub fn count_with_verdict(&self, verdict: ExpectationVerdict) -> usize {
         self.results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count()
     }
 
-    /// The reason why the results are invalid, if they are: a failed link check, or no valid run.
+    /// Returns the reason why the results are invalid: a failed link check, or no valid run. Returns `None` for valid
+    /// results.
     #[must_use]
     pub fn invalid_reason(&self) -> Option<String> {
         let failed: Vec<_> = self.results.checks.iter().filter(|row| !row.pass).collect();
@@ -143,7 +144,7 @@ impl<'a> ReportView<'a> {
         }
     }
 
-    /// Warnings of the results, then those of runs with the number of runs that gave them.
+    /// Returns the warnings of the results, then each warning of runs with the number of runs that have it.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut by_text: Vec<(&String, usize)> = Vec::new();
@@ -159,7 +160,8 @@ impl<'a> ReportView<'a> {
         general.chain(run_warnings.map(|(text, n)| format!("{text} ({n} of {of})"))).collect()
     }
 
-    /// The last line: the number of met and missed expectations, or the reason why the results are invalid.
+    /// Returns the last line of a report: the number of met and missed expectations, or the reason why the results are
+    /// invalid.
     #[must_use]
     pub fn verdict_line(&self) -> String {
         if let Some(why) = self.invalid_reason() {
@@ -171,7 +173,7 @@ impl<'a> ReportView<'a> {
         self.outcome_line()
     }
 
-    /// The number of met and missed expectations.
+    /// Returns the number of met, missed and unknown expectations, as text.
     #[must_use]
     pub fn outcome_line(&self) -> String {
         let unknown = match self.count_with_verdict(ExpectationVerdict::Unknown) {
@@ -184,7 +186,7 @@ impl<'a> ReportView<'a> {
     }
 }
 
-/// A level that is a bare number gets its factor: `sections 2`. Any other (`50ms`, `http`) stands alone.
+/// Returns a level that is a bare number with its factor (`sections 2`), and any other level (`50ms`, `http`) alone.
 fn level_with_factor(factor: &str, level: &str) -> String {
     if level.parse::<f64>().is_ok() { format!("{factor} {level}") } else { level.to_owned() }
 }

@@ -30,17 +30,17 @@ pub fn active_opens() -> io::Result<u64> {
         .map_or(0, |(_, value)| value))
 }
 
-/// How TCP repaired losses: counters of one host, or sums over hosts.
+/// Counters of TCP's loss recovery, of one host or summed over hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryCounters {
-    /// Segments that were sent again, for whatever reason.
+    /// Retransmitted segments, for any reason (`RetransSegs`).
     pub retransmitted: u64,
-    /// Retransmission timeouts that have expired.
+    /// Expired retransmission timeouts (`TCPTimeouts`).
     pub timeouts: u64,
 }
 
 impl RecoveryCounters {
-    /// What was counted since `before`.
+    /// Returns the increase since `before`.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl std::iter::Sum for RecoveryCounters {
     }
 }
 
-/// Returns the counters of recovery of the calling thread's network namespace.
+/// Returns the counters of loss recovery of the calling thread's network namespace.
 ///
 /// # Errors
 /// `/proc/thread-self/net` cannot be read.

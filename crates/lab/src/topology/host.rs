@@ -138,7 +138,7 @@ pub fn window_sysctls(window: Bytes) -> Vec<(&'static str, String)> {
     let receive = window.0 * 1000 / 657;
     vec![
         ("net.ipv4.tcp_rmem", format!("4096 {} {receive}", receive.min(131_072))),
-        // Large enough never to be the bound.
+        // The send buffer is large enough never to bound the connection.
         ("net.ipv4.tcp_wmem", format!("4096 65536 {}", 4 * window.0)),
         ("net.ipv4.tcp_no_metrics_save", "0".to_owned()),
     ]

@@ -10,7 +10,8 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::topology::host::HostHandle;
 
-/// Runs commands in order, on a host or in the wire room, up to the first failure.
+/// Runs commands in order up to the first failure, on a host, or in the emulator's network namespace if `host` is
+/// `None`.
 ///
 /// # Errors
 /// `ip` is missing, or a command failed. The error has the command and the message of `ip`.
@@ -62,12 +63,13 @@ fn failed_command_number(stderr: &str) -> Option<usize> {
     line.trim().parse().ok().filter(|number| *number > 0)
 }
 
-/// Time until an interface must be operational. After `up` the kernel finishes in the background (link watch); until
-/// then it drops packets, and a connection opened then loses one second.
+/// Timeout until an interface is operational. After `up`, the kernel completes the change in the background (link
+/// watch). Until then, the interface drops packets, and a new connection loses one second.
 const OPERATIONAL_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Waits until all of these veth interfaces are operational, on a host or in the wire room.
+/// Waits until all of these veth interfaces are operational, on a host, or in the emulator's network namespace if
+/// `host` is `None`.
 ///
 /// # Errors
 /// An interface is not operational after 10 s, or `ip` failed.

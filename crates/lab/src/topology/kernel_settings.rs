@@ -1,4 +1,5 @@
-//! Settings of the kernel: sysctls of a host, and parameters of modules, which are the whole machine's. Each is read back.
+//! Kernel settings: sysctls of a host, and parameters of modules, which apply to the whole machine. Every setting is
+//! read back for verification.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,7 +13,7 @@ use crate::virtual_time::guest;
 /// Sets a sysctl of the network namespace of this thread.
 ///
 /// # Errors
-/// The namespace has no such sysctl, or the kernel does not take the value.
+/// The namespace has no such sysctl, or the kernel does not accept the value.
 pub fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
     let file = PathBuf::from("/proc/sys").join(key.replace('.', "/"));
     let now = write_and_read(&file, value).map_err(|error| match error.kind() {
@@ -27,7 +28,7 @@ pub fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
 /// Sets parameters of modules and of built-in code.
 ///
 /// # Errors
-/// This is not a virtual machine, or its kernel has no such parameter or does not take the value.
+/// The lab does not run in virtual time, or the kernel has no such parameter or does not accept the value.
 pub fn set_module_parameters(modules: &ModuleParameters) -> anyhow::Result<()> {
     ensure!(
         modules.is_empty() || guest::is_in_machine(),

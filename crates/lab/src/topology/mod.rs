@@ -44,7 +44,7 @@ pub struct Lab {
     /// Address family of the traffic.
     #[serde(skip_serializing_if = "Family::is_ipv4")]
     pub family: Family,
-    /// Parameters of kernel modules. They apply to the whole machine, so only in virtual time.
+    /// Parameters of kernel modules. Because they apply to the whole machine, they are supported only in virtual time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub modules: ModuleParameters,
     /// Hosts by name. Each is a network namespace.
@@ -56,7 +56,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Returns whether a link needs no emulator: its conditions are perfect, and no event changes them.
+    /// Returns whether a link needs no emulator: both directions are perfect, and no event changes the link.
     #[must_use]
     pub fn is_bare(&self, link: &str) -> bool {
         self.links.get(link).is_some_and(Link::is_bare) && self.events.iter().all(|event| event.link != link)
@@ -169,12 +169,12 @@ pub enum Offload {
     Off,
 }
 
-/// What a running lab records of its packets. By default nothing.
+/// Recording of the packets of a running lab. By default, nothing is recorded.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LabRecording<'a> {
     /// Links with a packet log.
     pub packet_log: &'a [String],
-    /// Capture of all emulated links.
+    /// Capture of all emulated links; `None` without a capture.
     pub capture: Option<&'a CaptureOptions>,
 }
 

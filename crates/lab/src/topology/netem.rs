@@ -1,5 +1,5 @@
-//! Links by the kernel's netem (tc-netem(8)), to cross-check the emulator. Only conditions with one meaning in both are
-//! supported.
+//! Links by the kernel's netem (tc-netem(8)), to cross-check the emulator. Only conditions with the same meaning in
+//! both are supported.
 
 use std::process::Command;
 
@@ -11,11 +11,11 @@ use ekiden_emulator::conditions::{
 };
 use ekiden_emulator::links::Link;
 
-/// Queue limit for links without a queue, in packets: more than any test has under way.
+/// Queue limit for links without a queue, in packets: more than any test has in flight.
 const UNLIMITED_PACKETS: u64 = 10_000_000;
 
-/// Bridges the veth peers of a link in the wire room; each end applies the conditions of its direction. Offloads of the
-/// hosts' interfaces must be off, because netem counts a superpacket as one packet.
+/// Bridges the veth peers of a link in the emulator's network namespace; each end applies the conditions of its
+/// direction. Offloads of the hosts' interfaces must be off, because netem counts a superpacket as one packet.
 ///
 /// # Errors
 /// netem does not support the conditions, or the kernel has no netem.

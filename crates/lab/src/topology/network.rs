@@ -23,15 +23,16 @@ pub use crate::topology::host::HostHandle;
 pub struct Network {
     name: String,
     hosts: BTreeMap<String, HostHandle>,
-    /// The interfaces of each host that are ends of links.
+    /// Interfaces of each host that are ends of links.
     link_interfaces: BTreeMap<String, BTreeSet<String>>,
     emulated_links: Vec<EmulatedLink>,
-    /// Packets that the kernels dropped while the interfaces came up: IPv6 announces groups by itself (RFC 9777).
+    /// Packets that the kernels dropped while the interfaces came up, by host and counter: the kernel reports its IPv6
+    /// multicast groups by itself (RFC 9777).
     setup_drops: BTreeMap<String, u64>,
 }
 
-/// Number for the next interfaces in the wire room. Numbers are never reused, because the kernel removes old interfaces
-/// asynchronously.
+/// Number for the next interfaces in the emulator's network namespace. Numbers are never reused, because the kernel
+/// removes old interfaces asynchronously.
 static NEXT_LINK_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 impl Network {
@@ -117,13 +118,13 @@ impl Network {
     /// Verifies that no host's kernel dropped or damaged a packet.
     ///
     /// # Errors
-    /// A kernel did, or the counters cannot be read.
+    /// A kernel dropped or damaged a packet, or the counters cannot be read.
     pub fn ensure_no_hidden_drops(&self) -> anyhow::Result<()> {
         let hidden = self.hidden_drops()?.into_iter().find(|(_, count)| *count > 0);
         hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets dropped outside of the links"))
     }
 
-    /// Returns how TCP repaired losses since the start, summed over all hosts.
+    /// Returns the counters of TCP's loss recovery since the start, summed over all hosts.
     ///
     /// # Errors
     /// The counters cannot be read.
@@ -169,7 +170,8 @@ impl Network {
         ip::run_batch(None, &[command])
     }
 
-    /// Creates a veth pair for each end, with the peers in the wire room.
+    /// Creates a veth pair for each end, with the peers in the emulator's network namespace. Returns the names of the
+    /// peers.
     fn create_veth_pairs(&self, line: &PlannedLink<'_>) -> anyhow::Result<[String; 2]> {
         let number = NEXT_LINK_NUMBER.fetch_add(1, Ordering::Relaxed);
         let mtu = line.link.mtu;

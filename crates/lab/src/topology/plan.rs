@@ -233,7 +233,7 @@ fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, used_names: &mut Used
             host: host.clone(),
             interface: unique_interface_name(name, used_names.entry(host).or_default()),
             address: Ipv4Addr::from(subnet + u32::from(side) + 1),
-            // A link has a subnet of 64 bits.
+            // Each link has a /64 subnet.
             address6: Ipv6Addr::new(0xfd00, 0, 0, u16::from_be_bytes([high, low]), 0, 0, 0, u16::from(side) + 1),
             mac: format!("02:00:{high:02x}:{low:02x}:00:{:02x}", side + 1),
         }

@@ -19,10 +19,11 @@ use crate::topology::ip;
 /// Side of the sandbox on which [`enter`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxEntry {
-    /// Inside the sandbox. The network namespace is the wire room, with the emulator's ends of all links.
+    /// Inside the sandbox. The process is in the emulator's network namespace, which has the emulator's ends of all
+    /// links.
     Inside,
-    /// Outside the sandbox, or in its init process, after the process inside has ended. The caller exits with this exit
-    /// code (128 plus the signal number after a signal).
+    /// Outside the sandbox, or in its init process, after the process inside has ended. The caller must exit with this
+    /// exit code (128 plus the signal number after a signal).
     Exited(u8),
 }
 
@@ -113,7 +114,8 @@ fn prepare_namespaces() -> anyhow::Result<()> {
     mount_over_etc(&directory, "resolv.conf", "")?;
     let _ = RUN_DIRECTORY.set(directory);
     for conf in ["default", "all"] {
-        // Absent in a kernel without IPv6. IPv6 is off so that the wire room sends no packets of its own onto a link.
+        // The file does not exist in a kernel without IPv6. IPv6 is off, so that the emulator's network namespace sends
+        // no packets onto a link.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/disable_ipv6"), "1");
     }
     ip::run_batch(

@@ -39,7 +39,7 @@ pub fn run_shell(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Re
         .env("PATH", path_with_commands(&commands)?)
         .env("EKIDEN_LAB", network.name())
         .env("EKIDEN_LAB_HOST", host.name());
-    // Prompt for shells that do not read our bashrc.
+    // Prompt of shells that do not read the `bashrc` of the lab.
     command.env("PS1", format!("{}@{}$ ", host.name(), network.name()));
     let status = command.status().with_context(|| format!("cannot run the shell {}", shell.display()))?;
     Ok(exit_code(status))

@@ -1,4 +1,4 @@
-//! The measurements of each direction, and the amount of traffic for each.
+//! The measurements of each direction, and the traffic of each measurement.
 
 use super::expectation::transmission_time;
 use super::jitter;
@@ -44,19 +44,19 @@ pub enum Measurement {
     Transfer(PeriodicLoss),
 }
 
-/// The measurements that may run at the same time.
+/// The other measurements that may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concurrency {
-    /// None: the measurement has a resolution of microseconds.
+    /// No other measurement, because the resolution is microseconds.
     Exclusive,
-    /// Measurements that send a few hundred packets a second.
+    /// Measurements on other links that send a few hundred packets per second.
     Light,
     /// Any measurement on other links.
     Any,
 }
 
 impl Measurement {
-    /// The measurements that may run at the same time as this.
+    /// Returns the other measurements that may run at the same time.
     pub const fn concurrency(&self) -> Concurrency {
         match self {
             Self::Delay | Self::Loaded | Self::Ping | Self::Rate | Self::Spacing => Concurrency::Exclusive,
@@ -66,14 +66,14 @@ impl Measurement {
     }
 }
 
-/// The measurements that apply to a direction.
+/// Returns the measurements that apply to a direction.
 pub fn measurements(direction: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement> {
     let (conditions, reverse) = if direction.forward {
         (&direction.link.forward, &direction.link.reverse)
     } else {
         (&direction.link.reverse, &direction.link.forward)
     };
-    // Only a line of constant rate has the delays and rates that the measurements expect.
+    // The expected delays and rates presume a line that is up and has a constant rate.
     if conditions.down || reverse.down || conditions.trace.is_some() {
         return Vec::new();
     }
@@ -103,7 +103,8 @@ pub fn measurements(direction: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurem
     measures
 }
 
-/// Whether an overload keeps the line busy: queue management may drop more than the excess.
+/// Returns whether an overload keeps the line busy. Queue management other than tail drop may drop more than the
+/// excess.
 const fn keeps_line_busy(conditions: &Conditions) -> bool {
     matches!(conditions.queue, None | Some(QueueKind::TailDrop(_)))
 }
@@ -112,8 +113,8 @@ const fn has_constant_delay(conditions: &Conditions) -> bool {
     conditions.jitter.is_none() && conditions.reorder.is_none()
 }
 
-/// The path that the throughput law is compared with: constant delay, one loss in `every` packets, a congestion control
-/// with a law. None if the direction is different.
+/// Returns the path whose throughput is compared with a law: constant delay, one loss in `every` packets, and a
+/// congestion control with a law. Returns `None` for any other direction.
 fn periodic_loss(
     direction: &CheckedDirection<'_>,
     conditions: &Conditions,
@@ -141,7 +142,7 @@ pub struct TrafficBudget {
     pub bursts: usize,
     /// Maximum number of packets that sample the jitter.
     pub jitter_probes: usize,
-    /// Wanted number of losses.
+    /// Number of losses to observe.
     pub expected_losses: f64,
     /// Maximum duration of the measurement of losses.
     pub max_duration: Nanos,
@@ -152,7 +153,7 @@ pub struct TrafficBudget {
 }
 
 impl TrafficBudget {
-    /// The budget of a check of this size.
+    /// Returns the budget of a check of this size.
     pub const fn for_size(size: CheckSize) -> Self {
         match size {
             CheckSize::Full => Self {
@@ -175,23 +176,25 @@ impl TrafficBudget {
                 expected_losses: 200.0,
                 max_duration: 3 * SECOND,
                 queue_duration: 2 * SECOND,
-                // One more than the minimum: the time is that of the law, and the warm-up may take longer.
+                // One cycle more than the minimum: the duration is computed from the law, and the warm-up may take
+                // longer.
                 cycles: 4,
             },
         }
     }
 }
 
-/// A small machine makes this many send calls a second on time.
+/// Maximum number of send calls per second. A small machine makes this many on time.
 const MAX_CALLS_PER_SECOND: u64 = 4000;
 
-/// Probes at an idle line, four thousand a second if the line is fast enough.
+/// Returns probes for an idle line: 4,000 per second if the line is fast enough.
 pub fn delay_probes(conditions: &Conditions, budget: &TrafficBudget) -> Vec<ProbeSend> {
     let gap = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / MAX_CALLS_PER_SECOND);
     regular_probes(budget.delay_probes.min((10 * SECOND / gap) as usize), gap, MIN_PROBE_BYTES)
 }
 
-/// Packets that load the line to `percent` for `duration`, of such a size that a few hundred pass in a second.
+/// Returns packets that load the line to `percent` of its rate for `duration`; empty without a rate. Their size lets
+/// about 400 packets per second fill the line, within the minimum size of a probe and `mtu`.
 pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, duration: Nanos) -> Vec<ProbeSend> {
     let Some(rate) = conditions.rate else { return Vec::new() };
     let bytes = (rate.bits_per_second() / 8 / 400).clamp(u64::from(MIN_PROBE_BYTES), u64::from(mtu)) as u32;
@@ -201,7 +204,7 @@ pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, duration: Na
     burst_probes(count as usize, gap * burst, bytes, burst as u16)
 }
 
-/// Bursts of full packets, each sent after the previous burst has left the line.
+/// Returns bursts of full packets, each sent after the previous burst has left the line.
 pub fn spacing_probes(conditions: &Conditions, mtu: u32, budget: &TrafficBudget) -> Vec<ProbeSend> {
     let packets = u64::from(60_000 / mtu).min(10).min(queue_capacity(conditions, mtu));
     let gap = serialisation_time(conditions, mtu) * packets * 2 + SECOND / 200;
@@ -209,7 +212,8 @@ pub fn spacing_probes(conditions: &Conditions, mtu: u32, budget: &TrafficBudget)
     burst_probes(count as usize, gap, mtu, packets as u16)
 }
 
-/// Superpackets of small packets, as many as give the budgeted number of events of probability `p`.
+/// Returns superpackets of small packets: enough for the budgeted number of events of probability `p`, within the
+/// budgeted duration.
 pub fn random_event_probes(conditions: &Conditions, p: f64, budget: &TrafficBudget) -> Vec<ProbeSend> {
     const PACKETS: u64 = 30;
     const PER_SECOND: u64 = 8000;
@@ -219,21 +223,22 @@ pub fn random_event_probes(conditions: &Conditions, p: f64, budget: &TrafficBudg
     burst_probes(count.min(budget.max_duration / gap) as usize, gap, MIN_PROBE_BYTES, packets as u16)
 }
 
-/// The probability of the rarest random event of this direction; None without any.
+/// Returns the probability of the rarest random event of this direction; `None` without random events.
 pub fn rarest_event_probability(conditions: &Conditions) -> Option<f64> {
     let loss = conditions.loss.as_ref().map(|loss| match loss {
         Loss::Bernoulli { p, .. } => *p,
         Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
             (to_bad * p_bad + to_good * p_good) / (to_bad + to_good)
         }
-        // A pattern is deterministic: a few periods of it suffice.
+        // A pattern is deterministic, so a few periods suffice.
         Loss::Pattern { every, .. } => 200.0 / *every as f64,
     });
     let others = [conditions.duplicate.map(|d| d.p), conditions.reorder.map(|r| r.p)];
     others.into_iter().chain([loss]).flatten().filter(|p| *p > 0.0).reduce(f64::min)
 }
 
-/// Probes far enough apart that each samples its own jitter, and probes so close that jitter could reorder them.
+/// Returns two series: probes so far apart that each samples its own jitter, and probes so close that jitter could
+/// reorder them. Both are empty without jitter.
 pub fn jitter_probes(conditions: &Conditions, budget: &TrafficBudget) -> (Vec<ProbeSend>, Vec<ProbeSend>) {
     let Some(settings) = conditions.jitter else { return (Vec::new(), Vec::new()) };
     let least = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / 1000);
@@ -243,21 +248,21 @@ pub fn jitter_probes(conditions: &Conditions, budget: &TrafficBudget) -> (Vec<Pr
     (regular_probes(count, wide, MIN_PROBE_BYTES), regular_probes(budget.jitter_probes, narrow, MIN_PROBE_BYTES))
 }
 
-/// After this much silence no packet can arrive any more: the delay, and the maximum of jitter, reordering and
-/// transmission.
+/// Returns the time without arrivals after which no packet can arrive any more: the sum of the delay, the maxima of
+/// jitter, reordering and transmission, and a margin of 200 ms.
 pub fn silence_timeout(conditions: &Conditions, mtu: u32) -> Nanos {
     let jitter = conditions.jitter.map_or(0, |jitter| 20 * nanos(jitter.scale));
     let held_back = conditions.reorder.map_or(0, |reorder| nanos(reorder.by));
     conditions.delay.map_or(0, nanos) + jitter + held_back + 2 * serialisation_time(conditions, mtu) + SECOND / 5
 }
 
-/// The transmission time of a packet of `bytes` on the slowest line.
+/// Returns the transmission time of a packet of `bytes` on the slowest line, in nanoseconds; 0 without a rate.
 fn serialisation_time(conditions: &Conditions, bytes: u32) -> Nanos {
     let slowest = [conditions.rate, conditions.access_rate].into_iter().flatten().min();
     slowest.map_or(0, |rate| transmission_time(bytes + conditions.count.overhead(), rate.bits_per_second()))
 }
 
-/// The number of packets of `bytes` that fit into the queue.
+/// Returns the number of packets of `bytes` that fit into the queue, at least 1.
 fn queue_capacity(conditions: &Conditions, bytes: u32) -> u64 {
     let Some(limit) = conditions.queue.as_ref().map(QueueKind::limit) else { return u64::MAX };
     match limit {

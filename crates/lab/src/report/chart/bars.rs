@@ -14,7 +14,7 @@ pub struct Histogram {
     pub y_label: String,
     /// Scale of the y axis.
     pub y: Scale,
-    /// Number of the colour, see `style_class`.
+    /// Number of the colour; see `style_class`.
     pub style: usize,
     /// The bins, from left to right.
     pub bins: Vec<HistogramBin>,
@@ -23,7 +23,7 @@ pub struct Histogram {
 /// A bin of the histogram.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramBin {
-    /// Tick label at its upper bound; empty for none.
+    /// Tick label at the upper bound of the bin; empty for none.
     pub label: String,
     /// Height of the bar, in the unit of the y axis.
     pub value: f64,

@@ -4,14 +4,14 @@ use std::fmt;
 
 use crate::report::markup::Markup;
 
-/// The width of every chart, in user units: about the pixels of a column of the page.
+/// Width of every chart, in user units: about the width of a page column in pixels.
 pub const WIDTH: f64 = 520.0;
-/// The height of a chart, in user units.
+/// Height of a chart, in user units.
 pub const HEIGHT: f64 = 300.0;
-/// About the width of a digit or small letter of a label, in user units.
+/// Approximate width of a digit or small letter of a label, in user units.
 const LETTER_WIDTH: f64 = 6.7;
 
-/// A coordinate in pixels, written with one decimal.
+/// A coordinate in user units, formatted with at most one decimal.
 pub struct Px(pub f64);
 
 impl fmt::Display for Px {
@@ -42,7 +42,7 @@ pub struct PlotArea {
 }
 
 impl PlotArea {
-    /// Margins that the labels of the axes fit into.
+    /// Returns the area inside of margins that fit the labels of the axes.
     #[must_use]
     pub fn with_axes(x: &Axis, y: &Axis) -> Self {
         let widest = y.ticks.iter().map(|(_, label)| label_width(label)).fold(0.0, f64::max);
@@ -56,13 +56,13 @@ impl PlotArea {
         }
     }
 
-    /// The x coordinate of a position from 0 to 1.
+    /// Returns the x coordinate of a position from 0 to 1.
     #[must_use]
     pub fn x(&self, place: f64) -> f64 {
         self.left + place * (self.right - self.left)
     }
 
-    /// The y coordinate of a position from 0 to 1.
+    /// Returns the y coordinate of a position from 0 to 1.
     #[must_use]
     pub fn y(&self, place: f64) -> f64 {
         self.bottom - place * (self.bottom - self.top)
@@ -89,7 +89,7 @@ impl PlotArea {
         });
     }
 
-    /// Draws ticks along the bottom; a label that would touch its neighbour is left out.
+    /// Draws ticks along the bottom. A label that would touch its neighbour is omitted.
     fn draw_ticks(&self, svg: &mut Markup, x: &Axis) {
         let mut free_from = f64::NEG_INFINITY;
         for (place, label) in &x.ticks {

@@ -11,7 +11,7 @@ pub struct HeatMap {
     pub x_axis: (String, Vec<String>),
     /// Label and levels of the y axis.
     pub y_axis: (String, Vec<String>),
-    /// The cells with a value; pairs of levels without one are left out.
+    /// The cells with a value. Pairs of levels without a value have no cell.
     pub cells: Vec<HeatMapCell>,
 }
 
@@ -72,7 +72,7 @@ impl HeatMap {
     }
 }
 
-/// The centres of `count` equal intervals from 0 to 1.
+/// Returns the centres of `count` equal intervals from 0 to 1.
 fn centers(count: usize) -> impl Iterator<Item = f64> {
     (0..count).map(move |place| (place as f64 + 0.5) / count as f64)
 }

@@ -23,7 +23,7 @@ pub struct LineChart {
 /// The points of one treatment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineSeries {
-    /// Number of its colour and shape.
+    /// Number of the colour and shape; see `style_class`.
     pub style: usize,
     /// Whether a line joins the points.
     pub joined: bool,
@@ -31,7 +31,7 @@ pub struct LineSeries {
     pub marked: bool,
     /// Whether the marks are hollow: published values.
     pub hollow: bool,
-    /// Its points, from left to right.
+    /// The points, from left to right.
     pub points: Vec<DataPoint>,
 }
 
@@ -42,7 +42,7 @@ pub struct DataPoint {
     pub x: f64,
     /// Value, in the unit of the y axis.
     pub y: f64,
-    /// Both ends of the interval of the value.
+    /// Both ends of the interval of the value; `None` without an interval.
     pub interval: Option<(f64, f64)>,
     /// Text of the tooltip.
     pub tooltip: String,
@@ -87,7 +87,7 @@ impl LineChart {
     }
 }
 
-/// An interval: a line with a short bar at either end.
+/// Draws an interval: a line with a short bar at either end.
 fn draw_whisker(svg: &mut Markup, x: f64, [low, high]: [f64; 2]) {
     let (left, right) = (Px(x - 3.0), Px(x + 3.0));
     let (x, low, high) = (Px(x), Px(low), Px(high));

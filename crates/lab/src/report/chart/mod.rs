@@ -1,5 +1,5 @@
 //! Charts as inline SVG: small, without scripts, coloured by the style sheet of the page. Treatments differ in shape
-//! and in colour, so that either alone tells them apart.
+//! and in colour, so that either alone distinguishes them.
 
 mod bars;
 mod frame;
@@ -21,14 +21,14 @@ pub use strip::{StripPlot, StripRow};
 /// A finished chart with its title.
 #[derive(Debug)]
 pub struct Chart {
-    /// The condition and the quantity that it shows.
+    /// The condition and the quantity that the chart shows.
     pub title: String,
     /// The `svg` element of the chart.
     pub svg: Markup,
 }
 
 impl Chart {
-    /// Draws into an SVG element with `title` and `desc` elements for screen readers.
+    /// Creates a chart: `draw` adds to an SVG element with `title` and `desc` elements for screen readers.
     #[must_use]
     pub fn draw(title: String, description: String, height: f64, draw: impl FnOnce(&mut Markup)) -> Self {
         let mut svg = Markup::default();
@@ -42,22 +42,22 @@ impl Chart {
     }
 }
 
-/// Positions and labels of the ticks of a scale.
+/// Returns the positions, from 0 to 1, and the labels of the ticks of a scale.
 #[must_use]
 pub fn labelled_ticks(scale: &Scale) -> Vec<(f64, String)> {
     scale.ticks.iter().map(|tick| scale.position(*tick)).zip(scale.tick_labels()).collect()
 }
 
-/// The number of shapes and of colours; further treatments reuse them.
+/// Number of shapes and of colours. Further treatments reuse them.
 pub const STYLES: usize = 8;
 
-/// The CSS class that gives a treatment its colour.
+/// Returns the CSS class with the colour of a treatment.
 #[must_use]
 pub fn style_class(style: usize) -> String {
     format!("s{}", style % STYLES)
 }
 
-/// Draws the mark of a treatment at `x`, `y`; `hollow` for a published value.
+/// Draws the mark of a treatment at `x`, `y`. A published value has a `hollow` mark.
 pub fn draw_mark(svg: &mut Markup, style: usize, [x, y]: [f64; 2], hollow: bool) {
     let class = if hollow { "mark hollow" } else { "mark" };
     if style.is_multiple_of(STYLES) {
@@ -69,7 +69,7 @@ pub fn draw_mark(svg: &mut Markup, style: usize, [x, y]: [f64; 2], hollow: bool)
     svg.empty("polygon", &[("class", &class), ("points", &points.join(" "))]);
 }
 
-/// The corners of a shape relative to its centre. All shapes have about the same area.
+/// Returns the corners of a shape relative to its centre. All shapes have about the same area.
 fn corners(style: usize) -> Vec<(f64, f64)> {
     match style {
         1 => vec![(-3.7, -3.7), (3.7, -3.7), (3.7, 3.7), (-3.7, 3.7)],
@@ -100,7 +100,7 @@ fn cross() -> Vec<(f64, f64)> {
     ]
 }
 
-/// A mark on its own, for legends and tables.
+/// Draws a single mark for legends and tables.
 pub fn draw_swatch(html: &mut Markup, style: usize) {
     let class = format!("swatch {}", style_class(style));
     html.element("svg", &[("class", &class), ("viewBox", &"0 0 14 14"), ("aria-hidden", &"true")], |svg| {

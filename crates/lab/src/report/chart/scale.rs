@@ -19,11 +19,12 @@ pub struct Scale {
     pub ticks: Vec<f64>,
 }
 
-/// Amounts whose ratio of largest to smallest is above this get a logarithmic scale.
+/// Ratio of the largest to the smallest amount above which a scale is logarithmic.
 const LOG_FROM: f64 = 30.0;
 
 impl Scale {
-    /// A scale for amounts: linear from zero, or logarithmic if their ratio is above `LOG_FROM`.
+    /// Returns a scale for amounts: linear from zero, or logarithmic if the ratio of the largest to the smallest amount
+    /// is above `LOG_FROM`.
     #[must_use]
     pub fn for_amounts(values: impl Iterator<Item = f64>, tick_count: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
@@ -36,8 +37,8 @@ impl Scale {
         Self::from_ticks(linear_ticks(low.min(0.0), high, tick_count), ScaleKind::Linear)
     }
 
-    /// A scale for values whose differences matter: like [`for_amounts`](Self::for_amounts), but without zero if all
-    /// values are above half of the highest.
+    /// Returns a scale for values whose differences matter: like [`for_amounts`](Self::for_amounts), but without zero
+    /// if all values are above half of the highest.
     #[must_use]
     pub fn for_values(values: impl Iterator<Item = f64>, tick_count: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
@@ -49,7 +50,7 @@ impl Scale {
         Self::for_amounts(values.into_iter(), tick_count)
     }
 
-    /// A linear scale that ends at the highest value instead of at a tick: for time.
+    /// Returns a linear scale from 0 that ends at the highest value instead of at a tick, for time.
     #[must_use]
     pub fn ending_at(high: f64, tick_count: usize) -> Self {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
@@ -58,13 +59,13 @@ impl Scale {
         Self { kind: ScaleKind::Linear, low: 0.0, high, ticks }
     }
 
-    /// A scale from the first tick to the last.
+    /// Returns a scale from the first tick to the last.
     fn from_ticks(ticks: Vec<f64>, kind: ScaleKind) -> Self {
         let (low, high) = (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0));
         Self { kind, low, high, ticks }
     }
 
-    /// Adds "logarithmic" to the label of an axis if the scale is logarithmic.
+    /// Returns the label of an axis, with the suffix "logarithmic" if the scale is logarithmic.
     #[must_use]
     pub fn axis_label(&self, what: &str) -> String {
         match self.kind {
@@ -73,7 +74,7 @@ impl Scale {
         }
     }
 
-    /// The position of a value, from 0 to 1; values outside are clamped.
+    /// Returns the position of a value, from 0 to 1. Values outside of the scale are clamped.
     #[must_use]
     pub fn position(&self, value: f64) -> f64 {
         let place = match self.kind {
@@ -83,7 +84,7 @@ impl Scale {
         if place.is_nan() { 0.0 } else { place.clamp(0.0, 1.0) }
     }
 
-    /// The labels of the ticks, with no more decimals than the ticks need.
+    /// Returns the labels of the ticks, with no more decimals than the ticks need.
     #[must_use]
     pub fn tick_labels(&self) -> Vec<String> {
         match self.kind {
@@ -96,7 +97,7 @@ impl Scale {
     }
 }
 
-/// The smallest number of decimals that represents `step` exactly.
+/// Returns the smallest number of decimals that represents `step` exactly, at most 9.
 fn decimals(step: f64) -> usize {
     (0..9).find(|&places| fits_decimals(step, places)).unwrap_or(9)
 }
@@ -106,7 +107,7 @@ fn fits_decimals(step: f64, places: usize) -> bool {
     scaled.round() >= 1.0 && (scaled - scaled.round()).abs() < 1e-6 * scaled
 }
 
-/// The round step (1, 2 or 5 times a power of ten) that divides a span into about `tick_count` steps.
+/// Returns the round step (1, 2 or 5 times a power of ten) that divides a span into about `tick_count` steps.
 #[must_use]
 pub fn nice_step(span: f64, tick_count: usize) -> f64 {
     let rough = span / tick_count.max(1) as f64;
@@ -122,7 +123,7 @@ pub fn nice_step(span: f64, tick_count: usize) -> f64 {
     factor * power
 }
 
-/// Multiples of a round step that enclose `low` and `high`.
+/// Returns multiples of a round step that enclose `low` and `high`.
 #[must_use]
 pub fn linear_ticks(low: f64, high: f64, tick_count: usize) -> Vec<f64> {
     let span = high - low;
@@ -135,7 +136,8 @@ pub fn linear_ticks(low: f64, high: f64, tick_count: usize) -> Vec<f64> {
     (first..=last).map(|multiple| multiple as f64 * step).collect()
 }
 
-/// Powers of ten that enclose `low` and `high`, both positive; with 2 and 5 between them up to 3 decades.
+/// Returns powers of ten that enclose `low` and `high`, which must be positive. For up to 3 decades, the ticks include
+/// 2 and 5 times powers of ten.
 #[must_use]
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();

@@ -1,11 +1,11 @@
-//! One row for each treatment: every run as a dot, the median as its mark, the interval as a bar.
+//! Strip plots with one row for each treatment: every run as a dot, the median as a mark, the interval as a bar.
 
 use super::{draw_mark, style_class};
 use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
 use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 
-/// A strip chart with one row for each treatment.
+/// A strip plot with one row for each treatment.
 #[derive(Debug)]
 pub struct StripPlot {
     /// Label of the x axis, with its unit.
@@ -19,22 +19,22 @@ pub struct StripPlot {
 /// The runs of one treatment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StripRow {
-    /// Number of its colour and shape.
+    /// Number of the colour and shape; see `style_class`.
     pub style: usize,
     /// Label at the left of the row.
     pub name: String,
     /// One value for each run.
     pub values: Vec<f64>,
-    /// The median of `values`.
+    /// The median of `values`; `None` without values.
     pub median: Option<f64>,
-    /// Both ends of the interval of the median.
+    /// Both ends of the interval of the median; `None` without an interval.
     pub interval: Option<(f64, f64)>,
     /// Text of the tooltip.
     pub tooltip: String,
 }
 
 impl StripPlot {
-    /// A chart of rows, with a scale that fits all values.
+    /// Creates a plot of rows, with a scale that fits all values.
     #[must_use]
     pub fn new(label: String, rows: Vec<StripRow>) -> Self {
         let ends = |row: &StripRow| row.interval.map_or(Vec::new(), |(low, high)| vec![low, high]);
@@ -42,7 +42,7 @@ impl StripPlot {
         Self { label, x: Scale::for_values(values, 5), rows }
     }
 
-    /// Draws the chart as SVG. Its description is made of the tooltips.
+    /// Draws the chart as SVG. The description consists of the tooltips.
     #[must_use]
     pub fn chart(&self, title: String) -> Chart {
         let hints: Vec<&str> = self.rows.iter().map(|row| row.tooltip.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Whether an experiment has the same figures again.
+//! Compares stored figures with those of a repeated experiment.
 
 use std::fmt::Write;
 
@@ -8,9 +8,9 @@ use crate::experiment::judge::figures::PublishedFigures;
 use crate::report::number::pluralized;
 use crate::report::{Agreement, CellAgreement};
 
-/// Compares two sets of figures of one experiment. Returns the counts of the stored figures that are the same again, agree,
-/// differ and are missing, with a line for each one that agrees or differs; and whether all figures are reproduced. Figures
-/// in virtual time have to be the same, those in real time have to agree.
+/// Compares two sets of figures of one experiment. Returns a text, and whether all figures are reproduced. The text has
+/// the numbers of stored figures that are equal, agree, differ or are missing in the repetition, and a line for each
+/// figure that agrees or differs. Figures in virtual time must be equal; figures in real time must be equal or agree.
 #[must_use]
 pub fn compare_figures(stored: &PublishedFigures, repeated: &PublishedFigures) -> (String, bool) {
     let (mut lines, mut counts, mut total) = (String::new(), [0; 3], 0);
@@ -40,7 +40,7 @@ pub fn compare_figures(stored: &PublishedFigures, repeated: &PublishedFigures) -
     (text, are_reproduced)
 }
 
-/// The cells of each metric.
+/// Returns the cells of each metric.
 fn by_metric(figures: &PublishedFigures) -> impl Iterator<Item = (&Metric, &[CellSummary])> {
     let main = (&figures.manifest.metric, figures.cells.as_slice());
     [main].into_iter().chain(figures.also.iter().map(|also| (&also.metric, also.cells.as_slice())))

@@ -1,8 +1,9 @@
-//! Pages of earlier runs, which are not of the full size with enough blocks: each says so in its first lines.
+//! Pages of earlier runs, which did not have the full size with enough blocks. Each page states this in its first
+//! lines.
 
 use crate::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
 
-/// The circumstances that a page states in its tables.
+/// Size, blocks, clock and date of a run, as its page states them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierRun {
     size: String,
@@ -12,7 +13,7 @@ pub struct EarlierRun {
 }
 
 impl EarlierRun {
-    /// Reads the circumstances from the report of a built-in experiment; `None` of any other page.
+    /// Reads the circumstances from the report of a built-in experiment. Returns `None` for any other page.
     #[must_use]
     pub fn read(page: &str) -> Option<Self> {
         let value = |name: &str| {
@@ -28,7 +29,7 @@ impl EarlierRun {
         Some(Self { size: value("size")?, blocks: value("blocks")?, clock: clock.to_owned(), date })
     }
 
-    /// The circumstances in a few words.
+    /// Returns the circumstances as text.
     #[must_use]
     pub fn describe(&self) -> String {
         let blocks = if self.blocks == "1" { "block" } else { "blocks" };
@@ -38,7 +39,8 @@ impl EarlierRun {
 
 const NOTICE: &str = "> **Earlier run**: ";
 
-/// A page with the notice of its circumstances below the title, once; `None` if the page is no report of an experiment.
+/// Returns the page with one notice of its circumstances below the title, which replaces an older notice. Returns
+/// `None` if the page is no report of an experiment.
 #[must_use]
 pub fn with_notice(page: &str) -> Option<String> {
     let run = EarlierRun::read(page)?;

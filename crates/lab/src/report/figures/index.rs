@@ -1,4 +1,4 @@
-//! The list of all experiments with the state of their figures, and the page of published figures.
+//! Renders the list of all experiments with the state of their figures, and the page of published figures.
 
 use super::{EarlierRun, verdict_line};
 use crate::experiment::judge::figures::PublishedFigures;
@@ -13,11 +13,11 @@ use crate::report::view::ReportView;
 /// An experiment, and its figures.
 #[derive(Debug)]
 pub struct Listing<'a> {
-    /// The experiment that the figures are of.
+    /// Experiment of this row of the list.
     pub experiment: &'a Experiment,
-    /// Its published figures, if there are some.
+    /// Published figures of the experiment; `None` if there are none.
     pub figures: Option<PublishedFigures>,
-    /// The report of an earlier run, if there are no published figures.
+    /// Earlier run with a report, if there are no published figures.
     pub earlier: Option<EarlierRun>,
 }
 
@@ -31,7 +31,8 @@ impl Listing<'_> {
     }
 }
 
-/// A table of all experiments: circumstances and verdicts of the published figures, or the command that makes them.
+/// Renders a table of all experiments: circumstances and verdicts of the published figures, or the command that creates
+/// the figures.
 #[must_use]
 pub fn render_index(listings: &[Listing]) -> String {
     let mut text = String::from("| experiment | published figures | otherwise |\n| --- | --- | --- |\n");
@@ -58,7 +59,7 @@ fn state(figures: &PublishedFigures) -> String {
     format!("{clock} time, {} blocks, {} runs; {verdicts}", manifest.blocks, figures.runs)
 }
 
-/// The page of published figures beside those of today's programs and of ekiden.
+/// Renders the page of published figures, with the figures of today's programs and of ekiden.
 #[must_use]
 pub fn render_published(listings: &[Listing]) -> String {
     let mut text = String::from(

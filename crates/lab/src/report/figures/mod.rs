@@ -1,4 +1,4 @@
-//! The pages of `docs/results/`, from the figures that are stored beside them: equal figures give equal pages.
+//! Renders the pages of `docs/results/` from the figures stored beside them. Equal figures give equal pages.
 
 mod check;
 mod earlier;
@@ -17,7 +17,7 @@ pub use earlier::{EarlierRun, with_notice};
 pub use index::{Listing, render_index, render_published};
 pub use pages::{ResultPages, load_figures, remove_stale_figures, store_figures};
 
-/// The page of one experiment, without charts.
+/// Renders the page of one experiment as Markdown, without charts.
 #[must_use]
 pub fn render_figures_page(figures: &PublishedFigures) -> String {
     let results = figures.to_results();
@@ -50,7 +50,7 @@ pub fn render_figures_page(figures: &PublishedFigures) -> String {
     text + "\n"
 }
 
-/// One HTML page with the charts of all published figures, and a table of contents.
+/// Renders one HTML page with the charts of all published figures, and a table of contents.
 #[must_use]
 pub fn render_figures_html(published: &[&PublishedFigures]) -> String {
     draw_page("ekiden: results of the laboratory", |main| {
@@ -90,12 +90,12 @@ fn draw_experiment(main: &mut Markup, figures: &PublishedFigures) {
     draw_section(main, "Gains", &gains::table(&view), gains::NOTE);
 }
 
-/// The number of met and missed expectations.
+/// Returns the number of met and missed expectations, as text.
 fn verdict_line(view: &ReportView) -> String {
     if view.results.outcomes.is_empty() { "No expectations".to_owned() } else { view.outcome_line() }
 }
 
-/// Size, blocks, runs, clock, time and seed, as a sentence.
+/// Returns size, clock, blocks, runs, seed and start time, as a sentence.
 fn circumstances(figures: &PublishedFigures) -> String {
     let (manifest, clock) = (&figures.manifest, if figures.is_virtual() { "virtual" } else { "real" });
     let is_constant = figures.cells.iter().all(|cell| cell.summary.min >= cell.summary.max);
@@ -115,7 +115,7 @@ fn push_list(text: &mut String, title: &str, items: &[String]) {
     text.push('\n');
 }
 
-/// The commands that make all figures again, and those of one cell.
+/// Appends the commands that reproduce all figures, or one cell.
 fn push_commands(text: &mut String, figures: &PublishedFigures) {
     let manifest = &figures.manifest;
     let (name, blocks) = (&manifest.name, manifest.blocks);

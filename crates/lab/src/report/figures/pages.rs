@@ -26,23 +26,23 @@ pub struct ResultPages<'a> {
 }
 
 impl<'a> ResultPages<'a> {
-    /// Reads the figures of all `experiments` that have some.
+    /// Reads the stored figures of `experiments`.
     ///
     /// # Errors
-    /// Figures that must not be published, with the reasons; or the file system's.
+    /// A file cannot be read, or has figures that must not be published. The error has the reasons.
     pub fn load(dir: &Path, experiments: &'a [Experiment]) -> anyhow::Result<Self> {
         let listings = experiments.iter().map(|experiment| load_listing(dir, experiment));
         Ok(Self { dir: dir.to_owned(), listings: listings.collect::<Result<_, _>>()? })
     }
 
-    /// The figures of an experiment.
+    /// Returns the published figures of an experiment; `None` if there are none.
     #[must_use]
     pub fn figures(&self, name: &str) -> Option<&PublishedFigures> {
         self.listings.iter().find(|listing| listing.experiment.name == name)?.figures.as_ref()
     }
 
-    /// All pages by their file names: equal figures give equal pages. A report without stored figures is of a smaller
-    /// size, or of fewer blocks: its page says so.
+    /// Renders all pages, by file name. Equal figures give equal pages. A report without stored figures is from a run
+    /// of a smaller size, or of fewer blocks, and its page states this.
     ///
     /// # Errors
     /// README.md cannot be read, or lacks the markers of the table.
@@ -78,7 +78,7 @@ impl<'a> ResultPages<'a> {
     /// Writes all pages into the directory.
     ///
     /// # Errors
-    /// As of [`Self::render`], or a page cannot be written.
+    /// The errors of [`Self::render`], or a page cannot be written.
     pub fn write(&self) -> anyhow::Result<()> {
         for (name, text) in self.render()? {
             let path = self.dir.join(name);
@@ -91,7 +91,7 @@ impl<'a> ResultPages<'a> {
 /// Stores figures as `NAME.json`, each element of a list on a line of its own.
 ///
 /// # Errors
-/// The file system's.
+/// The file cannot be written.
 pub fn store_figures(dir: &Path, figures: &PublishedFigures) -> anyhow::Result<()> {
     let path = dir.join(format!("{}.json", figures.manifest.name));
     fs::write(&path, to_json_lines(figures)?).with_context(|| path.display().to_string())
@@ -114,11 +114,11 @@ fn to_json_lines(figures: &impl Serialize) -> anyhow::Result<String> {
     Ok(format!("{{\n{}\n}}\n", fields.join(",\n")))
 }
 
-/// Removes figures that must not be published as those of their experiment, with their pages. Returns the names of the
+/// Removes stored figures that must not be published for their experiment, and their pages. Returns the names of the
 /// experiments, with the reasons.
 ///
 /// # Errors
-/// The file system's.
+/// A file cannot be removed.
 pub fn remove_stale_figures(dir: &Path, experiments: &[Experiment]) -> anyhow::Result<Vec<(String, String)>> {
     let mut removed = Vec::new();
     for experiment in experiments {
@@ -139,10 +139,10 @@ fn load_listing<'a>(dir: &Path, experiment: &'a Experiment) -> anyhow::Result<Li
     Ok(Listing { experiment, figures, earlier: earlier.and_then(|page| EarlierRun::read(&page)) })
 }
 
-/// The stored figures of an experiment, if there are some.
+/// Returns the stored figures of an experiment; `None` if there are none.
 ///
 /// # Errors
-/// Figures that must not be published, with the reasons; or the file system's.
+/// A file cannot be read, or has figures that must not be published. The error has the reasons.
 pub fn load_figures(dir: &Path, experiment: &Experiment) -> anyhow::Result<Option<PublishedFigures>> {
     let path = dir.join(format!("{}.json", experiment.name));
     if !path.exists() {

@@ -1,15 +1,15 @@
-//! How long the first byte took.
+//! Charts of the time to the first byte.
 
 use crate::report::chart::{Chart, StripPlot, StripRow};
 use crate::report::number::format_significant;
 use crate::report::plots::{ChartGroup, most_different_levels};
 use crate::report::view::{Levels, ReportView};
 
-/// The key of the metric, in milliseconds.
+/// Key of the metric, whose unit is milliseconds.
 const KEY: &str = "first_byte_ms";
 
-/// One chart for each combination of levels, with every valid run. None if no run has the metric, or if it is the metric
-/// of the experiment anyway.
+/// Returns one chart for each combination of levels, with every valid run. Returns `None` if this is the metric of the
+/// experiment, which has its own charts. Without values, the group has no charts.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     if view.results.manifest.metric.key == KEY {
         return None;
@@ -26,7 +26,7 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     })
 }
 
-/// The values of all valid runs, ascending.
+/// Returns the values of all valid runs, ascending.
 fn values(view: &ReportView, levels: &Levels, treatment: &str) -> Vec<f64> {
     let runs = view.valid_runs(levels, treatment);
     let mut values: Vec<f64> =

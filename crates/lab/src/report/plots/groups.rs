@@ -1,4 +1,4 @@
-//! The goodput of each group of connections: by a factor, and over time.
+//! Charts of the goodput of each group of connections: by a factor, and over time.
 
 use crate::experiment::collect::results::{GroupRun, Run};
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
@@ -9,7 +9,7 @@ use crate::report::view::{Levels, ReportView};
 use crate::stats::mean;
 use crate::stats::median;
 
-/// The groups with continuous flows, in the order in which runs name them.
+/// Returns the names of the groups with continuous flows, in the order of their first appearance in runs.
 fn names(view: &ReportView) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for group in view.results.runs.iter().flat_map(|run| &run.groups).filter(|group| !group.rates.is_empty()) {
@@ -20,8 +20,8 @@ fn names(view: &ReportView) -> Vec<String> {
     names
 }
 
-/// The rate of one connection of each group by a factor: a chart for each treatment at each combination of the other
-/// factors. If a treatment has one group at a time, one chart shows all of its groups.
+/// Returns charts of the rate of one connection of each group by a factor: a chart for each treatment at each
+/// combination of the other factors. If a treatment has one group at a time, one chart shows all of its groups.
 pub fn rates(view: &ReportView) -> Option<ChartGroup> {
     let names = names(view);
     let axis = choose_axis_factor(view).filter(|_| !names.is_empty() && view.results.manifest.map.is_none())?;
@@ -100,8 +100,8 @@ fn chart(axis: &AxisFactor, title: String, y: Scale, series: Vec<LineSeries>) ->
     LineChart { x, label: "Mbit/s".to_owned(), y, reference: None, series }.chart(title, description)
 }
 
-/// The goodput of all connections of each group over time, for each treatment, at the levels where treatments differ
-/// most.
+/// Returns charts of the goodput of all connections of each group over time, one for each treatment, at the levels
+/// where treatments differ most.
 pub fn over_time(view: &ReportView) -> Option<ChartGroup> {
     let has_several_groups = |levels: &&Levels| {
         view.treatments.iter().any(|treatment| view.valid_runs(levels, treatment).any(|run| run.groups.len() > 1))

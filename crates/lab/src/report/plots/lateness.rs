@@ -1,4 +1,4 @@
-//! How late packets left the emulator.
+//! Charts of the lateness of packets that leave the emulator.
 
 use crate::report::chart::{Chart, Histogram, HistogramBin, Scale};
 use crate::report::number::{format_count, format_nanos, format_percent, pluralized};
@@ -7,7 +7,7 @@ use crate::report::tables::totals;
 use crate::report::view::ReportView;
 use ekiden_emulator::ledger::DirectionReport;
 
-/// One histogram for each direction of each link, all with the same axes.
+/// Returns one histogram for each direction of each link, all with the same axes.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let totals: Vec<DirectionReport> = totals(&view.results.runs)
         .into_iter()
@@ -57,7 +57,8 @@ fn chart(sum: &DirectionReport, bins: &[(u32, u64)], first: u32, last: u32, y: &
     Histogram { x_label, y_label, y: y.clone(), style: 1, bins }.chart(title, description)
 }
 
-/// The buckets of a direction in bins that end at 1, 2 and 5 times powers of ten nanoseconds: number and packets.
+/// Combines the buckets of a direction into bins that end at 1, 2 and 5 times powers of ten nanoseconds. Returns pairs
+/// of bin number and packets.
 fn rebin(sum: &DirectionReport) -> Vec<(u32, u64)> {
     let mut bins: Vec<(u32, u64)> = Vec::new();
     for (bound, packets) in sum.lateness.bounds.iter().zip(&sum.lateness.counts).filter(|(_, packets)| **packets > 0) {
@@ -71,17 +72,17 @@ fn rebin(sum: &DirectionReport) -> Vec<(u32, u64)> {
     bins
 }
 
-/// The bin that a lateness is in: 0 ends at 1 ns, 1 at 2 ns, 2 at 5 ns, 3 at 10 ns, ...
+/// Returns the number of the bin of a lateness: bin 0 ends at 1 ns, 1 at 2 ns, 2 at 5 ns, 3 at 10 ns, ...
 fn bin_of(nanos: u64) -> u32 {
     (0..57).find(|number| bin_end(*number) >= nanos).unwrap_or(57)
 }
 
-/// Where a bin ends, in nanoseconds.
+/// Returns the upper bound of a bin, in nanoseconds.
 fn bin_end(bin: u32) -> u64 {
     [1, 2, 5][bin as usize % 3] * 10u64.pow(bin / 3)
 }
 
-/// Where a bin ends, in words; a round number, so without decimals.
+/// Formats the upper bound of a bin with its unit. The bound is a round number, so it needs no decimals.
 fn bin_label(bin: u32) -> String {
     let nanos = bin_end(bin);
     match nanos {

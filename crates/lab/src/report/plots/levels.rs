@@ -8,9 +8,9 @@ use crate::report::view::{Levels, ReportView};
 /// A factor along an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisFactor {
-    /// The name of the factor.
+    /// Name of the factor.
     pub factor: String,
-    /// Its levels, each with its position on the axis, from 0 to 1.
+    /// Levels of the factor, each with its position on the axis, from 0 to 1.
     pub levels: Vec<(String, f64)>,
     /// Whether the levels have an order, so that a line may join them.
     pub ordered: bool,
@@ -18,11 +18,12 @@ pub struct AxisFactor {
 
 /// Free space at both ends of the axis, as a share of its length.
 const MARGIN: f64 = 0.07;
-/// Levels closer together than this, as a share of the axis, would overlap.
+/// Minimum distance of levels, as a share of the axis. Closer levels would overlap.
 const MIN_DISTANCE: f64 = 0.07;
 
-/// A factor whose levels are ordered, if there is one; of several, the factor with most levels, then one whose levels
-/// are amounts, then the first. None if no factor has more than one level.
+/// Returns the factor for the x axis, among those with more than one level: preferably one with ordered levels, then
+/// the one with most levels, then one whose levels are amounts, then the first. Returns `None` if no factor has more
+/// than one level.
 #[must_use]
 pub fn choose_axis_factor(view: &ReportView) -> Option<AxisFactor> {
     let factors = view.results.manifest.factors.iter().filter(|(_, levels)| levels.len() > 1);
@@ -36,13 +37,13 @@ pub fn choose_axis_factor(view: &ReportView) -> Option<AxisFactor> {
     Some(AxisFactor { factor: factor.clone(), levels: levels.iter().cloned().zip(places).collect(), ordered })
 }
 
-/// The combinations of the levels of all other factors.
+/// Returns the combinations of the levels of all factors other than that of the axis.
 #[must_use]
 pub fn panels(view: &ReportView, axis: &AxisFactor) -> Vec<Levels> {
     levels_without(view, std::slice::from_ref(&axis.factor))
 }
 
-/// The levels of a panel, plus one level of its axis.
+/// Returns the levels of a panel, plus one level of its axis.
 #[must_use]
 pub fn at_level(panel: &Levels, axis: &AxisFactor, level: &str) -> Levels {
     let mut levels = panel.clone();
@@ -50,7 +51,7 @@ pub fn at_level(panel: &Levels, axis: &AxisFactor, level: &str) -> Levels {
     levels
 }
 
-/// The levels parsed as amounts, if all of them are amounts of the same kind.
+/// Returns the levels parsed as amounts, if all of them are amounts of the same kind.
 fn parse_amounts(levels: &[String]) -> Option<Vec<f64>> {
     let kinds: [fn(&str) -> Option<f64>; 5] = [
         |text| text.parse().ok(),
@@ -63,13 +64,13 @@ fn parse_amounts(levels: &[String]) -> Option<Vec<f64>> {
     kinds.iter().find_map(|kind| dense.iter().map(|level| kind(level)).collect())
 }
 
-/// Levels count as ordered if each contains a digit, as in `10-40`.
+/// Returns whether levels have an order: each contains a digit, as in `10-40`.
 fn is_ordered(levels: &[String]) -> bool {
     levels.iter().all(|level| level.contains(|letter: char| letter.is_ascii_digit()))
 }
 
-/// Linear or logarithmic positions, the variant with the larger minimum distance; None if both are below
-/// `MIN_DISTANCE`.
+/// Returns linear or logarithmic positions, whichever have the larger minimum distance. Returns `None` if both
+/// distances are below `MIN_DISTANCE`.
 fn axis_positions(amounts: &[f64]) -> Option<Vec<f64>> {
     let logarithms: Vec<f64> = amounts.iter().map(|amount| amount.ln()).collect();
     let gap = |places: &Vec<f64>| {

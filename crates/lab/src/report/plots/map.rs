@@ -1,4 +1,4 @@
-//! The metric as a map over two factors.
+//! Heat maps of the metric over two factors.
 
 use crate::experiment::collect::metric::{JAIN, RATIO};
 use crate::experiment::collect::results::CellSummary;
@@ -8,7 +8,8 @@ use crate::report::plots::metric::capitalized;
 use crate::report::plots::{ChartGroup, levels_without};
 use crate::report::view::{Levels, ReportView};
 
-/// One map for each treatment at each combination of the other factors. `None` if the experiment asks for no map.
+/// Returns one map for each treatment at each combination of the other factors. Returns `None` if the experiment
+/// configures no map.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let names = view.results.manifest.map.as_ref()?;
     let [across, up] = names.each_ref().map(|name| {
@@ -52,7 +53,7 @@ fn best_description(view: &ReportView) -> &'static str {
     }
 }
 
-/// How good a value is: the more, the better. A ratio is as good as it is close to 1.
+/// Returns the quality of a value: higher is better. The best ratio is 1.
 fn quality(view: &ReportView, value: f64) -> f64 {
     let metric = &view.results.manifest.metric;
     match metric.key.as_str() {

@@ -1,4 +1,4 @@
-//! The metric by a factor beside published figures, and its ratio to the first treatment.
+//! Charts of the metric by a factor, with published figures, and of the ratio to the first treatment.
 
 use super::levels::{AxisFactor, at_level, choose_axis_factor, panels};
 use super::{ChartGroup, legend, most_different_levels};
@@ -9,7 +9,7 @@ use crate::report::number::{format_significant, with_unit};
 use crate::report::tables::confidence_interval;
 use crate::report::view::{Levels, ReportView};
 
-/// One pair of charts for each combination of the other factors; one strip chart if only treatments vary.
+/// Returns one pair of charts for each combination of the other factors, or strip charts if only treatments vary.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let Some(axis) = choose_axis_factor(view) else { return strip_chart_group(view) };
     let sources = published_values(view);
@@ -42,9 +42,9 @@ fn interleave(kinds: Vec<Vec<Chart>>) -> Vec<Chart> {
 
 /// The quantity of a cell that a chart shows.
 struct PlottedQuantity {
-    /// Its name, as in titles.
+    /// Name of the quantity, as in titles.
     name: String,
-    /// Unit, empty for a plain number.
+    /// Unit; empty for a plain number.
     unit: String,
     /// Extracts the quantity from a cell.
     value_of: fn(&CellSummary) -> Option<Summary>,
@@ -174,7 +174,8 @@ impl PlottedQuantity {
     }
 }
 
-/// All panels have the same scale, so that they can be compared; if that flattens one of them, each has its own scale.
+/// Returns the scales of panels. All panels have the same scale, so that they can be compared, unless the values of one
+/// are too low for a common scale: then each has its own scale.
 fn panel_scales(panels: &[Vec<LineSeries>], reference: Option<f64>) -> Vec<Scale> {
     let values: Vec<Vec<f64>> = panels.iter().map(|series| extremes(series)).collect();
     let highest: Vec<f64> = values.iter().map(|values| values.iter().copied().fold(0.0, f64::max)).collect();
@@ -185,7 +186,7 @@ fn panel_scales(panels: &[Vec<LineSeries>], reference: Option<f64>) -> Vec<Scale
     values.into_iter().map(|values| Scale::for_amounts(values.into_iter().chain(reference), 5)).collect()
 }
 
-/// Panels have separate scales if the highest value of one is this many times below that of another.
+/// Ratio between the highest values of two panels above which all panels have separate scales.
 const MAX_SCALE_RATIO: f64 = 3.0;
 
 fn extremes(series: &[LineSeries]) -> Vec<f64> {
@@ -217,7 +218,7 @@ fn chart(
     LineChart { x, label, y, reference: kind.reference, series }.chart(title, description)
 }
 
-/// Every run of every treatment, if no factor has several levels.
+/// Returns strip charts of every run of every treatment, for experiments in which no factor has several levels.
 fn strip_chart_group(view: &ReportView) -> Option<ChartGroup> {
     let combinations: Vec<&Levels> = view.combinations.iter().collect();
     let (shown, left_out) = most_different_levels(view, &combinations);
@@ -255,7 +256,7 @@ fn strip_chart(view: &ReportView, levels: &Levels) -> Chart {
     StripPlot::new(with_unit(&view.metric_name(), &unit), rows).chart(title)
 }
 
-/// The text with its first letter in upper case.
+/// Returns the text with its first letter in upper case.
 pub fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -268,16 +269,16 @@ pub struct PublishedValue {
     pub treatment: String,
     /// The levels at which the value was measured.
     pub levels: Levels,
-    /// In the unit of the metric, or a ratio if `is_ratio`.
+    /// The value, in the unit of the metric, or a ratio if `is_ratio`.
     pub value: f64,
-    /// Whether it is a ratio to the first treatment.
+    /// Whether the value is a ratio to the first treatment.
     pub is_ratio: bool,
     /// The publication, as the expectation cites it.
     pub source: String,
 }
 
-/// The published values of all expectations that begin with a treatment and its levels, as in `squid, 25-25: at least
-/// 1.74 x direct`. Values in another unit than that of the metric, unless they are ratios, are left out.
+/// Returns the published values of all expectations that begin with a treatment and its levels, as in `squid, 25-25: at
+/// least 1.74 x direct`. Values that are neither ratios nor in the unit of the metric are omitted.
 pub fn published_values(view: &ReportView) -> Vec<PublishedValue> {
     view.results.outcomes.iter().filter_map(|outcome| published_value_of(view, outcome)).collect()
 }
@@ -297,7 +298,8 @@ fn published_value_of(view: &ReportView, outcome: &ExpectationOutcome) -> Option
     Some(PublishedValue { treatment, levels, value, is_ratio: ratio, source: outcome.source.clone() })
 }
 
-/// Parses a number; the bool is true if the text after it (`x`, `× direct`) makes it a ratio.
+/// Parses a number with its unit. The bool is true if the unit (`x`, `× direct`) denotes a ratio. Returns `None` for
+/// any other unit than that of the metric.
 fn parse_value(view: &ReportView, text: &str) -> Option<(f64, bool)> {
     let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
     let value: f64 = text[..end].parse().ok()?;

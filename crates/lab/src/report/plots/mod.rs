@@ -27,10 +27,10 @@ pub struct ChartGroup {
     pub charts: Vec<Chart>,
 }
 
-/// The maximum number of charts in a group.
+/// Maximum number of charts in a group.
 const MAX_CHARTS: usize = 6;
 
-/// All charts of the results of an experiment.
+/// Returns all charts of the results of an experiment.
 #[must_use]
 pub fn result_charts(view: &ReportView) -> Vec<ChartGroup> {
     let metrics = [metric_charts(view), paths::chart_group(view), groups::rates(view), groups::over_time(view)];
@@ -38,24 +38,24 @@ pub fn result_charts(view: &ReportView) -> Vec<ChartGroup> {
     all.flatten().chain(sequence::chart_groups(view)).filter(|figure| !figure.charts.is_empty()).collect()
 }
 
-/// Charts of the metric alone.
+/// Returns the charts of the metric; `None` if there are none.
 #[must_use]
 pub fn metric_charts(view: &ReportView) -> Option<ChartGroup> {
     map::chart_group(view).or_else(|| metric::chart_group(view)).filter(|figure| !figure.charts.is_empty())
 }
 
-/// Charts of the lateness of the emulator.
+/// Returns the charts of the lateness of the emulator; `None` if there are none.
 #[must_use]
 pub fn emulator_charts(view: &ReportView) -> Option<ChartGroup> {
     lateness::chart_group(view).filter(|figure| !figure.charts.is_empty())
 }
 
-/// Names of all treatments with their styles.
+/// Returns the styles and names of all treatments.
 fn legend(view: &ReportView) -> Vec<(usize, String)> {
     view.treatments.iter().cloned().enumerate().collect()
 }
 
-/// The combinations of the levels of all other factors.
+/// Returns the combinations of the levels of all factors except `factors`.
 fn levels_without(view: &ReportView, factors: &[String]) -> Vec<Levels> {
     let mut panels: Vec<Levels> = Vec::new();
     for levels in &view.combinations {
@@ -68,8 +68,8 @@ fn levels_without(view: &ReportView, factors: &[String]) -> Vec<Levels> {
     panels
 }
 
-/// The levels, of some factors or of all, at which treatments differ most, in the order of the manifest, and a note if
-/// some are left out.
+/// Returns at most [`MAX_CHARTS`] of `combinations`: those at which treatments differ most, in their original order.
+/// The note states whether others are omitted. A combination may have the levels of some factors only.
 fn most_different_levels<'a>(view: &'a ReportView, combinations: &[&'a Levels]) -> (Vec<&'a Levels>, String) {
     if combinations.len() <= MAX_CHARTS {
         return (combinations.to_vec(), String::new());
@@ -82,7 +82,7 @@ fn most_different_levels<'a>(view: &'a ReportView, combinations: &[&'a Levels]) 
     (selected, format!(" Of {total} conditions, these are the {MAX_CHARTS} in which treatments differ most."))
 }
 
-/// The largest absolute logarithm of a ratio to the first treatment, over all cells with these levels.
+/// Returns the largest absolute logarithm of a ratio to the first treatment, over all cells with these levels.
 fn largest_log_ratio(view: &ReportView, levels: &Levels) -> f64 {
     let within = |cell: &&CellSummary| levels.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level));
     let ratios = view.results.cells.iter().filter(within).filter_map(|cell| cell.ratio);

@@ -1,4 +1,4 @@
-//! The path and duration of each new session over the time of a run.
+//! Charts of the path and duration of each new session over the time of a run.
 
 use crate::experiment::collect::choices::CHANGED_AT;
 use crate::experiment::collect::results::{Run, SessionRun};
@@ -7,12 +7,12 @@ use crate::report::number::{format_significant, pluralized};
 use crate::report::plots::ChartGroup;
 use crate::report::view::ReportView;
 
-/// The chart is left out if a run has fewer sessions than this.
+/// Minimum number of sessions of a run for a chart.
 const MIN_SESSIONS: usize = 10;
-/// Legend entry of a failed session; paths have the styles of their positions.
+/// Legend entry of a failed session without a path.
 const FAILED: &str = "failed";
 
-/// A chart for the first valid run of each treatment at each combination of levels.
+/// Returns a chart for each treatment at each combination of levels, of the first valid run with enough sessions.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let mut runs: Vec<(String, &Run)> = Vec::new();
     for levels in &view.combinations {

@@ -1,5 +1,5 @@
-//! Sequence numbers over time, from the packet log: the upper layer as the client sends it, the lower layer on the long
-//! link.
+//! Charts of sequence numbers over time, from the packet log: the upper layer as the client sends it, the lower layer
+//! on the long link.
 
 use crate::experiment::collect::results::Run;
 use crate::experiment::collect::sequence::SequencePlot;
@@ -9,7 +9,7 @@ use crate::report::plots::ChartGroup;
 use crate::report::plots::time::median_run_of;
 use crate::report::view::{Levels, ReportView};
 
-/// The marks of retransmitted and of dropped packets; lines have the styles below.
+/// Style of the marks of retransmitted packets. Lines of links have the styles from 0.
 const RETRANSMITTED_STYLE: usize = 2;
 const DROPPED_STYLE: usize = 5;
 
@@ -17,7 +17,7 @@ const NOTE: &str = "For each treatment its median run: the progress of the large
                     packets with data that the connection had sent before, and packets that the link dropped; of many \
                     marks, some.";
 
-/// One group of charts for each combination of levels, with a chart for each treatment.
+/// Returns one group of charts for each combination of levels, with a chart for each treatment.
 pub fn chart_groups(view: &ReportView) -> Vec<ChartGroup> {
     view.combinations.iter().filter_map(|levels| chart_group(view, levels)).collect()
 }
@@ -41,7 +41,7 @@ fn chart_group(view: &ReportView, levels: &Levels) -> Option<ChartGroup> {
     })
 }
 
-/// The first link is next to the client.
+/// Returns the layer of a line: `upper` for the first link, which is next to the client.
 const fn layer(style: usize) -> &'static str {
     if style == 0 { "upper" } else { "lower" }
 }
@@ -79,7 +79,7 @@ fn chart(treatment: &str, condition: &str, run: &Run) -> Chart {
         .chart(title, description)
 }
 
-/// The end of the run in seconds, and the number of retransmitted packets on each layer.
+/// Returns the time of the last packet in seconds, and the number of retransmitted packets on each layer, as text.
 fn describe_run(run: &Run) -> String {
     let describe_layer =
         |(style, sequence): (usize, &SequencePlot)| format!("{} {}", layer(style), sequence.sent_again);

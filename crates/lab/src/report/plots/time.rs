@@ -1,4 +1,4 @@
-//! Throughput over the time of a transfer.
+//! Charts of the throughput over the time of a transfer.
 
 use crate::experiment::collect::results::Run;
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
@@ -6,7 +6,7 @@ use crate::report::number::format_significant;
 use crate::report::plots::{ChartGroup, legend, most_different_levels};
 use crate::report::view::{Levels, ReportView};
 
-/// One chart for each combination of levels, with the median run of each treatment.
+/// Returns one chart for each combination of levels, with the median run of each treatment.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let has_median_run =
         |levels: &&Levels| view.treatments.iter().any(|treatment| median_run(view, levels, treatment).is_some());
@@ -20,12 +20,12 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     })
 }
 
-/// The valid run with the median of the metric; of two middle runs the lower.
+/// Returns the valid run with the median of the metric: of two middle runs, the run with the lower value.
 fn median_run<'a>(view: &'a ReportView, levels: &'a Levels, treatment: &'a str) -> Option<&'a Run> {
     median_run_of(view, levels, treatment, |run| duration(run) > 0.0)
 }
 
-/// `median_run` over the valid runs that `of` accepts.
+/// Returns the median run, as `median_run`, of the valid runs for which `of` returns true.
 pub fn median_run_of<'a>(
     view: &'a ReportView,
     levels: &'a Levels,
@@ -75,7 +75,7 @@ fn chart(view: &ReportView, levels: &Levels) -> Chart {
     LineChart { x: axis, label: unit.to_owned(), y, reference: None, series }.chart(title, description)
 }
 
-/// The unit for a rate in bytes per second, and its size in bytes per second.
+/// Returns the unit for a rate in bytes per second, and the size of the unit in bytes per second.
 fn unit(rate: f64) -> (&'static str, f64) {
     match rate {
         _ if rate >= 1e9 => ("GB/s", 1e9),
@@ -84,8 +84,9 @@ fn unit(rate: f64) -> (&'static str, f64) {
     }
 }
 
-/// Bytes per second over equal intervals of a transfer, at the middle of each. There are half as many intervals as
-/// samples, at most 80.
+/// Returns the rates over equal intervals of a transfer, as pairs of the middle of the interval in seconds and bytes
+/// per second. There are half as many intervals as samples, at most 80. The last pair repeats the last rate at the end
+/// of the transfer.
 pub fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
     let end = timeline.last().map_or(0.0, |(seconds, _)| *seconds);
     let stretches = (timeline.len() / 2).clamp(1, 80);
@@ -100,7 +101,7 @@ pub fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
     rates
 }
 
-/// The number of bytes that had arrived at a time, linear between samples.
+/// Returns the number of bytes that had arrived at a time, interpolated linearly between samples.
 fn bytes_at(timeline: &[(f64, u64)], at: f64) -> f64 {
     let next = timeline.partition_point(|(seconds, _)| *seconds < at);
     let (from, start) = if next == 0 { (0.0, 0) } else { timeline[next - 1] };

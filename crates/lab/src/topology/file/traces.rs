@@ -1,4 +1,5 @@
-//! Puts the delivery traces that a file names into its text, so that the text has all that a run depends on.
+//! Replaces the names of delivery traces in a file by their contents, so that the text has everything that a run
+//! depends on.
 
 use std::fs;
 use std::ops::Range;
@@ -17,7 +18,7 @@ const KEY: &str = "trace";
 /// # Errors
 /// A trace file cannot be read, or is not a trace.
 pub fn inline_traces(mut text: String, folder: &Path) -> anyhow::Result<String> {
-    // The reader of the file reports errors in the text.
+    // Syntax errors are ignored here: the later parser of the file reports them.
     let table = DeTable::parse_recoverable(&text).0;
     let mut names = Vec::new();
     find_in_table(table.get_ref(), "", &mut names);
@@ -36,7 +37,7 @@ pub fn inline_traces(mut text: String, folder: &Path) -> anyhow::Result<String> 
     Ok(text)
 }
 
-/// Finds the names of trace files below `path`, and where they are in the text.
+/// Finds the names of trace files below `path`, with their positions in the text.
 fn find_in_table(table: &DeTable<'_>, path: &str, found: &mut Vec<(String, Range<usize>)>) {
     for (key, value) in table.iter() {
         find_in_value(value.get_ref(), value.span(), &format!("{path}.{}", key.get_ref()), found);
