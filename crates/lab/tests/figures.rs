@@ -15,7 +15,8 @@ use ekiden_lab::experiment::collect::results::{CellSummary, ExpectationVerdict};
 use ekiden_lab::experiment::judge::figures::PublishedFigures;
 use ekiden_lab::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
 use ekiden_lab::experiment::spec::read::Experiment;
-use ekiden_lab::report::figures::ResultPages;
+use ekiden_lab::report::figures::{ResultPages, remove_stale_figures};
+use ekiden_lab::temp_dir::TempDir;
 use serde::Deserialize;
 
 fn results_dir() -> PathBuf {
@@ -159,4 +160,20 @@ fn links_to_results_quote_figures_or_name_an_earlier_run() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Figures of an earlier format are stale; figures that cannot be read may be good.
+#[test]
+fn unreadable_figures_are_not_removed() {
+    let folder = TempDir::create(&std::env::temp_dir(), &format!("ekiden-figures-{}", std::process::id())).unwrap();
+    let experiment = &EXPERIMENTS[..1];
+    let stored = folder.path().join(format!("{}.json", experiment[0].name));
+    fs::create_dir(&stored).unwrap();
+    let error = remove_stale_figures(folder.path(), experiment).unwrap_err();
+    assert!(format!("{error:#}").contains("Is a directory"), "{error:#}");
+    fs::remove_dir(&stored).expect("the directory is still there");
+    fs::write(&stored, "{}").unwrap();
+    let removed = remove_stale_figures(folder.path(), experiment).unwrap();
+    assert_eq!(removed.iter().map(|(name, _)| name).collect::<Vec<_>>(), [&experiment[0].name]);
+    assert!(!stored.exists());
 }

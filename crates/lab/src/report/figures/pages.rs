@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -118,14 +119,23 @@ fn to_json_lines(figures: &impl Serialize) -> anyhow::Result<String> {
 /// experiments, with the reasons.
 ///
 /// # Errors
-/// A file cannot be removed.
+/// A file cannot be read or removed.
 pub fn remove_stale_figures(dir: &Path, experiments: &[Experiment]) -> anyhow::Result<Vec<(String, String)>> {
     let mut removed = Vec::new();
     for experiment in experiments {
         let Err(reason) = load_figures(dir, experiment) else { continue };
-        let path = dir.join(format!("{}.json", experiment.name));
-        for path in [path.with_extension("md"), path] {
-            fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        // The figures may be good.
+        if reason.is::<io::Error>() {
+            return Err(reason);
+        }
+        for extension in ["md", "json"] {
+            let path = dir.join(&experiment.name).with_extension(extension);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| path.display().to_string());
+                }
+                _ => {}
+            }
         }
         removed.push((experiment.name.clone(), format!("{reason:#}")));
     }
