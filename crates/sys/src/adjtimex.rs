@@ -15,7 +15,7 @@ pub struct ClockStatus {
 /// Asks; takes no privilege.
 ///
 /// # Errors
-/// The kernel's: `EPERM` or `ENOSYS` where a container forbids to ask.
+/// The kernel's error: `EPERM` or `ENOSYS` where a container forbids to ask.
 pub fn read() -> io::Result<ClockStatus> {
     // SAFETY: a timex is integers only; all zero, its `modes` ask for nothing to be changed.
     let mut clock: libc::timex = unsafe { std::mem::zeroed() };

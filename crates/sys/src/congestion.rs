@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 /// begins, so this needs no answer from there; the connection is given up at once.
 ///
 /// # Errors
-/// The kernel's: `ENETUNREACH` without a route.
+/// The kernel's error: `ENETUNREACH` without a route.
 pub fn for_destination(destination: SocketAddr) -> io::Result<String> {
     let socket = Socket::new(Domain::for_address(destination), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -26,7 +26,7 @@ pub fn for_destination(destination: SocketAddr) -> io::Result<String> {
 /// The congestion control of sockets that choose none (`net.ipv4.tcp_congestion_control` of this network namespace).
 ///
 /// # Errors
-/// The kernel's, from socket(2).
+/// The error of socket(2).
 pub fn system_default() -> io::Result<String> {
     of_socket(&Socket::new(Domain::IPV4, Type::STREAM, None)?)
 }
@@ -34,7 +34,7 @@ pub fn system_default() -> io::Result<String> {
 /// Changes the congestion control of a TCP socket.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
+/// The kernel's error: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
 pub fn set(socket: impl AsFd, congestion: &str) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_congestion(congestion.as_bytes())
 }
@@ -43,7 +43,7 @@ pub fn set(socket: impl AsFd, congestion: &str) -> io::Result<()> {
 /// caller may, the kernel loads it.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
+/// The kernel's error: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
 pub fn check_available(congestion: &str) -> io::Result<()> {
     Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(congestion.as_bytes())
 }
@@ -51,8 +51,8 @@ pub fn check_available(congestion: &str) -> io::Result<()> {
 /// Connects to `destination` with this congestion control.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it, or those of
-/// connect(2).
+/// The kernel's error: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it, or those
+/// of connect(2).
 pub fn connect(destination: SocketAddr, congestion: &str, timeout: Duration) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(destination), Type::STREAM, None)?;
     socket.set_tcp_congestion(congestion.as_bytes())?;
@@ -63,7 +63,7 @@ pub fn connect(destination: SocketAddr, congestion: &str, timeout: Duration) -> 
 /// The congestion control of a TCP socket.
 ///
 /// # Errors
-/// The kernel's, from getsockopt(2).
+/// The error of getsockopt(2).
 pub fn of_socket(socket: impl AsFd) -> io::Result<String> {
     let name = SockRef::from(&socket).tcp_congestion()?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())

@@ -23,7 +23,7 @@ struct EthtoolValue {
 /// goes by itself.
 ///
 /// # Errors
-/// The kernel's: `ENODEV` if there is no such interface, `EOPNOTSUPP` if it cannot.
+/// The kernel's error: `ENODEV` if there is no such interface, `EOPNOTSUPP` if it cannot.
 pub fn disable_segmentation(interface: &str) -> io::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0))?;
     [ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO].into_iter().try_for_each(|command| set(&socket, interface, command, 0))

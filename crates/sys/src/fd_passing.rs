@@ -17,7 +17,7 @@ const FD_SIZE: u32 = size_of::<c_int>() as u32;
 /// Two ends of a connection that keeps messages apart, in order (`SOCK_SEQPACKET`). Neither blocks.
 ///
 /// # Errors
-/// The kernel's, from socketpair(2).
+/// The error of socketpair(2).
 pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.cloexec().nonblocking(), None)?;
     Ok((one.into(), other.into()))
@@ -26,7 +26,7 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends a message, and a descriptor with it.
 ///
 /// # Errors
-/// The kernel's, from sendmsg(2): `WouldBlock` while too many wait to be received, `EPIPE` when the other end is closed.
+/// The error of sendmsg(2): `WouldBlock` while too many wait to be received, `EPIPE` when the other end is closed.
 pub fn send(socket: impl AsFd, message: &[u8], fd: Option<impl AsFd>) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
     let mut control = FdControl::default();
@@ -56,7 +56,7 @@ pub fn send(socket: impl AsFd, message: &[u8], fd: Option<impl AsFd>) -> io::Res
 /// Receives a message, and the descriptor that came with it. No bytes are the end: the other end is closed.
 ///
 /// # Errors
-/// The kernel's, from recvmsg(2): `WouldBlock` when nothing is there. `InvalidData` for a message longer than `buffer`, or
+/// The error of recvmsg(2): `WouldBlock` when nothing is there. `InvalidData` for a message longer than `buffer`, or
 /// with more than one descriptor.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };

@@ -18,7 +18,7 @@ fn check(result: c_int) -> io::Result<c_int> {
 /// Forks. The parent gets the pid of the child, the child gets `None`.
 ///
 /// # Errors
-/// The kernel's, from fork(2); or that this process has more than one thread: a child would find their locks held forever.
+/// The error of fork(2); or that this process has more than one thread: a child would find their locks held forever.
 pub fn fork() -> io::Result<Option<pid_t>> {
     let threads = fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
@@ -56,7 +56,7 @@ pub fn disable_address_randomization(command: &mut Command) {
 /// Turns the machine off (reboot(2)). For the init process of a virtual machine: nothing is stopped or written before.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_SYS_BOOT`.
+/// The kernel's error: `EPERM` without `CAP_SYS_BOOT`.
 pub fn power_off() -> io::Result<()> {
     // SAFETY: reboot(2) takes a number.
     check(unsafe { libc::reboot(libc::RB_POWER_OFF) }).map(drop)
@@ -67,7 +67,7 @@ pub fn power_off() -> io::Result<()> {
 /// for.)
 ///
 /// # Errors
-/// The kernel's, from prctl(2) or poll(2).
+/// The error of prctl(2) or poll(2).
 pub fn kill_on_parent_exit(parent: impl AsFd) -> io::Result<bool> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and no pointer.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
@@ -87,7 +87,7 @@ impl ChildWaiter {
     /// Holds back the signals. To be called before fork(2).
     ///
     /// # Errors
-    /// The kernel's, from sigprocmask(2).
+    /// The error of sigprocmask(2).
     pub fn new() -> io::Result<Self> {
         // SAFETY: a sigset_t is plain bits; sigemptyset(3) then gives it its meaning.
         let (mut watched, mut previous) = unsafe { (mem::zeroed::<libc::sigset_t>(), mem::zeroed()) };
@@ -107,7 +107,7 @@ impl ChildWaiter {
     /// Lets signals through as before: for the child.
     ///
     /// # Errors
-    /// The kernel's, from sigprocmask(2).
+    /// The error of sigprocmask(2).
     pub fn restore_signals(self) -> io::Result<()> {
         // SAFETY: `previous` was filled in by the kernel.
         check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.previous, ptr::null_mut()) }).map(drop)
@@ -129,7 +129,7 @@ impl ChildWaiter {
     /// other child is reaped, and SIGTERM and SIGHUP are passed on; SIGINT and SIGQUIT reach the child by the terminal.
     ///
     /// # Errors
-    /// The kernel's: `ECHILD` if there is no such child.
+    /// The kernel's error: `ECHILD` if there is no such child.
     pub fn wait_for_child(&self, child: pid_t) -> io::Result<u8> {
         loop {
             // SAFETY: `watched` is a valid set; the details of the signal are not asked for.

@@ -84,7 +84,7 @@ impl TrafficKeys<'_> {
 /// Prepares a connection for keys. Without keys it stays as it is.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` without kernel TLS, `ENOTCONN` unless both directions of the connection are open.
+/// The kernel's error: `ENOENT` without kernel TLS, `ENOTCONN` unless both directions of the connection are open.
 pub fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")
 }
@@ -92,7 +92,7 @@ pub fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// From now on, written bytes leave in records with these keys.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` or `EINVAL` if it does not have the cipher.
+/// The kernel's error: `ENOENT` or `EINVAL` if it does not have the cipher.
 pub fn set_send_keys(socket: BorrowedFd<'_>, keys: &TrafficKeys<'_>) -> io::Result<()> {
     set_bytes(socket, libc::SOL_TLS, TLS_TX, &keys.to_bytes())
 }
@@ -108,7 +108,7 @@ pub fn set_receive_keys(socket: BorrowedFd<'_>, keys: &TrafficKeys<'_>) -> io::R
 /// Tries a version and a cipher in both directions, on a loopback connection that is given up at once.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` without kernel TLS or without the cipher, `ENOPROTOOPT` before Linux 6.0.
+/// The kernel's error: `ENOENT` without kernel TLS or without the cipher, `ENOPROTOOPT` before Linux 6.0.
 pub fn check_available(version: Version, cipher: Cipher) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -145,7 +145,7 @@ pub enum Received {
 /// Reads once (recvmsg(2)): bytes of the stream, or of one other record.
 ///
 /// # Errors
-/// The kernel's: EAGAIN without a complete record, and those of [`is_record_error`].
+/// The kernel's error: EAGAIN without a complete record, and those of [`is_record_error`].
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut control = RecordType::new(0);
@@ -163,7 +163,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
 /// Sends an alert, its level and its description (RFC 8446, 6), after all bytes that were written before (sendmsg(2)).
 ///
 /// # Errors
-/// The kernel's: EAGAIN without room.
+/// The kernel's error: EAGAIN without room.
 pub fn send_alert(socket: BorrowedFd<'_>, mut alert: [u8; 2]) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: alert.as_mut_ptr().cast(), iov_len: alert.len() };
     let mut control = RecordType::new(ALERT);

@@ -48,7 +48,7 @@ impl Links {
     /// Opens a netlink socket for links.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         Netlink::open(libc::NETLINK_ROUTE).map(Self)
     }
@@ -56,7 +56,7 @@ impl Links {
     /// Limits the packets of interface number `index` to `mtu` bytes.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` for an unsupported value, `ENODEV`, `EPERM`.
+    /// The kernel's error: `EINVAL` for an unsupported value, `ENODEV`, `EPERM`.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> io::Result<()> {
         self.0.request(set_link_request(index, 0).with_attribute(c_int::from(libc::IFLA_MTU), &mtu.to_ne_bytes()))
     }
@@ -65,7 +65,7 @@ impl Links {
     /// `accept_local`), and forward them; and give it no address of IPv6 by itself.
     ///
     /// # Errors
-    /// The kernel's: `ENODEV`, `EPERM`.
+    /// The kernel's error: `ENODEV`, `EPERM`.
     pub fn accept_any_source(&self, index: u32) -> io::Result<()> {
         let conf = [(FORWARDING, 1_u32), (RP_FILTER, 2), (ACCEPT_LOCAL, 1)];
         let conf = conf.map(|(key, value)| attribute(key, &value.to_ne_bytes())).concat();
@@ -84,7 +84,7 @@ impl Links {
     /// Gives an interface an address that no program gets as its own, because its scope is nowhere (ip-address(8)).
     ///
     /// # Errors
-    /// The kernel's: `EEXIST` when it has it, `ENODEV`, `EPERM`.
+    /// The kernel's error: `EEXIST` when it has it, `ENODEV`, `EPERM`.
     pub fn add_scope_nowhere_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
         // `struct ifaddrmsg`: the family, the prefix, no flags, the scope, the interface.
         let mut header = vec![libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_NOWHERE];
@@ -100,7 +100,7 @@ impl Links {
     /// The largest superpackets of an interface.
     ///
     /// # Errors
-    /// The kernel's: `ENODEV`.
+    /// The kernel's error: `ENODEV`.
     pub fn superpacket_limits(&self, index: u32) -> io::Result<SuperpacketLimits> {
         self.0.send(link_request(libc::RTM_GETLINK, index, 0))?;
         let mut buffer = [0; 16 << 10];
@@ -117,7 +117,7 @@ impl Links {
     /// Removes an interface, even when a process has it open.
     ///
     /// # Errors
-    /// The kernel's: `ENODEV`, `EPERM`.
+    /// The kernel's error: `ENODEV`, `EPERM`.
     pub fn delete(&self, index: u32) -> io::Result<()> {
         self.0.request(link_request(libc::RTM_DELLINK, index, 0))
     }
@@ -125,7 +125,7 @@ impl Links {
     /// Turns an interface on.
     ///
     /// # Errors
-    /// The kernel's: `ENODEV`, `EPERM`.
+    /// The kernel's error: `ENODEV`, `EPERM`.
     pub fn set_up(&self, index: u32) -> io::Result<()> {
         self.0.request(set_link_request(index, libc::IFF_UP as u32))
     }

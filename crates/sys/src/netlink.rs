@@ -76,7 +76,7 @@ impl Netlink {
     /// Opens a socket to `protocol`, one of `NETLINK_*`.
     ///
     /// # Errors
-    /// The kernel's: `EPROTONOSUPPORT` for a part that it does not have.
+    /// The kernel's error: `EPROTONOSUPPORT` for a part that it does not have.
     pub(crate) fn open(protocol: c_int) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) takes no pointers.
@@ -102,7 +102,7 @@ impl Netlink {
     /// Sends a request and receives whether it was done.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub(crate) fn request(&self, request: NetlinkRequest) -> io::Result<()> {
         self.send(request.with_flags(libc::NLM_F_ACK))?;
         let mut buffer = [0; 1024];
@@ -118,7 +118,7 @@ impl Netlink {
     /// Receives one datagram and hands out the messages in it.
     ///
     /// # Errors
-    /// The kernel's: `WouldBlock` when nothing is there.
+    /// The kernel's error: `WouldBlock` when nothing is there.
     pub(crate) fn receive(&self, buffer: &mut [u8], each: impl FnMut(Message<'_>)) -> io::Result<()> {
         // SAFETY: the kernel writes at most `buffer.len()` bytes into it.
         let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };

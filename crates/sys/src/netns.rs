@@ -22,8 +22,8 @@ fn check(result: c_int) -> io::Result<()> {
 /// `user`, into a new user namespace too, which owns the others and needs no privilege.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without the privilege, `ENOSPC` beyond a limit in `user.max_*_namespaces`, `EINVAL` with `user`
-/// and more than one thread.
+/// The kernel's error: `EPERM` without the privilege, `ENOSPC` beyond a limit in `user.max_*_namespaces`, `EINVAL` with
+/// `user` and more than one thread.
 pub fn unshare_all(user: bool) -> io::Result<()> {
     let user = if user { libc::CLONE_NEWUSER } else { 0 };
     // SAFETY: these flags take no pointers and leave the descriptors shared.
@@ -34,7 +34,7 @@ pub fn unshare_all(user: bool) -> io::Result<()> {
 /// process is inside; it has no name.
 ///
 /// # Errors
-/// The kernel's, from unshare(2) or open(2) of `/proc/thread-self/ns/net`.
+/// The error of unshare(2) or open(2) of `/proc/thread-self/ns/net`.
 pub fn new_network_namespace() -> io::Result<OwnedFd> {
     let make = || {
         // SAFETY: the flag takes no pointers; only this thread, which ends at once, changes namespaces.
@@ -47,7 +47,7 @@ pub fn new_network_namespace() -> io::Result<OwnedFd> {
 /// Moves the calling thread, and no other, into a network namespace.
 ///
 /// # Errors
-/// The kernel's, from setns(2).
+/// The error of setns(2).
 pub fn enter_network_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as the borrow lasts.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
@@ -84,7 +84,7 @@ fn mount(source: &Path, target: &Path, kind: &str, flags: c_ulong, options: &str
 /// Cuts every mount of this namespace off from other namespaces: nothing that is mounted here is seen outside.
 ///
 /// # Errors
-/// The kernel's, from mount(2).
+/// The error of mount(2).
 pub fn make_mounts_private() -> io::Result<()> {
     // SAFETY: a change of propagation ignores source, type and options, which may be null (mount(2)).
     check(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), libc::MS_REC | libc::MS_PRIVATE, ptr::null()) })
@@ -93,7 +93,7 @@ pub fn make_mounts_private() -> io::Result<()> {
 /// Mounts a `/proc` that shows the pid namespace of the caller.
 ///
 /// # Errors
-/// The kernel's: `EPERM` in a user namespace that has seen a `/proc` with parts hidden, as in containers.
+/// The kernel's error: `EPERM` in a user namespace that has seen a `/proc` with parts hidden, as in containers.
 pub fn mount_proc() -> io::Result<()> {
     mount(Path::new("proc"), Path::new("/proc"), "proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, "")
 }
@@ -101,7 +101,7 @@ pub fn mount_proc() -> io::Result<()> {
 /// Mounts an empty file system in memory over `directory`.
 ///
 /// # Errors
-/// The kernel's, from mount(2).
+/// The error of mount(2).
 pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
     mount(Path::new("tmpfs"), directory, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, "mode=0755")
 }
@@ -109,7 +109,7 @@ pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
 /// Moves this process into a new mount namespace, which begins with the mounts of the old one.
 ///
 /// # Errors
-/// The kernel's, from unshare(2): `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` beyond `user.max_mnt_namespaces`.
+/// The error of unshare(2): `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` beyond `user.max_mnt_namespaces`.
 pub fn unshare_mounts() -> io::Result<()> {
     // SAFETY: the flag takes no pointers.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })
@@ -118,7 +118,7 @@ pub fn unshare_mounts() -> io::Result<()> {
 /// Mounts a BPF file system of its own, with nothing in it, on `directory`.
 ///
 /// # Errors
-/// The kernel's, from mount(2): `ENODEV` for a kernel without BPF, `ENOENT` without the directory.
+/// The error of mount(2): `ENODEV` for a kernel without BPF, `ENOENT` without the directory.
 pub fn mount_bpf(directory: &Path) -> io::Result<()> {
     mount(Path::new("bpf"), directory, "bpf", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, "mode=0700")
 }
@@ -126,7 +126,7 @@ pub fn mount_bpf(directory: &Path) -> io::Result<()> {
 /// Whether `directory` is in a BPF file system.
 ///
 /// # Errors
-/// The kernel's, from statfs(2).
+/// The error of statfs(2).
 pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
     let path = CString::new(directory.as_os_str().as_bytes())?;
     let mut file_system = std::mem::MaybeUninit::<libc::statfs>::uninit();
@@ -141,7 +141,7 @@ pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
 /// Mounts a new file system of a kind such as `sysfs`, with the options of that kind, on `directory`.
 ///
 /// # Errors
-/// The kernel's, from mount(2): `ENODEV` for a kind that this kernel lacks.
+/// The error of mount(2): `ENODEV` for a kind that this kernel lacks.
 pub fn mount_kind(kind: &str, directory: &Path, options: &str) -> io::Result<()> {
     mount(Path::new(kind), directory, kind, 0, options)
 }
@@ -149,7 +149,7 @@ pub fn mount_kind(kind: &str, directory: &Path, options: &str) -> io::Result<()>
 /// Makes a mounted file system the root directory of this process and its future children (`switch_root(8)`).
 ///
 /// # Errors
-/// The kernel's, from chdir(2), mount(2) or chroot(2).
+/// The error of chdir(2), mount(2) or chroot(2).
 pub fn switch_root(directory: &Path) -> io::Result<()> {
     std::env::set_current_dir(directory)?;
     // SAFETY: source and target are strings that end in NUL; a moved mount has no type and no options, which may be
@@ -163,7 +163,7 @@ pub fn switch_root(directory: &Path) -> io::Result<()> {
 /// Puts the file `source` in the place of the file `target`.
 ///
 /// # Errors
-/// The kernel's, from mount(2).
+/// The error of mount(2).
 pub fn bind_mount(source: &Path, target: &Path) -> io::Result<()> {
     mount(source, target, "none", libc::MS_BIND, "")
 }

@@ -65,7 +65,7 @@ impl NfQueue {
     /// it is full, packets pass as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`).
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` when another process has the number, else as in [`check_available`].
+    /// The kernel's error: `EBUSY` when another process has the number, else as in [`check_available`].
     pub fn bind(number: u16, max_packets: u32) -> io::Result<Self> {
         let queue = Self { socket: Netlink::open(libc::NETLINK_NETFILTER)?, number };
         set(queue.as_fd(), libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, &1)?;
@@ -122,7 +122,7 @@ impl NfQueue {
     /// Receives once, without waiting, and hands out the packets that came, perhaps none.
     ///
     /// # Errors
-    /// The kernel's: `WouldBlock` when nothing is there.
+    /// The kernel's error: `WouldBlock` when nothing is there.
     pub fn receive(&self, mut each: impl FnMut(Packet<'_>)) -> io::Result<()> {
         let mut buffer = [0; DATAGRAM_SIZE];
         let mut failed = Ok(());
@@ -138,7 +138,7 @@ impl NfQueue {
     /// Gives the verdict on a packet. A packet that no longer waits is no error.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_verdict(&self, id: u32, verdict: Verdict) -> io::Result<()> {
         let (code, mark) = match verdict {
             Verdict::Accept { mark } => (NF_ACCEPT, Some(mark)),
@@ -186,7 +186,7 @@ impl<'a> Packet<'a> {
 /// Whether this process could bind a queue: asks the kernel for something that has no effect.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EPROTONOSUPPORT` without nfnetlink, `EINVAL` without
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, `EPROTONOSUPPORT` without nfnetlink, `EINVAL` without
 /// nfnetlink_queue.
 pub fn check_available() -> io::Result<()> {
     check_permission(&Netlink::open(libc::NETLINK_NETFILTER)?)

@@ -56,7 +56,7 @@ impl Notifier {
     /// The service is up, for the first time or after `reloading`.
     ///
     /// # Errors
-    /// The kernel's; nothing is sent then.
+    /// The kernel's error; nothing is sent then.
     pub fn ready(&self) -> io::Result<()> {
         self.send("READY=1")
     }
@@ -64,7 +64,7 @@ impl Notifier {
     /// The service reads its configuration again; `ready` says when it is done.
     ///
     /// # Errors
-    /// The kernel's; nothing is sent then.
+    /// The kernel's error; nothing is sent then.
     pub fn reloading(&self) -> io::Result<()> {
         // The time tells the manager whether this is about the reload that it has asked for.
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()))
@@ -73,7 +73,7 @@ impl Notifier {
     /// The service is about to end.
     ///
     /// # Errors
-    /// The kernel's; nothing is sent then.
+    /// The kernel's error; nothing is sent then.
     pub fn stopping(&self) -> io::Result<()> {
         self.send("STOPPING=1")
     }
@@ -81,7 +81,7 @@ impl Notifier {
     /// A sign of life for the watchdog.
     ///
     /// # Errors
-    /// The kernel's; nothing is sent then.
+    /// The kernel's error; nothing is sent then.
     pub fn watchdog_ping(&self) -> io::Result<()> {
         self.send("WATCHDOG=1")
     }
@@ -89,7 +89,7 @@ impl Notifier {
     /// One line about the service, for `systemctl status`.
     ///
     /// # Errors
-    /// The kernel's; nothing is sent then.
+    /// The kernel's error; nothing is sent then.
     pub fn status(&self, text: &str) -> io::Result<()> {
         // A line break would begin another assignment.
         self.send(&format!("STATUS={}", text.replace(['\n', '\r'], " ")))
@@ -98,7 +98,7 @@ impl Notifier {
     /// From now on process `pid` is the service: the manager ignores messages of this one.
     ///
     /// # Errors
-    /// The kernel's; nothing is sent then.
+    /// The kernel's error; nothing is sent then.
     pub fn set_main_pid(&self, pid: u32) -> io::Result<()> {
         self.send(&format!("MAINPID={pid}"))
     }

@@ -11,7 +11,7 @@ use socket2::SockRef;
 /// not turned it is the socket's own.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` for a connection that is not tracked, `ENOPROTOOPT` without connection tracking.
+/// The kernel's error: `ENOENT` for a connection that is not tracked, `ENOPROTOOPT` without connection tracking.
 pub fn original_destination(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let socket = SockRef::from(&socket);
     let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Bytes that were written and not yet acknowledged; a FIN counts as one.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
     // The same number as SIOCOUTQ.
     ioctl_count(socket, libc::TIOCOUTQ)
@@ -15,7 +15,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// Bytes that were written and not yet sent.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     /// Not in every libc: linux/sockios.h.
     const SIOCOUTQNSD: libc::Ioctl = 0x894b;
@@ -25,7 +25,7 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// Bytes that have arrived and were not yet read.
 ///
 /// # Errors
-/// The kernel's: a socket that listens.
+/// The kernel's error: a socket that listens.
 pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
     // The same number as SIOCINQ.
     ioctl_count(socket, libc::FIONREAD)

@@ -40,7 +40,7 @@ pub struct SendCounters {
 /// Bytes of payload a second that a connection may send, at most.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn max_pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
     get(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
 }
@@ -48,7 +48,7 @@ pub fn max_pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// Sets [`max_pacing_rate`]. The kernel paces from then on, also when the bound is lifted again.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate)
 }
@@ -57,7 +57,7 @@ pub fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> 
 /// or the congestion control.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(read(socket)?.u64(104))
 }
@@ -71,7 +71,7 @@ pub fn is_multipath(socket: BorrowedFd<'_>) -> bool {
 /// The bytes and packets that a connection has sent.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn send_counters(socket: BorrowedFd<'_>) -> io::Result<SendCounters> {
     let info = read(socket)?;
     let family: c_int = get(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)?;

@@ -44,7 +44,7 @@ impl PacketSocket {
     /// allows.
     ///
     /// # Errors
-    /// The kernel's: no such interface, or no `CAP_NET_RAW`.
+    /// The kernel's error: no such interface, or no `CAP_NET_RAW`.
     pub fn open(interface: &str, receive_buffer: usize) -> io::Result<Self> {
         // SAFETY: socket(2) takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
@@ -69,7 +69,7 @@ impl PacketSocket {
     /// How many frames the kernel has dropped since this was last asked, for want of room.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn take_drops(&self) -> io::Result<u64> {
         let statistics: [u32; 2] = get(self.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(u64::from(statistics[1]))

@@ -23,7 +23,7 @@ impl<'a> Poll<'a> {
     /// timeout.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let time = timeout.map(|timeout| libc::timespec {
             tv_sec: i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).into(),
@@ -57,7 +57,7 @@ impl<'a> Poll<'a> {
 /// Whether a descriptor can be written to, or has an error, now (poll(2), `POLLOUT`).
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn is_writable(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
     let mut entry = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     // SAFETY: the entry is one, and lives until after the call.

@@ -10,7 +10,7 @@ use crate::option::get;
 /// Raises the soft limit of open files to the hard one and returns it.
 ///
 /// # Errors
-/// The kernel's, from getrlimit(2) or setrlimit(2).
+/// The error of getrlimit(2) or setrlimit(2).
 pub fn raise_open_file_limit() -> io::Result<u64> {
     let limit = open_file_limit()?;
     set_open_file_limit(limit.rlim_max)?;
@@ -20,7 +20,7 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
 /// Sets the soft limit of open files. Descriptors that are open stay open.
 ///
 /// # Errors
-/// The kernel's, from getrlimit(2) or setrlimit(2): `EINVAL` above the hard limit.
+/// The error of getrlimit(2) or setrlimit(2): `EINVAL` above the hard limit.
 pub fn set_open_file_limit(soft: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, ..open_file_limit()? };
     // SAFETY: `limit` is a valid, initialised rlimit.
@@ -33,7 +33,7 @@ pub fn set_open_file_limit(soft: u64) -> io::Result<()> {
 /// Sets the soft and the hard limit of open files.
 ///
 /// # Errors
-/// The kernel's, from setrlimit(2): `EPERM` above the hard limit without `CAP_SYS_RESOURCE`.
+/// The error of setrlimit(2): `EPERM` above the hard limit without `CAP_SYS_RESOURCE`.
 pub fn set_open_file_limits(most: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: `limit` is a valid, initialised rlimit.
@@ -47,7 +47,7 @@ pub fn set_open_file_limits(most: u64) -> io::Result<()> {
 /// threads have the higher limit as well, and keep a descriptor that they open above the soft limit.
 ///
 /// # Errors
-/// The kernel's, from getrlimit(2) or setrlimit(2).
+/// The error of getrlimit(2) or setrlimit(2).
 pub fn with_max_open_file_limit<T>(run: impl FnOnce() -> T) -> io::Result<T> {
     let limit = open_file_limit()?;
     set_open_file_limit(limit.rlim_max)?;
@@ -115,7 +115,7 @@ pub fn start_time(pid: u32) -> Option<u64> {
 /// proc_pid_fd(5)).
 ///
 /// # Errors
-/// The kernel's: `EACCES` when the descriptors of that process are not to be seen by this one.
+/// The kernel's error: `EACCES` when the descriptors of that process are not to be seen by this one.
 pub fn has_listener(pid: u32, address: SocketAddr) -> io::Result<bool> {
     let sockets = listening_sockets(address)?;
     for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
@@ -170,7 +170,7 @@ fn kernel_address(ip: IpAddr, port: u16) -> String {
 /// Replaces standard input by /dev/null, and closes the former one.
 ///
 /// # Errors
-/// The kernel's, from open(2) or dup2(2).
+/// The error of open(2) or dup2(2).
 pub fn replace_stdin_with_null() -> io::Result<()> {
     let null = File::open("/dev/null")?;
     // SAFETY: dup2(2) takes two numbers. No value here owns standard input, so no owned descriptor changes.

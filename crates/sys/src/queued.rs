@@ -18,7 +18,7 @@ const RCVBUF_LOCK: c_int = 2;
 /// Whether the receive buffer has a fixed size, rather than one that the kernel chooses as bytes come and go.
 ///
 /// # Errors
-/// The kernel's: `ENOPROTOOPT` before Linux 5.14.
+/// The kernel's error: `ENOPROTOOPT` before Linux 5.14.
 pub fn is_receive_buffer_locked(socket: BorrowedFd<'_>) -> io::Result<bool> {
     get::<c_int>(socket, libc::SOL_SOCKET, SO_BUF_LOCK).map(|locks| locks & RCVBUF_LOCK != 0)
 }
@@ -26,7 +26,7 @@ pub fn is_receive_buffer_locked(socket: BorrowedFd<'_>) -> io::Result<bool> {
 /// The size of the receive buffer in bytes, as [`lock_receive_buffer`] takes it.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let doubled: c_int = get(socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
     Ok(doubled.cast_unsigned() / 2)
@@ -36,7 +36,7 @@ pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// linux/sock_diag.h).
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<u32> {
     // SK_MEMINFO_RMEM_ALLOC is the first member, and the kernel truncates the array to the given length.
     let memory: [u32; 2] = get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
@@ -47,7 +47,7 @@ pub fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// within a window that was offered before, is dropped on arrival.
 ///
 /// # Errors
-/// The kernel's; `Unsupported` where it would grant less (`net.core.rmem_max`), and then nothing has changed.
+/// The kernel's error; `Unsupported` where it would grant less (`net.core.rmem_max`), and then nothing has changed.
 pub fn lock_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // The kernel doubles it, for its own bookkeeping (socket(7)).
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX).min(c_int::MAX / 2);
@@ -76,7 +76,7 @@ fn max_receive_buffer() -> io::Result<u32> {
 /// Returns the size of the receive buffer to the kernel's control, from its present value.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn unlock_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     let locks: c_int = get(socket, libc::SOL_SOCKET, SO_BUF_LOCK)?;
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RCVBUF_LOCK))
@@ -85,7 +85,7 @@ pub fn unlock_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// The largest window that the kernel advertises to the peer, in bytes (`TCP_WINDOW_CLAMP`, tcp(7)).
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn window_clamp(socket: BorrowedFd<'_>) -> io::Result<u32> {
     get::<c_int>(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).map(c_int::cast_unsigned)
 }
@@ -93,7 +93,7 @@ pub fn window_clamp(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// Sets [`window_clamp`]. A window that was advertised before stays.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_window_clamp(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &bytes.cast_signed())
 }
@@ -102,7 +102,7 @@ pub fn set_window_clamp(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 /// socket(7)). A poll does not wake before; a read returns the available bytes. The default is 1.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_receive_lowat(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes.cast_signed())
 }
@@ -110,7 +110,7 @@ pub fn set_receive_lowat(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 /// Most bytes that wait to be sent before the socket counts as full, `TCP_NOTSENT_LOWAT`; 0 for the host's default.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn notsent_lowat(socket: BorrowedFd<'_>) -> io::Result<u32> {
     get::<c_int>(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT).map(c_int::cast_unsigned)
 }
@@ -118,7 +118,7 @@ pub fn notsent_lowat(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// Sets [`notsent_lowat`].
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_notsent_lowat(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes.cast_signed())
 }

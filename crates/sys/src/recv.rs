@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// the stream.
 ///
 /// # Errors
-/// The kernel's: EAGAIN without data, ECONNRESET, ...
+/// The kernel's error: EAGAIN without data, ECONNRESET, ...
 pub fn append(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, max_bytes: usize) -> io::Result<usize> {
     let spare = buffer.spare_capacity_mut();
     let room = spare.len().min(max_bytes);

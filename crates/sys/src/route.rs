@@ -45,7 +45,7 @@ impl Routes {
     /// Opens a netlink socket for routes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         Netlink::open(libc::NETLINK_ROUTE).map(Self)
     }
@@ -53,7 +53,7 @@ impl Routes {
     /// The number of the interface by which packets of a connected socket leave.
     ///
     /// # Errors
-    /// The kernel's: not a connected socket, or no route any more.
+    /// The kernel's error: not a connected socket, or no route any more.
     pub fn egress_interface(&self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         self.query_socket(socket, interface)
     }
@@ -82,7 +82,7 @@ impl Routes {
     /// All routes of the table `main` that lead somewhere.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn list(&self) -> io::Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -106,7 +106,8 @@ impl Routes {
     /// have chosen one.
     ///
     /// # Errors
-    /// The kernel's: `EEXIST` when there is one that is as good, `EINVAL` when `source` is none of this host's, `ENETDOWN`.
+    /// The kernel's error: `EEXIST` when there is one that is as good, `EINVAL` when `source` is none of this host's,
+    /// `ENETDOWN`.
     pub fn add(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
         let request =
             route_request(libc::RTM_NEWROUTE, net, interface).with_flags(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
@@ -120,7 +121,7 @@ impl Routes {
     /// Takes that away again.
     ///
     /// # Errors
-    /// The kernel's: `ESRCH` when there is none.
+    /// The kernel's error: `ESRCH` when there is none.
     pub fn remove(&self, net: &Network, interface: u32) -> io::Result<()> {
         self.0.request(route_request(libc::RTM_DELROUTE, net, interface))
     }
@@ -218,7 +219,7 @@ fn number(attributes_of: &[u8], expected_kind: c_int) -> Option<u32> {
 /// The name of interface number `index`.
 ///
 /// # Errors
-/// The kernel's: it has gone.
+/// The kernel's error: it has gone.
 pub fn interface_name(index: u32) -> io::Result<String> {
     let mut name = [0_u8; libc::IF_NAMESIZE];
     // SAFETY: if_indextoname(3) writes at most IF_NAMESIZE bytes with the terminating zero, and `name` has as many.

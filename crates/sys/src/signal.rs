@@ -14,7 +14,7 @@ extern "C" fn on_interrupt(signal: libc::c_int) {
 /// the main thread waits in (it returns `EINTR`).
 ///
 /// # Errors
-/// The kernel's, from sigaction(2).
+/// The error of sigaction(2).
 pub fn catch_interrupts() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: all zeroes is a valid sigaction: no flags, hence no SA_RESTART, and an empty mask.
@@ -47,7 +47,7 @@ pub fn interrupt_exit_code() -> Option<u8> {
 /// that still writes to other programs, or to sockets without `MSG_NOSIGNAL`.
 ///
 /// # Errors
-/// The kernel's, from signal(2).
+/// The error of signal(2).
 pub fn end_on_broken_pipe() -> io::Result<()> {
     // SAFETY: SIG_DFL is a valid action of SIGPIPE, and runs no code of this process.
     if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
@@ -59,7 +59,7 @@ pub fn end_on_broken_pipe() -> io::Result<()> {
 /// Kills every process of a process group.
 ///
 /// # Errors
-/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for 0 and 1, which would be other processes.
+/// The error of kill(2): `ESRCH` if there is none. `EINVAL` for 0 and 1, which would be other processes.
 pub fn kill_group(group: u32) -> io::Result<()> {
     let group = libc::pid_t::try_from(group).ok().filter(|group| *group > 1);
     let group = group.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -73,7 +73,7 @@ pub fn kill_group(group: u32) -> io::Result<()> {
 /// Asks a child of this process, that has not been waited for, to end (SIGTERM).
 ///
 /// # Errors
-/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for a number that is no process, or a whole group.
+/// The error of kill(2): `ESRCH` if there is none. `EINVAL` for a number that is no process, or a whole group.
 pub fn send_term(child: i32) -> io::Result<()> {
     send(child, libc::SIGTERM)
 }

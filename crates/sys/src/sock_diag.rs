@@ -19,7 +19,7 @@ impl SocketDestroyer {
     /// Opens a netlink socket for socket diagnostics.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         Netlink::open(libc::NETLINK_SOCK_DIAG).map(Self)
     }
@@ -28,7 +28,7 @@ impl SocketDestroyer {
     /// any more.
     ///
     /// # Errors
-    /// The kernel's: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for
+    /// The kernel's error: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for
     /// TIME_WAIT Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
     pub fn destroy(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
         self.0.request(NetlinkRequest::new(SOCK_DESTROY, &request(local, remote)))

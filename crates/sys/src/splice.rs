@@ -19,7 +19,7 @@ impl Pipe {
     /// Makes the largest pipe that the kernel grants, from 1 MiB down to 64 KiB.
     ///
     /// # Errors
-    /// The kernel's, from pipe2(2) (out of descriptors), or EPERM when the user's quota of pipe pages is used up, so
+    /// The error of pipe2(2) (out of descriptors), or EPERM when the user's quota of pipe pages is used up, so
     /// that a pipe would be too small to be worth its system calls.
     pub fn new() -> io::Result<Self> {
         let mut fds: [RawFd; 2] = [-1; 2];
@@ -61,7 +61,7 @@ impl Pipe {
 /// Sends bytes that precede spliced ones. `MSG_MORE` (send(2)) keeps them from taking a packet of their own.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn send_before_splice(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: `bytes` is valid for reads of its length.

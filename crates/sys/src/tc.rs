@@ -44,7 +44,7 @@ pub struct Filter {
 /// The index of an interface.
 ///
 /// # Errors
-/// The kernel's: `ENODEV` if there is none of this name.
+/// The kernel's error: `ENODEV` if there is none of this name.
 pub fn index(name: &str) -> io::Result<u32> {
     let name = CString::new(name)?;
     // SAFETY: `name` ends with a zero.
@@ -55,7 +55,7 @@ pub fn index(name: &str) -> io::Result<u32> {
 /// Whether an interface's frames begin with an Ethernet header (netdevice(7), `SIOCGIFHWADDR`).
 ///
 /// # Errors
-/// The kernel's: `ENODEV` if there is none of this name.
+/// The kernel's error: `ENODEV` if there is none of this name.
 pub fn has_ethernet(name: &str) -> io::Result<bool> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
     let mut request = interface_request(name)?;
@@ -71,7 +71,7 @@ pub fn has_ethernet(name: &str) -> io::Result<bool> {
 /// All interfaces: index and name.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
     // SAFETY: takes no argument; the returned list is freed below.
     let list = unsafe { libc::if_nameindex() };
@@ -97,7 +97,7 @@ pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
 /// Makes a clsact. Whether there was none.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where it has no clsact (`CONFIG_NET_SCH_INGRESS`).
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where it has no clsact (`CONFIG_NET_SCH_INGRESS`).
 pub fn create_clsact(interface: u32) -> io::Result<bool> {
     let request = NetlinkRequest::new(libc::RTM_NEWQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0))
         .with_attribute(i32::from(libc::TCA_KIND), b"clsact\0")
@@ -112,7 +112,7 @@ pub fn create_clsact(interface: u32) -> io::Result<bool> {
 /// Removes the clsact and all that hangs there.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn remove_clsact(interface: u32) -> io::Result<()> {
     open_route_socket()?.request(NetlinkRequest::new(libc::RTM_DELQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0)))
 }
@@ -120,7 +120,7 @@ pub fn remove_clsact(interface: u32) -> io::Result<()> {
 /// Hangs a program where packets leave; with `replace`, in the place of the one with this preference and handle.
 ///
 /// # Errors
-/// The kernel's: `EEXIST` if there is one already and it is not to be replaced.
+/// The kernel's error: `EEXIST` if there is one already and it is not to be replaced.
 pub fn attach_egress(
     interface: u32,
     preference: u16,
@@ -145,7 +145,7 @@ pub fn attach_egress(
 /// Removes a program from where packets leave.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` if there is none.
+/// The kernel's error: `ENOENT` if there is none.
 pub fn detach_egress(interface: u32, preference: u16, handle: u32) -> io::Result<()> {
     let request = NetlinkRequest::new(libc::RTM_DELTFILTER, &tcmsg(interface, handle, EGRESS, filter_info(preference)));
     open_route_socket()?.request(request.with_attribute(i32::from(libc::TCA_KIND), b"bpf\0"))
@@ -154,7 +154,7 @@ pub fn detach_egress(interface: u32, preference: u16, handle: u32) -> io::Result
 /// The filters at the egress of the interface.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn egress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, EGRESS)
 }
@@ -162,7 +162,7 @@ pub fn egress_filters(interface: u32) -> io::Result<Vec<Filter>> {
 /// The filters at the ingress of the interface.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn ingress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, INGRESS)
 }
@@ -170,7 +170,7 @@ pub fn ingress_filters(interface: u32) -> io::Result<Vec<Filter>> {
 /// The name of the queueing discipline at the root of an interface, where packets really wait.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn root_qdisc(interface: u32) -> io::Result<Option<String>> {
     let mut kind = None;
     dump(libc::RTM_GETQDISC, &tcmsg(interface, 0, 0, 0), |message, options| {

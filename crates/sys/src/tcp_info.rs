@@ -41,7 +41,7 @@ impl RawTcpInfo {
 /// Asks the kernel about `socket`.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<SectionInfo> {
     Ok(section_info(&read(socket)?))
 }
@@ -66,7 +66,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
 /// The kernel's counters of `socket`, from which estimates of its section follow.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
     Ok(counters(&read(socket)?))
 }
@@ -74,7 +74,7 @@ pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
 /// [`tcp_info`] and [`tcp_counters`] of the same moment, by one system call.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn tcp_readings(socket: BorrowedFd<'_>) -> io::Result<(SectionInfo, TcpCounters)> {
     let raw = read(socket)?;
     Ok((section_info(&raw), counters(&raw)))
@@ -112,7 +112,7 @@ fn counters(raw: &RawTcpInfo) -> TcpCounters {
 /// Bytes that the peer may still send within the window it was offered; `None` before Linux 6.2 (`tcpi_rcv_wnd`).
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn advertised_window(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(read(socket)?.field(232).map(u32::from_ne_bytes))
 }
@@ -120,7 +120,7 @@ pub fn advertised_window(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
 /// The largest segment that the peer may send, in bytes of payload (`tcpi_advmss`).
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn advertised_mss(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(read(socket)?.u32(84))
 }

@@ -30,7 +30,7 @@ fn read(text: &str) -> Option<SchedStats> {
 /// Asks for timers that are at most a nanosecond late by design (`PR_SET_TIMERSLACK`); the default is 50 µs.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_min_timer_slack() -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
@@ -40,7 +40,7 @@ pub fn set_min_timer_slack() -> io::Result<()> {
 /// Makes the thread run before all others that are not real-time (`SCHED_FIFO`, lowest priority).
 ///
 /// # Errors
-/// The kernel's: no `CAP_SYS_NICE`.
+/// The kernel's error: no `CAP_SYS_NICE`.
 pub fn set_realtime() -> io::Result<()> {
     // The kernel's `struct sched_param` is this number. Not by libc's function: musl's always fails.
     let priority: libc::c_int = 1;
@@ -52,7 +52,7 @@ pub fn set_realtime() -> io::Result<()> {
 /// The processors on which the calling thread may run, by number (`sched_getaffinity(2)`).
 ///
 /// # Errors
-/// The kernel's: `EINVAL` on a machine with more than 1024 processors.
+/// The kernel's error: `EINVAL` on a machine with more than 1024 processors.
 pub fn allowed_processors() -> io::Result<Vec<usize>> {
     // SAFETY: a cpu_set_t is plain bits, for which zero means no processor.
     let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };

@@ -12,7 +12,7 @@ impl Timer {
     /// One that is not set.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: there is no memory involved.
@@ -27,7 +27,7 @@ impl Timer {
     /// Rings after `span`, which is not zero and less than a second; before that it is as if it had not rung.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn set_after(&self, span: Duration) -> io::Result<()> {
         let no_interval = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(span.subsec_nanos().max(1) as i32) };

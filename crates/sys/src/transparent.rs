@@ -21,7 +21,7 @@ const ROUTE_HEADER: usize = 12;
 /// may do so for IPv4 too.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
 pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: c_int = 1;
     if SockRef::from(&socket).domain()? == Domain::IPV6 {
@@ -33,7 +33,7 @@ pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Puts a firewall mark on all that a socket sends, before it is routed.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
 pub fn set_mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     SockRef::from(&socket).set_mark(mark)
 }

@@ -21,7 +21,7 @@ pub const PATH: &str = "/dev/net/tun";
 /// with a `virtio_net_hdr` of 10 bytes. With `offload` the kernel hands over TCP superpackets, and UDP ones if it can.
 ///
 /// # Errors
-/// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken.
+/// The kernel's error: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken.
 pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
     let device = attach(interface, libc::IFF_VNET_HDR)?;
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
@@ -38,8 +38,8 @@ pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
 /// lasts as long as the descriptor.
 ///
 /// # Errors
-/// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken, `EPERM` without
-/// `CAP_NET_ADMIN`.
+/// The kernel's error: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken, `EPERM`
+/// without `CAP_NET_ADMIN`.
 pub fn create_plain(interface: &str) -> io::Result<File> {
     attach(interface, libc::IFF_TUN_EXCL)
 }

@@ -50,7 +50,7 @@ pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
 /// The counters of a connection at `at`.
 ///
 /// # Errors
-/// The kernel's: not a TCP socket.
+/// The kernel's error: not a TCP socket.
 pub fn tuning_sample(socket: BorrowedFd<'_>, at: Duration) -> io::Result<TuningSample> {
     let raw = read(socket)?;
     Ok(TuningSample {

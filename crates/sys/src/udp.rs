@@ -60,7 +60,7 @@ pub fn sleep_until(at: u64) {
 /// beyond `net.core.rmem_max` only with `CAP_NET_ADMIN`, without it up to that limit.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn enable_receive_info(socket: BorrowedFd<'_>, room: usize) -> io::Result<()> {
     let room = c_int::try_from(room).unwrap_or(c_int::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room)
@@ -74,7 +74,7 @@ pub fn enable_receive_info(socket: BorrowedFd<'_>, room: usize) -> io::Result<()
 /// they leave as they are.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_segment_size(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
     set(borrowed(socket), libc::SOL_UDP, UDP_SEGMENT, &c_int::from(bytes))
 }
@@ -82,7 +82,7 @@ pub fn set_segment_size(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
 /// From now on, datagrams say that they may be marked instead of dropped.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn set_ecn_capable(socket: &UdpSocket) -> io::Result<()> {
     set(borrowed(socket), libc::IPPROTO_IP, libc::IP_TOS, &ECT_0)
 }
@@ -90,7 +90,7 @@ pub fn set_ecn_capable(socket: &UdpSocket) -> io::Result<()> {
 /// A raw socket for ICMP, which needs `CAP_NET_RAW`; received data begin with the IP header.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn open_icmp() -> io::Result<OwnedFd> {
     Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).map(OwnedFd::from)
 }
@@ -121,7 +121,7 @@ impl BatchReceiver {
     /// each, and the kernel's data about it.
     ///
     /// # Errors
-    /// The kernel's: `WouldBlock` after the timeout.
+    /// The kernel's error: `WouldBlock` after the timeout.
     pub fn receive(&mut self, socket: BorrowedFd<'_>, mut each: impl FnMut(&[u8], DatagramInfo)) -> io::Result<usize> {
         let mut parts: Vec<libc::iovec> = self
             .heads

@@ -23,8 +23,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shows the sessions of a relay until the user quits. `relay` is its address for display; `ask` fetches the JSON text
 /// of `/api/sessions`.
 ///
-/// # Errors Fails if there is no usable terminal, or if the relay does not answer the first request. Later failures
-/// only appear on the screen.
+/// # Errors
+/// Fails if there is no usable terminal, or if the relay does not answer the first request. Later failures only appear
+/// on the screen.
 pub async fn run(options: &TopOptions, relay: &str, ask: impl AsyncFn() -> io::Result<String>) -> Result<(), TopError> {
     let mut due = Instant::now();
     let mut app = connect(options, relay, &ask).await?;

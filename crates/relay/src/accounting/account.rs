@@ -12,7 +12,7 @@ use super::rate::RateLimiter;
 use crate::config::AccountLimits;
 use crate::status::AccountView;
 
-/// Whose account it is.
+/// The kind of the account's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AccountScope {
     /// A user, on all listeners.
@@ -22,7 +22,7 @@ pub enum AccountScope {
 }
 
 impl AccountScope {
-    /// Its word in the log, in metrics and in the usage file.
+    /// Returns the name of the scope in the log, in metrics and in the usage file.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -40,43 +40,44 @@ pub struct Account {
     sessions: AtomicUsize,
     rates: [RateLimiter; 2],
     pub(super) quota: QuotaCounter,
-    /// Bytes since the start of the process, by direction; of users only, because listeners have totals in the metrics.
+    /// Bytes since the start of the process, by direction; counted only for users, because the metrics have totals of
+    /// listeners.
     moved: [AtomicU64; 2],
     refused_for_sessions: AtomicU64,
     refused_for_quota: AtomicU64,
 }
 
-/// The bytes of the running day or month.
+/// The bytes of the current day or month.
 #[derive(Debug)]
 pub(super) struct QuotaCounter {
-    /// `u64::MAX` for no quota.
+    /// Quota in bytes; `u64::MAX` without a quota.
     limit: AtomicU64,
     /// Bytes in the usage file, of this process and of others.
     stored: AtomicU64,
-    /// Bytes that the usage file does not have yet.
+    /// Bytes that are not yet written to the usage file.
     pending: AtomicU64,
-    /// Whether the log has said that the quota is used up.
+    /// Whether the log has reported that the quota is used up.
     was_reported: AtomicBool,
 }
 
-/// Why a session may not begin, in words for the client and for the log.
+/// Why a session is refused, for the client and for the log.
 #[derive(Debug)]
 pub struct AccountRefusal {
     /// The cause: [`Cause::OverQuota`] or [`Cause::SessionLimit`].
     pub cause: Cause,
     /// The reason as a clause of a sentence.
     pub reason: String,
-    /// When the quota begins anew.
+    /// Time until the quota is reset; `None` for a session limit.
     pub retry_after: Option<Duration>,
 }
 
 impl QuotaCounter {
-    /// Bytes of the running day or month.
+    /// Returns the bytes of the current day or month.
     pub fn used(&self) -> u64 {
         self.stored.load(Ordering::Relaxed).saturating_add(self.pending.load(Ordering::Relaxed))
     }
 
-    /// Bytes that are left; `u64::MAX` without a quota.
+    /// Returns the remaining bytes; `u64::MAX` without a quota.
     pub fn remaining(&self) -> u64 {
         match self.limit.load(Ordering::Relaxed) {
             u64::MAX => u64::MAX,
@@ -90,12 +91,13 @@ impl QuotaCounter {
         }
     }
 
-    /// The bytes that the usage file does not have yet.
+    /// Returns the bytes that are not yet written to the usage file.
     pub fn pending(&self) -> u64 {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// The usage file has `written` of the pending bytes, and now `stored` bytes of the running day or month.
+    /// Records that `written` of the pending bytes were added to the usage file, which now has `stored` bytes for the
+    /// current day or month.
     pub fn on_written(&self, written: u64, stored: u64) {
         // A reload with another quota may have set the counter to zero.
         let subtract = |pending: u64| Some(pending.saturating_sub(written));
@@ -104,7 +106,7 @@ impl QuotaCounter {
         self.stored.store(stored, Ordering::Relaxed);
     }
 
-    /// Whether the quota is used up, and was not at the last call.
+    /// Returns whether the quota is used up and was not at the last call.
     pub fn is_newly_used_up(&self) -> bool {
         let is_used_up = self.remaining() == 0;
         !self.was_reported.swap(is_used_up, Ordering::Relaxed) && is_used_up
@@ -112,7 +114,7 @@ impl QuotaCounter {
 }
 
 impl Account {
-    /// An account without limits that has used nothing.
+    /// Returns an account without limits and usage.
     pub fn new(scope: AccountScope, name: &str) -> Self {
         Self {
             scope,
@@ -132,7 +134,7 @@ impl Account {
         }
     }
 
-    /// Sets the limits; `stored` is the number of bytes in the usage file for the running day or month.
+    /// Sets the limits. `stored` is the number of bytes in the usage file for the current day or month.
     pub fn set_limits(&self, limits: AccountLimits, stored: u64) {
         let mut current = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let period = |limits: &AccountLimits| limits.quota.map(|quota| quota.period);
@@ -145,17 +147,17 @@ impl Account {
         *current = limits;
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> AccountLimits {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rate of a direction.
+    /// Returns the rate limiter of a direction.
     pub fn rate(&self, direction: Direction) -> &RateLimiter {
         &self.rates[direction as usize]
     }
 
-    /// Counts bytes that have moved.
+    /// Counts bytes transferred in `direction`.
     pub fn record(&self, direction: Direction, bytes: u64) {
         if self.scope == AccountScope::User {
             self.moved[direction as usize].fetch_add(bytes, Ordering::Relaxed);
@@ -163,7 +165,7 @@ impl Account {
         self.quota.record(bytes);
     }
 
-    /// Takes a place for a session.
+    /// Reserves a place for a session.
     ///
     /// # Errors
     /// All places are taken.
@@ -191,7 +193,7 @@ impl Account {
         Err(AccountRefusal { cause: Cause::OverQuota, reason, retry_after })
     }
 
-    /// Says that the quota is used up; `None` if it is not.
+    /// Returns the message that the quota is used up; `None` if it is not.
     pub fn used_up(&self) -> Option<String> {
         if self.quota.remaining() > 0 {
             return None;
@@ -201,7 +203,7 @@ impl Account {
         Some(format!("the quota of this {}, {quota}, is used up until {until}", self.scope.as_str()))
     }
 
-    /// The account as `ekiden status` and the metrics show it.
+    /// Returns the view of the account for `ekiden status` and the metrics.
     pub fn view(&self, now: SystemTime) -> AccountView {
         let AccountLimits { sessions, rate, quota } = self.limits();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -224,7 +226,7 @@ impl Account {
     }
 }
 
-/// A place among the sessions of an account; its drop gives it back.
+/// A place among the concurrent sessions of an account, released on drop.
 #[derive(Debug)]
 pub struct AccountPlace(Arc<Account>);
 

@@ -1,4 +1,4 @@
-//! Limits and usage of users and listeners: sessions at once, rates, and quotas that outlast the process.
+//! Limits and usage of users and listeners: concurrent sessions, rates, and quotas that are kept across restarts.
 //!
 //! An [`Account`] is shared by all threads. A session counts on the account of its listener and on that of its user
 //! ([`SessionAccounts`]). [`usage`] keeps the bytes of quotas in a database.
@@ -23,13 +23,13 @@ pub use account::{Account, AccountRefusal, AccountScope};
 pub use session::SessionAccounts;
 use usage::{UsageDatabase, UsageFile, UsageTotals};
 
-/// Most users that metrics and `ekiden status` show by name; the others are shown together.
+/// Largest number of users that metrics and `ekiden status` show by name; all other users are shown as one.
 const MAX_NAMED_USERS: usize = 1000;
 
-/// The name under which the others are shown.
+/// The name under which all other users are shown.
 const OTHER_USERS: &str = "other";
 
-/// The accounts of all listeners, and of all users that have come since the start or have limits.
+/// The accounts of all listeners, and of all users that have authenticated since the start or have limits.
 #[derive(Debug, Default)]
 pub struct Accounts {
     registry: Arc<Mutex<Registry>>,
@@ -47,17 +47,17 @@ struct Registry {
 }
 
 impl Accounts {
-    /// Reads the bytes of quotas from `file`, and keeps them there from now on.
+    /// Reads the usage of quotas from `file`, and stores it there from now on. `None` closes the current file.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is no database; the message says how to go on.
+    /// The file cannot be read or written, or is no database; the message states the remedy.
     pub fn open_usage_file(&self, file: Option<&Path>, events: &Arc<Events>) -> io::Result<()> {
         let mut usage_file = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner);
         if usage_file.as_ref().map(UsageFile::path) == file {
             return Ok(());
         }
         let database = file.map(UsageDatabase::open).transpose()?;
-        // Of two writers at once, both would write the same bytes.
+        // Two concurrent writers would both add the same bytes.
         usage_file.take().into_iter().for_each(UsageFile::close);
         *usage_file = database.map(|database| database.start(&self.registry, events)).transpose()?;
         Ok(())
@@ -85,19 +85,20 @@ impl Accounts {
         }
     }
 
-    /// The account of a listener.
+    /// Returns the account of a listener.
     #[must_use]
     pub fn listener(&self, name: &str) -> Arc<Account> {
         lock(&self.registry).account(AccountScope::Listener, name)
     }
 
-    /// The account of an authenticated user.
+    /// Returns the account of an authenticated user.
     #[must_use]
     pub fn user(&self, name: &str) -> Arc<Account> {
         lock(&self.registry).account(AccountScope::User, name)
     }
 
-    /// The listeners with limits, the first users by name, and all other users together.
+    /// Returns the views of the listeners with limits, of the first `MAX_NAMED_USERS` users, and of all other users
+    /// together.
     #[must_use]
     pub fn views(&self) -> Vec<AccountView> {
         let accounts = lock(&self.registry).accounts.clone();

@@ -1,4 +1,4 @@
-//! Days and months of UTC, for which quotas are counted.
+//! Days and months in UTC, the periods of quotas.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,12 +6,12 @@ use time::{Date, OffsetDateTime};
 
 use crate::config::QuotaPeriod;
 
-/// A day or a month.
+/// The name of a day or a month in UTC: `2026-11-25` or `2026-11`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeriodName(pub Box<str>);
 
 impl QuotaPeriod {
-    /// The name of the day or month at `now`: `2026-11-25` or `2026-11`.
+    /// Returns the name of the day or month at `now`.
     pub fn name_at(self, now: SystemTime) -> PeriodName {
         let date = OffsetDateTime::from(now).date();
         let (year, month) = (date.year(), u8::from(date.month()));
@@ -22,7 +22,7 @@ impl QuotaPeriod {
         PeriodName(name.into())
     }
 
-    /// When the day or month at `now` ends.
+    /// Returns the end of the day or month at `now`.
     pub fn end_at(self, now: SystemTime) -> SystemTime {
         let date = OffsetDateTime::from(now).date();
         let next = match self {
@@ -36,12 +36,12 @@ impl QuotaPeriod {
     }
 }
 
-/// How long it is until `end`, rounded up to seconds.
+/// Returns the time until `end`, rounded up to seconds.
 pub fn seconds_until(end: SystemTime, now: SystemTime) -> Duration {
     Duration::from_secs(end.duration_since(now).unwrap_or_default().as_secs() + 1)
 }
 
-/// `2026-11-26T00:00:00Z` (RFC 3339), for a midnight.
+/// Formats a midnight (RFC 3339): `2026-11-26T00:00:00Z`.
 pub fn format_midnight(end: SystemTime) -> String {
     format!("{}T00:00:00Z", QuotaPeriod::Day.name_at(end).0)
 }

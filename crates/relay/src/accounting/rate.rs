@@ -1,23 +1,24 @@
-//! A rate that the sessions of all threads share: each flow takes a turn to move a few bytes, and turns follow each other at
-//! the rate.
+//! A rate limit that the sessions of all threads share. Each flow takes a turn to transfer a few bytes, and turns are
+//! scheduled one after another at the rate.
 //!
-//! This is the virtual scheduling algorithm of ITU-T I.371 (GCRA): the state is the moment at which the next turn begins. A
-//! turn is taken before its bytes move and is queued behind those of other flows, so that flows share the rate equally and none
-//! waits for ever.
+//! This is the virtual scheduling algorithm of ITU-T I.371 (GCRA): the state is the time at which the next turn begins.
+//! A turn is taken before its bytes are transferred and is queued behind the turns of other flows, so that flows share
+//! the rate equally and none starves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::units::Rate;
 
-/// How far turns may lag behind the rate and still be made up for: much more than the resolution of timers, which is a
-/// millisecond, and so little that a burst is below 0.2 % of a minute.
+/// Unused time that flows may catch up in a burst. It is much longer than the resolution of timers, a millisecond, and
+/// less than 0.2 % of a minute.
 const BURST: Duration = Duration::from_millis(100);
 
-/// How far datagrams may be ahead of the rate: they come in bursts, and cannot wait. Less than 0.5 % of a minute.
+/// Time by which datagrams may be ahead of the rate, because they arrive in bursts and cannot wait. Less than 0.5 % of
+/// a minute.
 const DATAGRAM_LEAD: Duration = Duration::from_millis(250);
 
-/// Turns in a second, while they are neither small nor large.
+/// Turns per second, within the bounds on the size of a turn.
 const TURNS_PER_SECOND: u64 = 100;
 
 /// The smallest turn, in bytes: a small packet.
@@ -26,7 +27,7 @@ const MIN_TURN: u64 = 512;
 /// The largest turn, in bytes: one large read.
 const MAX_TURN: u64 = 64 * 1024;
 
-/// The rate of one direction.
+/// The rate limiter of one direction.
 #[derive(Debug)]
 pub struct RateLimiter {
     began: Instant,
@@ -34,12 +35,12 @@ pub struct RateLimiter {
     rate: AtomicU64,
     /// When the next turn begins, in nanoseconds after `began`.
     next: AtomicU64,
-    /// When the next datagram is within the rate, in nanoseconds after `began`: turns of flows that wait do not count.
+    /// When the next datagram conforms to the rate, in nanoseconds after `began`. Turns of waiting flows do not count.
     next_datagram: AtomicU64,
 }
 
 impl RateLimiter {
-    /// A limiter without a limit.
+    /// Returns a limiter without a limit.
     pub fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -49,7 +50,7 @@ impl RateLimiter {
         }
     }
 
-    /// Sets the rate of all turns that are taken from now on.
+    /// Sets the rate for all future turns; `None` removes the limit.
     pub fn set_rate(&self, rate: Option<Rate>) {
         let rate = rate.map_or(0, Rate::bytes_per_second);
         if self.rate.swap(rate, Ordering::Relaxed) != rate {
@@ -58,31 +59,31 @@ impl RateLimiter {
         }
     }
 
-    /// The bytes of a turn; `None` without a limit.
+    /// Returns the bytes of a turn; `None` without a limit.
     pub fn turn_size(&self) -> Option<u64> {
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| (rate / TURNS_PER_SECOND).clamp(MIN_TURN, MAX_TURN))
     }
 
-    /// Whether a datagram may pass now, which cannot wait for a turn.
+    /// Returns whether a datagram may pass now; datagrams do not wait for a turn.
     pub fn may_pass(&self, now: Instant) -> bool {
         let next = self.next_datagram.load(Ordering::Relaxed);
         self.rate.load(Ordering::Relaxed) == 0 || next <= self.offset(now + DATAGRAM_LEAD)
     }
 
-    /// Takes the time of a datagram of `bytes` that passes: twice while flows wait, which leaves half of the rate to them. When the
-    /// datagram has moved, [`Self::settle`] delays the turns of flows.
+    /// Charges a passing datagram of `bytes`. While flows wait, it costs twice its time, which leaves half of the rate
+    /// to the flows. After the datagram was sent, [`Self::settle`] delays the turns of flows.
     pub fn take_datagram(&self, bytes: u64, now: Instant) {
         let flows_wait = self.next.load(Ordering::Relaxed) > self.next_datagram.load(Ordering::Relaxed);
         self.advance(&self.next_datagram, if flows_wait { 2 * bytes } else { bytes }, now);
     }
 
-    /// Takes a turn for `bytes`, which may move from the returned moment on.
+    /// Takes a turn for `bytes`. Returns the time from which they may be transferred.
     pub fn take(&self, bytes: u64, now: Instant) -> Instant {
         self.advance(&self.next, bytes, now)
     }
 
-    /// Moves `next` on by the time of `bytes`. Returns the moment before.
+    /// Advances `next` by the time of `bytes`. Returns the previous value.
     fn advance(&self, next: &AtomicU64, bytes: u64, now: Instant) -> Instant {
         let Some(cost) = self.cost(bytes) else { return now };
         let earliest = self.offset(now.checked_sub(BURST).unwrap_or(now));
@@ -92,7 +93,8 @@ impl RateLimiter {
         self.began + Duration::from_nanos(start)
     }
 
-    /// Settles a turn of `taken` bytes in which `moved` bytes moved: gives back the rest, or takes the missing bytes.
+    /// Settles a turn of `taken` bytes in which `moved` bytes were transferred: refunds the unused bytes, or charges
+    /// the additional bytes.
     pub fn settle(&self, taken: u64, moved: u64) {
         if self.rate.load(Ordering::Relaxed) == 0 {
             return;
@@ -109,7 +111,7 @@ impl RateLimiter {
         }
     }
 
-    /// The time of `bytes` at the rate, in nanoseconds; `None` without a limit.
+    /// Returns the time of `bytes` at the rate, in nanoseconds; `None` without a limit.
     fn cost(&self, bytes: u64) -> Option<u64> {
         let cost = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.rate.load(Ordering::Relaxed)))?;
         Some(u64::try_from(cost).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! A session on the accounts of its listener and of its user.
+//! The accounts of a session: those of its listener and of its user.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use ekiden_proto::direction::Direction;
 use super::account::{Account, AccountPlace, AccountRefusal};
 use crate::pump::Allowance;
 
-/// The accounts of one session. A session never leaves its thread, so its own part is in cells.
+/// The accounts of one session. A session never leaves its thread, so its state is in cells.
 #[derive(Debug)]
 pub struct SessionAccounts {
     listener: AccountEntry,
     user: RefCell<Option<AccountEntry>>,
-    /// The bytes of the turns that were taken and not used yet, by direction.
+    /// Bytes of the turns that were taken and not yet settled, by direction.
     turns: [Cell<u64>; 2],
-    /// Whether the bytes count for rates, and not only for quotas.
+    /// Whether bytes count for rates, in addition to quotas.
     has_rates: Cell<bool>,
 }
 
-/// An account, and the place of the session once it has one.
+/// An account, and the place of the session; `None` before the session has one.
 #[derive(Debug)]
 struct AccountEntry {
     account: Arc<Account>,
@@ -43,7 +43,7 @@ impl AccountEntry {
 }
 
 impl SessionAccounts {
-    /// A session on the account of its listener.
+    /// Returns the accounts of a session without a user.
     #[must_use]
     pub fn new(listener: Arc<Account>) -> Self {
         let listener = AccountEntry::new(listener);
@@ -59,22 +59,22 @@ impl SessionAccounts {
         self.user.replace(Some(AccountEntry::new(user)));
     }
 
-    /// Takes the places of the session, unless it has them, and checks the quotas.
+    /// Reserves the places of the session, unless it has them, and checks the quotas.
     ///
     /// # Errors
-    /// Why the session may not begin, or begin another request.
+    /// The session, or its next request, is refused.
     pub fn enter(&self) -> Result<(), AccountRefusal> {
         self.listener.enter()?;
         self.user.borrow().as_ref().map_or(Ok(()), AccountEntry::enter)
     }
 
-    /// Gives the places back.
+    /// Releases the places of the session.
     pub fn leave(&self) {
         self.listener.place.take();
         self.user.borrow().iter().for_each(|entry| drop(entry.place.take()));
     }
 
-    /// The bytes that a flow may read next.
+    /// Returns the bytes that a flow may read next.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {
         let (mut remaining, mut size) = (u64::MAX, None);
@@ -104,7 +104,7 @@ impl SessionAccounts {
         start
     }
 
-    /// Counts moved bytes, and gives back the rest of the turn.
+    /// Counts transferred bytes, and refunds the unused part of the turn.
     pub fn record(&self, direction: Direction, bytes: u64) {
         let turn = self.turns[direction as usize].take();
         self.for_each(|account| {
@@ -115,13 +115,14 @@ impl SessionAccounts {
         });
     }
 
-    /// Leaves the bytes out of rates, for packets on lanes: they neither wait nor are dropped for a rate, so the turns of flows would
-    /// be later and later.
+    /// Excludes the bytes of this session from rates. For packets on lanes, which are neither delayed nor dropped for a
+    /// rate: counting them would delay the turns of flows without bound.
     pub fn ignore_rates(&self) {
         self.has_rates.set(false);
     }
 
-    /// Lets a datagram of `bytes` pass now, or not at all: datagrams do not wait. Returns whether it may pass.
+    /// Decides whether a datagram of `bytes` may pass now; datagrams do not wait. Returns false if the datagram is to
+    /// be dropped.
     #[must_use]
     pub fn try_pass(&self, direction: Direction, bytes: usize) -> bool {
         let now = Instant::now();
@@ -133,7 +134,7 @@ impl SessionAccounts {
         may_pass
     }
 
-    /// The quota that is used up, in words.
+    /// Returns the message about the quota that is used up; `None` if there is none.
     #[must_use]
     pub fn used_up(&self) -> Option<String> {
         let mut used_up = None;

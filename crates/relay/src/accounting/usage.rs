@@ -1,8 +1,8 @@
-//! The usage file: a database with the bytes of each quota by day or month.
+//! The usage file: a database with the usage of each quota by day or month, in bytes.
 //!
-//! A thread of its own adds the new bytes every few seconds, at the end of each day and at the end of the process. So a killed
-//! process loses the bytes since the last write. Each write adds to the numbers in the file, and reads the additions of other
-//! processes: during an upgrade two processes count in the same file.
+//! A separate thread adds the new bytes every few seconds, at the end of each day and at the end of the process. A
+//! killed process loses the bytes since the last write. Each write adds to the numbers in the file, and reads the
+//! additions of other processes, because during an upgrade two processes use the same file.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,10 +20,10 @@ use crate::config::{Quota, QuotaPeriod};
 use crate::database::{self, WriterThread};
 use crate::events::Events;
 
-/// Time between two writes. With the time of a write itself, a killed process loses less than 10 s.
+/// Interval of writes. Including the duration of a write, a killed process loses less than 10 s of usage.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Largest file, in pages of 4 KiB: 64 MiB, the days of a month of thirty thousand users.
+/// Largest size of the file in pages of 4 KiB: 64 MiB, enough for all days of a month of thirty thousand users.
 const MAX_PAGES: u32 = 16 * 1024;
 
 const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS usage (
@@ -33,17 +33,18 @@ const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS usage (
 const ADD_BYTES: &str = "INSERT INTO usage VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (scope, name, period) DO UPDATE SET bytes = bytes + excluded.bytes";
 
-/// Days of the running month stay: a clock that is wrong for a while deletes none of them.
+/// Deletes only earlier months. The days of the current month remain, so that a temporarily wrong clock deletes none of
+/// them.
 const DELETE_OLD: &str = "DELETE FROM usage WHERE period < ?1";
 
 const SELECT_ALL: &str = "SELECT scope, name, period, bytes FROM usage WHERE period IN (?1, ?2)";
 
-/// The bytes of the running day and of the running month.
+/// The bytes of the current day and of the current month, by account.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UsageTotals(HashMap<(Box<str>, Box<str>, PeriodName), u64>);
 
 impl UsageTotals {
-    /// The bytes of an account that count for `quota` at `now`.
+    /// Returns the bytes of an account that count for `quota` at `now`.
     pub fn of(&self, scope: AccountScope, name: &str, quota: Option<Quota>, now: SystemTime) -> u64 {
         let Some(quota) = quota else { return 0 };
         let key = (scope.as_str().into(), name.into(), quota.period.name_at(now));
@@ -51,7 +52,7 @@ impl UsageTotals {
     }
 }
 
-/// A usage file that is open, and its content.
+/// An open usage file and its content.
 pub(super) struct UsageDatabase {
     path: PathBuf,
     database: Connection,
@@ -77,10 +78,10 @@ impl UsageDatabase {
         })
     }
 
-    /// Gives the content to `registry`, and starts to write.
+    /// Stores the content in `registry`, and starts the thread that writes.
     ///
     /// # Errors
-    /// The kernel's, when it cannot create a thread.
+    /// The thread cannot be created.
     pub fn start(self, registry: &Arc<Mutex<Registry>>, events: &Arc<Events>) -> io::Result<UsageFile> {
         let Self { path, database, totals } = self;
         lock(registry).totals = totals;
@@ -97,7 +98,7 @@ impl UsageDatabase {
     }
 }
 
-/// A usage file to which a thread writes.
+/// A usage file with the thread that writes to it.
 #[derive(Debug)]
 pub(super) struct UsageFile {
     path: PathBuf,
@@ -105,7 +106,7 @@ pub(super) struct UsageFile {
 }
 
 impl UsageFile {
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -121,7 +122,8 @@ struct UsageWriter {
     database: Connection,
     registry: Arc<Mutex<Registry>>,
     events: Arc<Events>,
-    /// New bytes belong to the day and the month of this moment: each ends with a write, or with a failed one.
+    /// Time of the last attempt to write. New bytes belong to its day and month, because a write is attempted at the
+    /// end of each period.
     written_at: SystemTime,
     has_failed: bool,
 }
@@ -167,8 +169,8 @@ impl UsageWriter {
         WRITE_INTERVAL.min(midnight)
     }
 
-    /// Begins new days and months although the last bytes of the old ones could not be written. Those bytes are dropped: a quota
-    /// counts only the running day or month.
+    /// Starts new days and months after a failed write. The unwritten bytes of the old periods are dropped, because a
+    /// quota counts only the current day or month.
     fn begin_periods(&mut self, accounts: &[(Arc<Account>, Quota)], now: SystemTime) {
         let registry = lock(&self.registry);
         for (account, quota) in accounts {
@@ -180,7 +182,7 @@ impl UsageWriter {
         self.written_at = now;
     }
 
-    /// Warns of the first of several failures, and tells their end.
+    /// Reports the first of consecutive failures, and the first success after them.
     fn report(&mut self, error: Option<rusqlite::Error>) {
         let path = self.path.display();
         let message = match &error {
@@ -196,7 +198,7 @@ impl UsageWriter {
     }
 }
 
-/// Deletes former months, adds `additions`, and reads the bytes of the day and the month at `now`.
+/// Deletes earlier months, adds `additions`, and reads the bytes of the day and the month at `now`.
 fn exchange(
     database: &mut Connection,
     additions: &[(&Account, PeriodName, u64)],
@@ -204,7 +206,7 @@ fn exchange(
 ) -> rusqlite::Result<UsageTotals> {
     let (day, month) = (QuotaPeriod::Day.name_at(now).0, QuotaPeriod::Month.name_at(now).0);
     let transaction = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // First, because a full file has no room for new rows.
+    // Deletion comes first, because a full file has no room for new rows.
     transaction.execute(DELETE_OLD, params![month])?;
     for (account, period, bytes) in additions.iter().filter(|(_, _, bytes)| *bytes > 0) {
         let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);

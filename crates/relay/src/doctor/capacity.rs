@@ -1,16 +1,16 @@
-//! The capacity for sessions: descriptors, pipes, queues of new connections, ports, connection tracking.
+//! Checks of the capacity for sessions: descriptors, pipes, queues of new connections, ports, connection tracking.
 
 use super::Finding;
 use super::system::SystemState;
 use super::workload::Workload;
 
-/// A pipe as large as the pump likes it.
+/// Largest pipe that the pump requests, in bytes.
 const PIPE_SIZE: u64 = 1 << 20;
 
-/// For how long a connection that is over keeps its port, in seconds (`TCP_TIMEWAIT_LEN` of Linux).
+/// Seconds for which a closed connection keeps its port (`TCP_TIMEWAIT_LEN` of Linux).
 const TIME_WAIT: u64 = 60;
 
-/// All checks of the capacity for sessions.
+/// Runs all checks of the capacity for sessions.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     vec![
         open_files(reading, purpose),
@@ -49,7 +49,7 @@ fn pipe_size(reading: &SystemState) -> Finding {
     Finding::new("pipe_size", subject, format!("{limit} bytes")).with_hint_if(limit < PIPE_SIZE, effect, fix)
 }
 
-/// Beyond the quota a new pipe has two pages (pipe(7)); 0 is no quota.
+/// Checks the quota of pipe pages. Above the quota a new pipe has two pages (pipe(7)); 0 means no quota.
 fn pipe_quota(reading: &SystemState) -> Finding {
     const SETTING: &str = "fs.pipe-user-pages-soft";
     let subject = "pipe quota of a user";
@@ -79,7 +79,8 @@ fn accept_queue(reading: &SystemState) -> Finding {
     Finding::new("accept_queue", subject, format!("{limit} connections")).with_hint_if(limit < 4096, effect, fix)
 }
 
-/// Handshakes that are under way; with SYN cookies (tcp(7)) more are answered, and lose their window scale.
+/// Checks the number of handshakes in progress. With SYN cookies (tcp(7)) more are answered, but without window
+/// scaling.
 fn syn_queue(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_max_syn_backlog";
     let subject = "handshakes under way";
@@ -96,7 +97,7 @@ fn syn_queue(reading: &SystemState) -> Finding {
     Finding::new("syn_queue", subject, found).with_hint_if(size < required, effect, fix)
 }
 
-/// How many ports there are for connections of our own to one target.
+/// Returns the first and the last port for outgoing connections.
 fn port_range(reading: &SystemState) -> Option<(u64, u64)> {
     let setting = "net.ipv4.ip_local_port_range";
     Some((reading.number(setting, 0)?, reading.number(setting, 1)?))
@@ -132,7 +133,8 @@ fn time_wait(reading: &SystemState, purpose: &Workload) -> Finding {
     finding.with_hint_if(mode != 1 && scarce, effect, format!("sysctl -w {SETTING}=1"))
 }
 
-/// A full table drops the first packets of all connections, and reports it only in the kernel's log.
+/// Checks the table of connection tracking. A full table drops the first packets of all connections, and only the
+/// kernel's log reports it.
 fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.netfilter.nf_conntrack_max";
     let subject = "connection tracking";

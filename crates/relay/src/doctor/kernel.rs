@@ -21,7 +21,7 @@ const KERNEL_FEATURES: [((u32, u32), &str); 6] = [
     ((6, 15), "rto_min, rto_max and delack_max for single sections (6.15)"),
 ];
 
-/// All checks of the kernel.
+/// Runs all checks of the kernel.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![
         version(reading),
@@ -46,7 +46,7 @@ fn version(reading: &SystemState) -> Finding {
     finding.with_hint_if(!missing.is_empty(), format!("lacks {}", missing.join("; ")), "")
 }
 
-/// The congestion controls that profiles ask for, and that a socket of ours may not have.
+/// Checks for congestion controls that profiles request and that this process may not use.
 fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
     const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
@@ -75,7 +75,7 @@ fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     finding.with_hint_if(!effects.is_empty(), effects.join("; "), fixes.join("; "))
 }
 
-/// What `congestion = "auto"` chooses here, and what it saves.
+/// Reports the congestion control that `congestion = "auto"` chooses on this host, and its benefit.
 fn short_paths(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_congestion_control";
     let subject = "short paths";
@@ -93,7 +93,8 @@ fn short_paths(reading: &SystemState, purpose: &Workload) -> Finding {
     Finding::new("short_paths", subject, found).with_hint_if(!chooses, effect, fix)
 }
 
-/// BBR and `pacing_rate` send at a rate. Without fq each socket has a timer for that (Linux 4.13).
+/// Checks the queueing discipline for pacing, which BBR and `pacing_rate` use. Without fq each socket paces with a
+/// timer (Linux 4.13).
 fn pacing(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.core.default_qdisc";
     let subject = "pacing";
@@ -113,9 +114,9 @@ fn pacing(reading: &SystemState, purpose: &Workload) -> Finding {
     finding.with_hint_if((paced || delays) && !is_fq, effect, fix)
 }
 
-/// BIG TCP: superpackets above 64 KiB (Linux 5.19 for IPv6, 6.3 for IPv4).
+/// Checks BIG TCP: superpackets above 64 KiB (Linux 5.19 for IPv6, 6.3 for IPv4).
 fn big_tcp(device: &str, limits: SuperpacketLimits) -> Finding {
-    /// The largest superpacket without BIG TCP, and one that all devices with it can send.
+    /// The largest superpacket without BIG TCP, and a size that all devices with BIG TCP can send, in bytes.
     const WITHOUT: u32 = 65_536;
     const WITH: u32 = 180_000;
     let size = |bytes: u32| Bytes(u64::from(bytes));
@@ -128,7 +129,7 @@ fn big_tcp(device: &str, limits: SuperpacketLimits) -> Finding {
     Finding::new("big_tcp", "BIG TCP", found).with_hint_if(could, effect, fix)
 }
 
-/// RFC 7413: bit 0 for connections that we make, bit 1 for those that are made to us (ip-sysctl).
+/// Checks TCP Fast Open (RFC 7413): bit 0 for outgoing connections, bit 1 for incoming ones (ip-sysctl).
 fn fast_open(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_fastopen";
     let subject = "TCP Fast Open";
@@ -156,8 +157,8 @@ fn privileges(reading: &SystemState, purpose: &Workload) -> Finding {
     }
 }
 
-/// Certificates of fleets are valid from and until, with five minutes of grace (docs/fleet.md); logs of two relays are to
-/// be compared.
+/// Checks the clock. Fleet certificates have a validity period, with a tolerance of five minutes (docs/fleet.md), and
+/// logs of two relays are compared by time.
 fn clock(reading: &SystemState) -> Finding {
     match &reading.clock {
         Some(Ok(clock)) => {

@@ -1,8 +1,8 @@
-//! `ekiden doctor`: compares this machine with a workload. Reads limits and settings, tries every profile on a socket
-//! of its own, and reports problems as [`Finding`]s, with their cost in figures and the command that solves them.
+//! `ekiden doctor`: compares this machine with a workload. Reads limits and settings, applies every profile to a
+//! temporary socket, and reports problems as [`Finding`]s, with their effect in figures and a command as the remedy.
 //! Changes nothing.
 //!
-//! [`SystemState`] is the state of the machine, [`Workload`] the requirement; most checks are pure functions of both.
+//! [`SystemState`] is the state of the machine, [`Workload`] the requirement. Most checks are pure functions of both.
 //! The last checks create and remove rules, devices and sockets.
 
 mod capacity;
@@ -43,7 +43,7 @@ pub fn examine(purpose: &Workload) -> Vec<Finding> {
     findings
 }
 
-/// The finding of a check for a workload.
+/// Returns the findings of the checks that depend only on the system state and the workload.
 #[must_use]
 pub fn judge(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = kernel::checks(reading, purpose);
@@ -52,14 +52,14 @@ pub fn judge(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     findings
 }
 
-/// The built-in profiles, and those of the configuration.
+/// Returns the built-in profiles and those of the configuration.
 fn profiles(purpose: &Workload) -> Vec<Profile> {
     let mut profiles: Vec<Profile> = BUILT_IN.iter().filter_map(|name| Profile::built_in(name)).collect();
     profiles.extend(purpose.profiles().into_iter().filter(|profile| !BUILT_IN.contains(&profile.name.as_str())));
     profiles
 }
 
-/// The ends of the certificates of TLS listeners.
+/// Checks the expiry of the certificates of TLS listeners.
 fn certificates(purpose: &Workload) -> Vec<Finding> {
     let now = SystemTime::now();
     let listeners = purpose.config.iter().flat_map(|config| &config.listeners);
@@ -78,7 +78,7 @@ fn certificates(purpose: &Workload) -> Vec<Finding> {
     expiries.map(check).collect()
 }
 
-/// Whether the kernel makes the records of TLS listeners.
+/// Checks whether kernel TLS is available for TLS listeners; `None` without a TLS listener.
 fn kernel_tls(purpose: &Workload) -> Option<Finding> {
     let (check, subject) = ("kernel_tls", "kernel TLS");
     purpose.config.as_ref()?.listeners.iter().find(|listener| listener.tls.is_some())?;
@@ -90,7 +90,7 @@ fn kernel_tls(purpose: &Workload) -> Option<Finding> {
     Some(finding.with_hint("the bytes of TLS listeners are copied instead of spliced", fix))
 }
 
-/// Applies a profile to a socket that is never connected.
+/// Applies a profile to a temporary socket that is never connected.
 fn check_profile(profile: &Profile) -> Finding {
     let subject = format!("profile {}", profile.name);
     let socket = match Socket::new(Domain::IPV4, Type::STREAM, None) {
@@ -114,26 +114,26 @@ fn check_profile(profile: &Profile) -> Finding {
     Finding::new("profile", subject, unsupported.join(", ")).with_hint(effect, "")
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As it should be.
+    /// The item needs no change.
     Good,
-    /// The machine does not show it to us.
+    /// The value is not readable on this machine.
     Unknown,
-    /// Works, and could be faster or hold more.
+    /// The item works, but limits speed or capacity.
     Could,
-    /// Something will not work, or was left behind.
+    /// A feature does not work, or a stale item remains.
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check it is of; does not change between versions, unlike the words below.
+    /// The identifier of the check; stable across versions, unlike the texts below.
     pub check: &'static str,
-    /// How bad it is.
+    /// The severity of the finding.
     pub verdict: Verdict,
     /// The setting or resource that was checked.
     pub subject: String,
@@ -141,19 +141,19 @@ pub struct Finding {
     pub found: String,
     /// The effect, with figures; empty without a problem.
     pub effect: String,
-    /// A command for a shell that mends it; empty where there is none.
+    /// A shell command as the remedy; empty if there is none.
     pub fix: String,
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// Returns a finding without a problem.
     #[must_use]
     pub fn new(check: &'static str, subject: impl Into<String>, found: impl Into<String>) -> Self {
         let (subject, found) = (subject.into(), found.into());
         Self { check, verdict: Verdict::Good, subject, found, effect: String::new(), fix: String::new() }
     }
 
-    /// Something that is not shown here: a setting of the kernel under this name of sysctl(8).
+    /// Returns the finding for a kernel setting that is not readable here; `setting` is its name in sysctl(8).
     #[must_use]
     pub fn unknown(check: &'static str, subject: &str, setting: &str) -> Self {
         let finding = Self::new(check, subject, format!("{setting} is not readable"));
@@ -161,19 +161,19 @@ impl Finding {
         Self { verdict: Verdict::Unknown, effect: effect.to_owned(), ..finding }
     }
 
-    /// Marks the item as usable but improvable.
+    /// Marks the finding as working but improvable.
     #[must_use]
     pub fn with_hint(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { verdict: Verdict::Could, effect: effect.into(), fix: fix.into(), ..self }
     }
 
-    /// Like `with_hint`, under a condition.
+    /// Like `with_hint`, if `condition` is true.
     #[must_use]
     pub fn with_hint_if(self, condition: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         if condition { self.with_hint(effect, fix) } else { self }
     }
 
-    /// That something does not work.
+    /// Marks the finding as an error.
     #[must_use]
     pub fn with_error(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { verdict: Verdict::Bad, ..self.with_hint(effect, fix) }

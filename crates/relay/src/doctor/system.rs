@@ -1,4 +1,4 @@
-//! The state of a machine, read once; the checks read nothing themselves. Every value may be missing: a container hides
+//! The state of a machine, read once; the checks themselves read nothing. Every value may be missing: a container hides
 //! much of /proc/sys, and a network namespace has only a part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use ekiden_sys::adjtimex::{self, ClockStatus};
 use ekiden_sys::link::{self, Links, SuperpacketLimits};
 use ekiden_sys::process;
 
-/// Settings of the kernel, by the names of sysctl(8), that some check looks at.
+/// Kernel settings that the checks use, by their names in sysctl(8).
 const SETTINGS: &[&str] = &[
     "fs.pipe-max-size",
     "fs.pipe-user-pages-soft",
@@ -46,24 +46,24 @@ const SYS_RESOURCE: u32 = 24;
 pub struct SystemState {
     /// Values of sysctl(8), by name.
     pub settings: BTreeMap<&'static str, String>,
-    /// How many files a process of ours may have open when it has raised its limit.
+    /// Number of files that a relay may have open after it has raised its limit.
     pub open_files: Option<u64>,
-    /// The effective capabilities, a bit for each (capabilities(7)).
+    /// The effective capabilities as a bit mask (capabilities(7)).
     pub capabilities: u64,
-    /// TCP connections that are over and keep their port for a minute (TIME_WAIT).
+    /// Number of TCP connections in TIME_WAIT, which keep their port for a minute.
     pub time_wait: Option<u64>,
-    /// Whether the clock is synchronised; the error says why that is unknown.
+    /// The state of the clock, or the reason why it is unknown.
     pub clock: Option<Result<ClockStatus, String>>,
-    /// The size of a page of memory in bytes.
+    /// Size of a memory page in bytes.
     pub page_size: u64,
-    /// The devices of default routes, and their largest superpackets.
+    /// The devices of default routes, with their largest superpackets.
     pub uplinks: Vec<(String, SuperpacketLimits)>,
-    /// TUN devices with names like ours that stay without a program (`ip tuntap add`).
+    /// Persistent TUN devices with names like those of ekiden (`ip tuntap add`).
     pub persistent_devices: Vec<String>,
 }
 
 impl SystemState {
-    /// Reads this machine as this process sees it.
+    /// Reads the state of this machine, as visible to this process.
     #[must_use]
     pub fn collect() -> Self {
         let of = |name: &&'static str| Some((*name, read_trimmed(&format!("/proc/sys/{}", name.replace('.', "/")))?));
@@ -79,37 +79,37 @@ impl SystemState {
         }
     }
 
-    /// The text of a setting.
+    /// Returns the text of a setting.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.settings.get(name).map(String::as_str)
     }
 
-    /// One of the numbers of a setting, counted from 0.
+    /// Returns a number of a setting by its index, counted from 0.
     #[must_use]
     pub fn number(&self, name: &str, index: usize) -> Option<u64> {
         self.text(name)?.split_whitespace().nth(index)?.parse().ok()
     }
 
-    /// The words of a setting.
+    /// Returns the words of a setting.
     pub fn words(&self, name: &str) -> impl Iterator<Item = &str> {
         self.text(name).unwrap_or_default().split_whitespace()
     }
 
-    /// Major and minor version of the kernel.
+    /// Returns the major and minor version of the kernel.
     #[must_use]
     pub fn kernel_version(&self) -> Option<(u32, u32)> {
         let mut parts = self.text("kernel.osrelease")?.split(['.', '-']);
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// Whether we have `CAP_NET_ADMIN`.
+    /// Returns whether this process has `CAP_NET_ADMIN`.
     #[must_use]
     pub const fn has_net_admin(&self) -> bool {
         self.capabilities & (1 << NET_ADMIN) != 0
     }
 
-    /// Whether quotas of pipes do not bind us (pipe(7)).
+    /// Returns whether this process has `CAP_SYS_RESOURCE` and is exempt from quotas of pipes (pipe(7)).
     #[must_use]
     pub const fn has_no_pipe_quota(&self) -> bool {
         self.capabilities & (1 << SYS_RESOURCE) != 0
@@ -132,7 +132,7 @@ fn capabilities() -> u64 {
     effective.unwrap_or(0)
 }
 
-/// The line is `TCP: inuse 26 orphan 0 tw 837 alloc 73 mem 217`.
+/// Reads the number of TCP sockets in TIME_WAIT, from a line such as `TCP: inuse 26 orphan 0 tw 837 alloc 73 mem 217`.
 fn time_wait() -> Option<u64> {
     let sockets = read_trimmed("/proc/self/net/sockstat")?;
     let mut words = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?.split_whitespace();
@@ -140,8 +140,9 @@ fn time_wait() -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-/// A line of `route` is `eth0 00000000 0100000A ...`, with the destination second; one of `ipv6_route` begins with the destination
-/// and its prefix length, and ends with the device.
+/// Returns the devices of default routes and their limits. A line of `route` is `eth0 00000000 0100000A ...`, with the
+/// destination second. A line of `ipv6_route` begins with the destination and its prefix length, and ends with the
+/// device.
 fn uplinks() -> Vec<(String, SuperpacketLimits)> {
     let (ipv4, ipv6) = (read_trimmed("/proc/self/net/route"), read_trimmed("/proc/self/net/ipv6_route"));
     let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -157,7 +158,8 @@ fn uplinks() -> Vec<(String, SuperpacketLimits)> {
     names.into_iter().filter_map(|name| limits(&name).map(|limits| (name, limits))).collect()
 }
 
-/// Devices of a running relay end with it; one that has the flag `IFF_PERSIST` (linux/if_tun.h) was made otherwise.
+/// Returns the TUN devices with the flag `IFF_PERSIST` (linux/if_tun.h). A relay does not create these: its devices are
+/// removed when it ends.
 fn persistent_devices() -> Vec<String> {
     const PERSIST: u64 = 0x800;
     let names = read_dir("/sys/class/net").into_iter().flatten().flatten();

@@ -1,5 +1,5 @@
-//! Requirements of transparent listeners and tunnels, and their rules and devices in the kernel. Without the privilege
-//! to look, these checks report nothing.
+//! Checks of the requirements of transparent listeners and tunnels, and of their rules and devices in the kernel.
+//! Without the privilege to read these, the checks report nothing.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Find
     findings
 }
 
-/// Tries every kind of rule.
+/// Checks that the kernel accepts every kind of rule.
 fn check_rules() -> Finding {
     let finding = |found: String| Finding::new("transparent", "transparent listeners", found);
     let needs = "only tproxy, redirect and keep_client_address need these rules";
@@ -43,7 +43,7 @@ fn check_rules() -> Finding {
     }
 }
 
-/// Nothing is routed through this host while it does not forward.
+/// Checks IP forwarding, without which this host routes no packets of other hosts.
 fn forwarding(reading: &SystemState) -> Finding {
     let off: Vec<_> = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"]
         .into_iter()
@@ -59,7 +59,7 @@ fn forwarding(reading: &SystemState) -> Finding {
     )
 }
 
-/// The rules of one daemon and the QUIC packets that they count, where there are any.
+/// Checks the rules of one daemon, and the QUIC packets that they count; empty without rules.
 fn check_instance(instance: u8) -> Vec<Finding> {
     let holder = match rules::holder(instance) {
         Ok(None) if !rules::has_parts(instance) => return Vec::new(),
@@ -73,7 +73,7 @@ fn check_instance(instance: u8) -> Vec<Finding> {
     findings
 }
 
-/// Whether the rules of one daemon belong to anyone.
+/// Checks whether the rules of one daemon have an owner.
 fn check_holder(instance: u8, holder: Option<&Holder>, counters: &[&Counter]) -> Finding {
     let finding = |found: String| Finding::new("rules", format!("rules of instance {instance}"), found);
     let effect = "connections that these rules catch bypass the relay after a short delay";
@@ -93,7 +93,7 @@ fn check_holder(instance: u8, holder: Option<&Holder>, counters: &[&Counter]) ->
     }
 }
 
-/// The QUIC packets that the rules of one daemon have counted. Those that pass bypass the relay.
+/// Reports the QUIC packets that the rules of one daemon have counted. Packets that pass bypass the relay.
 fn check_quic(instance: u8, counters: &[&Counter]) -> Option<Finding> {
     let describe = |counter: &&Counter| {
         let what = counter.what.trim_start_matches("quic-");
@@ -107,7 +107,7 @@ fn check_quic(instance: u8, counters: &[&Counter]) -> Option<Finding> {
     (!found.is_empty()).then(|| finding.with_hint_if(passing, effect, ""))
 }
 
-/// `3 caught by tproxy-7001, 1 passed`.
+/// Formats counters, as in `3 caught by tproxy-7001, 1 passed`.
 fn counter_summary(counters: &[&Counter]) -> String {
     if counters.is_empty() {
         return "catching nothing".to_owned();
@@ -119,14 +119,14 @@ fn counter_summary(counters: &[&Counter]) -> String {
     counters.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks /dev/net/tun, and the devices that were left behind.
+/// Checks /dev/net/tun, and stale devices.
 pub fn tunnel_checks(reading: &SystemState) -> Vec<Finding> {
     let mut findings = vec![check_device()];
     findings.extend(reading.persistent_devices.iter().map(|name| persistent_device(name)));
     findings
 }
 
-/// Creates a device in a network namespace of its own, to see whether that works.
+/// Checks that a device can be created, in a new network namespace.
 fn check_device() -> Finding {
     let finding = |found: String| Finding::new("tunnels", "tunnels", found);
     match try_create_device() {
@@ -140,7 +140,7 @@ fn check_device() -> Finding {
     }
 }
 
-/// Makes one in a network namespace that is thrown away; `None` where we may not have that.
+/// Creates a device in a temporary network namespace; `None` without the privilege to create the namespace.
 fn try_create_device() -> Option<io::Result<()>> {
     let namespace = netns::new_network_namespace().ok()?;
     let create = || {
@@ -150,7 +150,7 @@ fn try_create_device() -> Option<io::Result<()>> {
     std::thread::scope(|scope| scope.spawn(create).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// A relay's devices end with it, so this one was made by hand.
+/// Reports a persistent device, which an operator has created: the devices of a relay are removed when it ends.
 fn persistent_device(name: &str) -> Finding {
     let finding = Finding::new("device", format!("device {name}"), "persists without a relay");
     finding.with_error(format!("a tun listener with device = {name:?} cannot start"), format!("ip link delete {name}"))

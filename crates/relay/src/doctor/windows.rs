@@ -1,5 +1,5 @@
-//! Upper bounds of one connection's data in flight, against the bandwidth-delay product of the workload: a connection
-//! carries at most one window in each round trip.
+//! Compares the upper bounds of one connection's data in flight with the bandwidth-delay product of the workload: a
+//! connection transfers at most one window in each round trip.
 
 use ekiden_proto::profile::{Profile, Setting};
 use ekiden_proto::units::Bytes;
@@ -8,7 +8,7 @@ use super::Finding;
 use super::system::SystemState;
 use super::workload::Workload;
 
-/// All checks of buffers and windows.
+/// Runs all checks of buffers and windows.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![send_buffer(reading, purpose), receive_buffer(reading, purpose)];
     findings.extend(scaling(reading, purpose));
@@ -17,19 +17,19 @@ pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     findings
 }
 
-/// The next power of two of whole MiB.
+/// Rounds up to a power of two, at least 1 MiB.
 fn round_up(bytes: u64) -> u64 {
     bytes.next_power_of_two().max(1 << 20)
 }
 
-/// The command that gives `setting` another last number.
+/// Returns the command that sets the last number of `setting`.
 fn raise_command(reading: &SystemState, setting: &str, limit: u64) -> String {
     let first: Vec<&str> = reading.words(setting).take(2).collect();
     format!("sysctl -w {setting}=\"{} {limit}\"", first.join(" "))
 }
 
-/// Sent data stays in this buffer until it is acknowledged, so the buffer bounds the data in flight. Linux admits up to
-/// 1 MiB more (seen on 6.18), so a small buffer is a looser bound than its size.
+/// Checks the send buffer. Sent data stays in this buffer until it is acknowledged, so the buffer bounds the data in
+/// flight. Linux accepts up to 1 MiB more (seen on 6.18), so the bound of a small buffer is looser than its size.
 fn send_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_wmem";
     let subject = "send buffer ceiling";
@@ -37,13 +37,14 @@ fn send_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
         return Finding::unknown("send_buffer", subject, SETTING);
     };
     let finding = Finding::new("send_buffer", subject, format!("tcp_wmem up to {limit} bytes"));
-    // Twice: unsent bytes and the kernel's books wait there, too.
+    // The factor of two leaves room for unsent bytes and the kernel's bookkeeping.
     let fix = raise_command(reading, SETTING, round_up(2 * purpose.bandwidth_delay_product()));
     finding.with_hint_if(limit < purpose.bandwidth_delay_product(), purpose.limit_message(limit), fix)
 }
 
-/// The part of a receive buffer that is offered as window; the rest is overhead of the kernel: about two thirds as
-/// measured on Linux 6.18 (docs/lab.md, `window`), half before 6.6 (`tcp_adv_win_scale` of ip-sysctl).
+/// Returns the part of a receive buffer that is advertised as window; the rest is overhead of the kernel. The window is
+/// about two thirds, as measured on Linux 6.18 (docs/lab.md, `window`), and half before 6.6 (`tcp_adv_win_scale` of
+/// ip-sysctl).
 const fn offered_window(reading: Option<(u32, u32)>, buffer: u64) -> u64 {
     match reading {
         Some((major, minor)) if major > 6 || (major == 6 && minor >= 6) => buffer / 3 * 2,
@@ -63,7 +64,7 @@ fn receive_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     finding.with_hint_if(window < purpose.bandwidth_delay_product(), purpose.limit_message(window), fix)
 }
 
-/// Without window scaling a window has 16 bits (RFC 7323).
+/// Checks window scaling, without which a window has 16 bits (RFC 7323).
 fn scaling(reading: &SystemState, purpose: &Workload) -> Option<Finding> {
     const SETTING: &str = "net.ipv4.tcp_window_scaling";
     let off = reading.number(SETTING, 0)? == 0;
@@ -71,7 +72,8 @@ fn scaling(reading: &SystemState, purpose: &Workload) -> Option<Finding> {
     Some(finding.with_hint_if(off, purpose.limit_message(65_535), format!("sysctl -w {SETTING}=1")))
 }
 
-/// The memory of all sockets together (tcp(7)); under pressure, above the second of the three numbers, no window grows.
+/// Checks the memory of all sockets together (tcp(7)). Above the second of the three numbers, under memory pressure, no
+/// window grows.
 fn memory(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_mem";
     const MIB: u64 = 1 << 20;
@@ -92,7 +94,8 @@ fn memory(reading: &SystemState, purpose: &Workload) -> Finding {
     Finding::new("tcp_memory", subject, found).with_hint_if(full < 8, effect, fix)
 }
 
-/// RFC 2861: connections that are kept, as those between relays, begin again with ten packets when they were idle.
+/// Checks slow start after idle (RFC 2861): persistent connections, such as those between relays, restart with ten
+/// packets after an idle period.
 fn slow_start(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
     let subject = "after an idle time TCP";
@@ -106,7 +109,8 @@ fn slow_start(reading: &SystemState) -> Finding {
     Finding::new("slow_start_after_idle", subject, found).with_hint_if(on, effect, fix)
 }
 
-/// RFC 4821: path-MTU discovery of a connection whose packets are too long for the path while no ICMP message arrives.
+/// Checks packetisation-layer path-MTU discovery (RFC 4821), which a connection needs when its packets are too long for
+/// the path and no ICMP message arrives.
 fn mtu_probing(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_mtu_probing";
     let subject = "path MTU without ICMP";
@@ -120,7 +124,7 @@ fn mtu_probing(reading: &SystemState) -> Finding {
     Finding::new("mtu_probing", subject, found).with_hint_if(mode == 0, effect, format!("sysctl -w {SETTING}=1"))
 }
 
-/// Buffers that a profile fixes; they take precedence over the settings above.
+/// Checks the buffers that a profile fixes; they take precedence over the settings above.
 fn check_fixed_buffers(reading: &SystemState, purpose: &Workload, profile: &Profile) -> Vec<Finding> {
     let judge = |setting: &Setting| match setting {
         Setting::Sndbuf(size) => Some(check_buffer(reading, purpose, profile, setting, *size)),
@@ -132,7 +136,8 @@ fn check_fixed_buffers(reading: &SystemState, purpose: &Workload, profile: &Prof
     profile.settings().iter().filter_map(judge).collect()
 }
 
-/// A buffer that a profile fixes: the kernel cuts it to its own bound unless `CAP_NET_ADMIN` asks (socket(7)).
+/// Checks a buffer that a profile fixes. Without `CAP_NET_ADMIN` the kernel limits the buffer to its own bound
+/// (socket(7)).
 fn check_buffer(
     reading: &SystemState,
     purpose: &Workload,
@@ -151,8 +156,8 @@ fn check_buffer(
     }
 }
 
-/// The first receive window of dialled sections: bounded by `rmem_max` unless `CAP_NET_ADMIN` asks, and by 64 KiB before commit
-/// 378979e94e95 of Linux, which 6.10 has, and 6.1 and 6.9 since June 2024.
+/// Checks the initial receive window of dialled sections. It is bounded by `rmem_max` without `CAP_NET_ADMIN`, and by
+/// 64 KiB before commit 378979e94e95 of Linux, which is in 6.10, and in 6.1 and 6.9 since June 2024.
 fn check_initial_rwnd(reading: &SystemState, profile: &Profile, size: u64) -> Finding {
     const CEILING: &str = "net.core.rmem_max";
     let limit = reading.number(CEILING, 0).filter(|limit| *limit < size && !reading.has_net_admin());

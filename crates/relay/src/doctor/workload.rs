@@ -1,4 +1,4 @@
-//! The workload that doctor checks for: a rate over a round trip, a number of sessions, and the requirements of a
+//! The workload to check for: a rate at a round-trip time, a number of sessions, and the requirements of a
 //! configuration.
 
 use std::collections::BTreeMap;
@@ -13,30 +13,31 @@ use crate::config::budget::Budget;
 /// The workload to check for.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// The rate that one connection is to reach.
+    /// Target rate of a single connection.
     pub rate: Rate,
-    /// The round trip over which it is to reach it.
+    /// Round-trip time at which a connection must reach `rate`.
     pub rtt: Duration,
-    /// How many sessions there may be at once.
+    /// Number of concurrent sessions.
     pub sessions: u64,
     /// The configuration to run, if one was given.
     pub config: Option<Config>,
 }
 
 impl Workload {
-    /// Bytes that are under way when the path is full.
+    /// Returns the bandwidth-delay product, in bytes.
     #[must_use]
     pub fn bandwidth_delay_product(&self) -> u64 {
         (self.rate.bytes_per_second() as f64 * self.rtt.as_secs_f64()) as u64
     }
 
-    /// The rate in Mbit/s of a connection that has at most so many bytes under way.
+    /// Returns the rate, in Mbit/s, of a connection with at most `window` bytes in flight.
     #[must_use]
     pub fn max_mbits(&self, window: u64) -> u64 {
         (window as f64 * 8.0 / self.rtt.as_secs_f64() / 1e6) as u64
     }
 
-    /// "a single connection with an RTT of 200 ms cannot exceed about 240 Mbit/s, and the target is 1000 Mbit/s"
+    /// Returns a message such as "a single connection with an RTT of 200 ms cannot exceed about 240 Mbit/s, and the
+    /// target is 1000 Mbit/s".
     pub(super) fn limit_message(&self, window: u64) -> String {
         let (rtt, rate) = (self.rtt.as_secs_f64() * 1e3, self.rate.bits_per_second() as f64 / 1e6);
         format!(
@@ -45,7 +46,7 @@ impl Workload {
         )
     }
 
-    /// The profiles of the configuration, each once; the built-in ones where there is none.
+    /// Returns the profiles of the configuration, each once; without a configuration the built-in profiles.
     #[must_use]
     pub fn profiles(&self) -> Vec<Profile> {
         let Some(config) = &self.config else {
@@ -55,18 +56,18 @@ impl Workload {
         by_name.into_values().cloned().collect()
     }
 
-    /// Whether some profile has a setting like this.
+    /// Returns whether any profile has a setting that `matches` accepts.
     pub(super) fn has_setting(&self, matches: impl Fn(&Setting) -> bool) -> bool {
         self.profiles().iter().flat_map(Profile::settings).any(matches)
     }
 
-    /// Whether connections are to be caught that are not meant for us, or clients' addresses kept.
+    /// Returns whether the configuration intercepts connections to other hosts or keeps client addresses.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
         self.config.as_ref().is_some_and(|config| config.needed_marks().is_some())
     }
 
-    /// How many sessions so many descriptors are enough for.
+    /// Returns the number of sessions for which `files` descriptors suffice.
     #[must_use]
     pub fn session_capacity(&self, files: u64) -> u64 {
         let Some(mut config) = self.config.clone() else { return files.saturating_sub(64) / 2 };

@@ -1,7 +1,8 @@
-//! The entry of this relay: its content, and when to write it again.
+//! The entry of this relay: its content, and when the relay writes a new one.
 //!
-//! The entry carries measurements from the estimates, and measurements in other entries go into the estimates. Relays
-//! with a connection exchange more, and sooner: entries serve relays that have none.
+//! The entry carries measurements from the estimates of this relay. Measurements in the entries of other relays are
+//! recorded in the estimates. Relays that share a connection exchange more measurements, and earlier; entries serve
+//! relays without a connection.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -13,14 +14,15 @@ use ekiden_proto::wire::section::report::{DirectionEstimate, SectionReport, Subj
 use super::directory::{FleetShared, Membership, unix_seconds, unix_time};
 use crate::config::FleetConfig;
 
-/// Relative change of a measurement that is worth a new entry.
+/// Smallest relative change of a measurement that causes a new entry.
 const MIN_CHANGE: f64 = 0.1;
 
-/// Sequence numbers that a former process may have used beyond the file, which is written once a second and at the end
-/// only if the disk is fast.
+/// Sequence numbers that a former process may have used after the last write of the state file. The file is written
+/// once a second, and at the end of the process only if the disk is fast.
 const RESTART_SEQUENCE_GAP: u64 = 1000;
 
-/// Writes the entries of this relay. It outlives connections to etcd, so that sequence numbers only grow.
+/// Creates the entries of this relay. One writer serves all connections to etcd in turn, so that sequence numbers only
+/// grow.
 #[derive(Debug)]
 pub struct EntryWriter {
     signing_key: SigningKey,
@@ -31,7 +33,7 @@ pub struct EntryWriter {
 }
 
 impl EntryWriter {
-    /// Nothing has been said so far.
+    /// Returns a writer that has created no entry.
     #[must_use]
     pub fn new(fleet: &FleetConfig) -> Self {
         Self {
@@ -42,12 +44,12 @@ impl EntryWriter {
         }
     }
 
-    /// The next entry; `None` without a certificate.
+    /// Returns the next signed entry; `None` without a certificate.
     pub fn next_entry(&mut self, fleet: &FleetConfig, inner: &FleetShared, request: Membership) -> Option<String> {
         let issued = fleet.certificate.clone()?;
         let used = inner.roster().as_ref().and_then(|roster| roster.sequence(&issued.certificate.key));
-        // The clock makes numbers grow over restarts even without a file; in milliseconds, because a restart may take
-        // less than a second.
+        // The clock makes sequence numbers grow across restarts even without a state file. The unit is milliseconds,
+        // because a restart may take less than a second.
         let least = u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX);
         let step = if self.sequence == 0 { RESTART_SEQUENCE_GAP } else { 1 };
         self.sequence = least.max(self.sequence + 1).max(used.map_or(0, |used| used.saturating_add(step)));
@@ -65,7 +67,7 @@ impl EntryWriter {
         Some(entry.sign(&self.signing_key))
     }
 
-    /// Whether measurements are to be told now: they have changed, and the last entry is old enough.
+    /// Returns whether a new entry is due: the measurements have changed, and the last entry is at least `every` old.
     #[must_use]
     pub fn has_changes(&self, inner: &FleetShared, every: Duration) -> bool {
         if self.published_at.is_some_and(|at| at.elapsed() < every) {
@@ -84,16 +86,16 @@ impl EntryWriter {
 
 const MILLION: f64 = 1e6;
 
-/// Segments that a reported loss rate counts as: some, because it was worth reporting.
+/// Number of segments that a loss rate from an entry counts for; entries do not state the number.
 const REPORTED_SEGMENTS: f64 = 100.0;
 
 impl FleetShared {
-    /// Measurements of the sections to other relays.
+    /// Returns the measurements of the sections to other relays.
     pub fn neighbours(&self) -> Vec<Neighbour> {
         self.estimates.neighbours().iter().filter_map(to_neighbour).collect()
     }
 
-    /// Records the measurements of a member, unless it reports them on a connection.
+    /// Records the measurements in a member's entry, unless the member has reported newer ones on a connection.
     pub fn record_measurements(&self, member: &FleetMember) {
         let reporter = member.entry.signed_certificate.certificate.key;
         let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();

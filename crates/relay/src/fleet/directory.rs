@@ -1,4 +1,4 @@
-//! The directory of the fleet, which all threads share, and the requests to the thread that talks to etcd.
+//! The directory of the fleet, which all threads share, and the requests to the etcd thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::events::Events;
 use crate::path::estimates::EstimateStore;
 use crate::status::fleet::FleetView;
 
-/// How long etcd has for taking the word that we drain.
+/// Timeout for writing to etcd that this relay is draining.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time for other relays to learn of a drain before this relay stops accepting.
@@ -30,7 +30,7 @@ const DRAIN_PROPAGATION: Duration = Duration::from_millis(500);
 /// Timeout for applying a change of the fleet.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long etcd has for taking our entry away.
+/// Timeout for removing the entry of this relay from etcd, and for the end of the thread.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The directory of the fleet.
@@ -40,21 +40,21 @@ pub struct FleetDirectory {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// State that the thread shares with the others.
+/// State that the etcd thread shares with the other threads.
 pub struct FleetShared {
-    /// The settings in force; none where there is no fleet.
+    /// The settings in force; `None` without a fleet.
     pub settings: watch::Sender<Option<Arc<FleetConfig>>>,
     /// The requested membership of this relay.
     pub target: watch::Sender<Membership>,
     /// The membership that etcd has confirmed.
     pub confirmed: watch::Sender<Membership>,
-    /// Whether everything that stands there has been read.
+    /// Whether all entries in etcd have been read.
     pub synced: watch::Sender<bool>,
     /// The state of etcd.
     pub etcd: Mutex<EtcdStatus>,
     /// Wakes the task that applies changes of the fleet.
     pub changed: Notify,
-    /// Number of changes of the roster, and the last change that was applied.
+    /// Number of changes of the roster, and the number of the last change that was applied.
     pub change_numbers: watch::Sender<(u64, u64)>,
     roster: Mutex<Option<MemberList>>,
     started_at: Instant,
@@ -64,14 +64,14 @@ pub struct FleetShared {
     pub learned_at: Mutex<BTreeMap<PublicKey, Duration>>,
     /// The measurements of this relay and of others.
     pub estimates: Arc<EstimateStore>,
-    /// The readers of events.
+    /// Receives the events of the fleet.
     pub events: Arc<Events>,
 }
 
-/// The membership of this relay, in order of its life.
+/// The membership of this relay; a relay passes through the states in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Membership {
-    /// Not listed, but reading: another process of this relay is still listed.
+    /// Not listed, and only reading: another process of this relay is still listed.
     Observe,
     /// Listed and accepting sessions.
     Serve,
@@ -79,12 +79,12 @@ pub enum Membership {
     Drain,
     /// The relay is no longer listed.
     Leave,
-    /// Nothing more is wanted of the thread.
+    /// The etcd thread ends.
     Stop,
 }
 
 impl FleetDirectory {
-    /// A directory without members.
+    /// Returns a directory without members.
     #[must_use]
     pub fn new(events: Arc<Events>, estimates: Arc<EstimateStore>) -> Self {
         let inner = FleetShared {
@@ -105,7 +105,7 @@ impl FleetDirectory {
         Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 
-    /// Joins this fleet, or none. The members in its file are known on return.
+    /// Applies the settings of `fleet`; `None` leaves the fleet. On return the members in the state file are known.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -124,13 +124,13 @@ impl FleetDirectory {
         Ok(())
     }
 
-    /// Only reads until [`FleetDirectory::join`], because another process of this relay is still listed. Call before
-    /// [`FleetDirectory::apply_config`].
+    /// Restricts the thread to reading until [`FleetDirectory::join`], because another process of this relay is still
+    /// listed. Call this before [`FleetDirectory::apply_config`].
     pub fn observe(&self) {
         self.shared.target.send_replace(Membership::Observe);
     }
 
-    /// Waits until everything that stands in etcd is known, within reason; not where there is no fleet.
+    /// Waits, with a timeout, until all entries in etcd are known. Returns at once without a fleet.
     pub async fn wait_synced(&self) {
         if self.shared.settings.borrow().is_some() {
             // Without etcd the members come from the file.
@@ -143,12 +143,12 @@ impl FleetDirectory {
         self.shared.target.send_replace(Membership::Serve);
     }
 
-    /// Completes when relays have come or gone since the last time.
+    /// Waits until the members have changed since the last call.
     pub async fn wait_changed(&self) {
         self.shared.changed.notified().await;
     }
 
-    /// All known members with their last entries, and the number of the change that they belong to.
+    /// Returns all known members with their last entries, and the number of the last change that they include.
     #[must_use]
     pub fn members(&self) -> (Vec<FleetMember>, u64) {
         // Read the number first: a change from now on will be applied again.
@@ -157,7 +157,7 @@ impl FleetDirectory {
         (roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect(), number)
     }
 
-    /// Notes that the members of this change are hops and peers now.
+    /// Records that the configuration in force contains the members of change `number`.
     pub fn mark_applied(&self, number: u64) {
         self.shared.change_numbers.send_modify(|(_, served)| *served = number.max(*served));
     }
@@ -181,12 +181,12 @@ impl FleetDirectory {
         self.shared.target.send_replace(Membership::Stop);
         let mut confirmed = self.shared.confirmed.subscribe();
         if is_running {
-            // A disk that hangs delays no other task either.
+            // The timeout keeps a hanging disk from delaying other tasks.
             let _ = timeout(LEAVE_TIMEOUT, confirmed.wait_for(|confirmed| *confirmed == Membership::Stop)).await;
         }
     }
 
-    /// Whether etcd has confirmed `request` within `time_limit`; false without an entry.
+    /// Returns whether etcd has confirmed `request` within `time_limit`; false without an entry.
     async fn request(&self, request: Membership, time_limit: Duration) -> bool {
         if !self.shared.is_published() {
             return false;
@@ -196,7 +196,7 @@ impl FleetDirectory {
         timeout(time_limit, confirmed.wait_for(|confirmed| *confirmed >= request)).await.is_ok()
     }
 
-    /// The view for `ekiden status` and `ekiden fleet list`; `None` without a fleet.
+    /// Returns the view for `ekiden status` and `ekiden fleet list`; `None` without a fleet.
     #[must_use]
     pub fn view(&self) -> Option<FleetView> {
         let settings = self.shared.settings.borrow().clone()?;
@@ -213,7 +213,7 @@ impl Drop for FleetDirectory {
 }
 
 impl FleetShared {
-    /// The members; `None` without a fleet. Hold the lock only to read.
+    /// Locks and returns the members; `None` without a fleet. Hold the lock only briefly.
     pub fn roster(&self) -> MutexGuard<'_, Option<MemberList>> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,7 +230,8 @@ impl FleetShared {
         self.changed.notify_one();
     }
 
-    /// Waits, with a timeout, until the members are admitted, so that none is rejected after it learns of this relay.
+    /// Waits, with a timeout, until the members are admitted as peers, so that this relay rejects no member that has
+    /// read its entry.
     pub async fn wait_applied(&self) {
         let mut changes = self.change_numbers.subscribe();
         let (number, _) = *changes.borrow();
@@ -238,7 +239,7 @@ impl FleetShared {
         let _ = timeout(APPLY_TIMEOUT, changes.wait_for(|(_, served)| *served >= number)).await;
     }
 
-    /// The clock of the roster.
+    /// Returns the time on the roster's clock, which starts with this directory.
     pub fn now(&self) -> Duration {
         self.started_at.elapsed()
     }
@@ -248,25 +249,25 @@ impl FleetShared {
         self.events.emit(event);
     }
 
-    /// Tells the operator, in words.
+    /// Emits a warning for the operator.
     pub fn warn(&self, message: String) {
         self.emit(&Event::Warning { message });
     }
 
-    /// Whether `value` is the newest known entry of `relay`.
+    /// Returns whether `value` is the newest known entry of `relay`.
     pub fn is_newest(&self, relay: &PublicKey, value: &[u8]) -> bool {
         let roster = self.roster();
         let member = roster.as_ref().and_then(|roster| roster.member(relay));
         member.is_some_and(|member| member.signed_text.as_bytes() == value)
     }
 
-    /// Whether others know of us.
+    /// Returns whether this relay has a certificate and etcd is reachable, so that other relays can read its entry.
     fn is_published(&self) -> bool {
         let certified = self.settings.borrow().as_ref().is_some_and(|fleet| fleet.certificate.is_some());
         certified && self.etcd().up
     }
 
-    /// Loads the file, unless this fleet is already known.
+    /// Loads the state file, unless the members of this fleet are already loaded.
     fn load_state(&self, fleet: &FleetConfig) {
         let mut roster = self.roster();
         let is_same_fleet = self.settings.borrow().as_ref().is_some_and(|previous| previous.key == fleet.key);
@@ -283,12 +284,12 @@ impl FleetShared {
     }
 }
 
-/// The time by the clock on the wall.
+/// Returns the Unix time by the system clock.
 pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Unix time in seconds.
+/// Returns the Unix time in seconds.
 pub fn unix_seconds() -> u64 {
     unix_time().as_secs()
 }

@@ -1,4 +1,4 @@
-//! How relays of the fleet become part of a configuration: next hops under their names, and peers of section listeners.
+//! Adds relays of the fleet to a configuration: as next hops under their names, and as peers of section listeners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use ekiden_proto::key::PublicKey;
 use crate::config::{AccessRules, Config, FleetConfig, Hop, HopKind, Listener, Path, Peer, Peering, Peers, Route};
 
 impl Config {
-    /// The written configuration with the relays of the fleet added. A relay in the file takes precedence over a member
-    /// with its name or key.
+    /// Returns the written configuration with the relays of the fleet added. A relay in the file takes precedence over
+    /// a member with its name or key.
     #[must_use]
     pub fn with_fleet(&self, members: &[FleetMember]) -> Self {
         let Some(fleet) = &self.fleet else { return self.clone() };
@@ -31,8 +31,8 @@ impl Config {
         }
     }
 
-    /// Members that are neither this relay nor in the file. Of two members with one name the most recently certified
-    /// counts.
+    /// Returns the members that are neither this relay nor in the configuration file. Of members with the same name,
+    /// only the most recently certified is returned.
     fn joining_members<'m>(&self, members: &'m [FleetMember]) -> Vec<&'m FleetMember> {
         let own_key = self.fleet.as_ref().map(|fleet| fleet.own_key.public_key());
         let is_known = |key: &PublicKey, name: &str| {
@@ -54,7 +54,7 @@ impl Config {
         by_name.into_values().collect()
     }
 
-    /// The change since `previous`, for the operator; `None` if there is none.
+    /// Returns the event for the change since `previous`; `None` without a change.
     #[must_use]
     pub fn fleet_change(&self, previous: &Self) -> Option<Event> {
         let is_same = (&self.relays, &self.draining) == (&previous.relays, &previous.draining);
@@ -74,7 +74,7 @@ impl Config {
         self.listeners.iter().filter_map(|listener| listener.section.as_ref()).map(|section| section.peers.as_ref())
     }
 
-    /// Names of the relays that drain, or of those that do not.
+    /// Returns the names of the relays that are draining, or of those that are not.
     fn relay_names(&self, draining: bool) -> Vec<String> {
         let is_draining = |hop: &Hop| hop.peering().is_some_and(|peering| self.draining.contains(&peering.key));
         self.relays.iter().filter(|hop| is_draining(hop) == draining).map(ToString::to_string).collect()
@@ -97,7 +97,7 @@ fn member_hop(fleet: &FleetConfig, member: &FleetMember) -> Arc<Hop> {
     })
 }
 
-/// A section listener that admits the fleet: all members become peers, after those of the file.
+/// Adds all members to the peers of a section listener that admits the fleet. Peers in the file take precedence.
 fn with_fleet_peers(listener: &Arc<Listener>, members: &[&FleetMember]) -> Arc<Listener> {
     let Some(section) = listener.section.as_ref().filter(|section| section.fleet) else { return Arc::clone(listener) };
     let mut peers = section.peers.as_deref().cloned().unwrap_or_default();
@@ -111,7 +111,8 @@ fn with_fleet_peers(listener: &Arc<Listener>, members: &[&FleetMember]) -> Arc<L
     Arc::new(Listener { section: Some(section), ..Listener::clone(listener) })
 }
 
-/// A route over present members. A path over an absent or draining member stays only if there is no other.
+/// Returns the route with the present members as hops. A path over an absent or draining member remains only if the
+/// route has no better path.
 fn resolve_route(route: &Route, hops: &[(Arc<Hop>, RelayState)]) -> Route {
     let paths: Vec<_> = route.paths.iter().map(|path| resolve_path(path, hops)).collect();
     let rank = |(_, rank): &(Arc<Path>, PathAvailability)| *rank;

@@ -1,4 +1,4 @@
-//! Reads all entries under the prefix at one revision, page by page; and the names of keys in etcd.
+//! Reads all entries under the prefix at one revision, in pages, and maps relays to keys in etcd.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use super::directory::{FleetShared, unix_seconds};
 use super::etcd::{EtcdClient, EtcdError};
 use crate::config::FleetConfig;
 
-/// Entries in a page, and in a small page for huge values.
+/// Entries in a page, and in a page for huge values.
 const PAGE_SIZES: [i64; 2] = [128, 8];
 
-/// Most keys that are looked at.
+/// Largest number of keys that are read.
 const MAX_KEYS: usize = 20_000;
 
-/// The key of a relay's entry.
+/// Returns the key of a relay's entry.
 pub fn entry_key(prefix: &str, relay: &PublicKey) -> String {
     relay.0.iter().fold(prefix.to_owned(), |key, byte| format!("{key}{byte:02x}"))
 }
 
-/// The relay of an entry's key.
+/// Parses the key of an entry. Returns the relay; `None` for any other key.
 pub fn parse_entry_key(prefix: &str, key: &[u8]) -> Option<PublicKey> {
     let digits = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
     let is_valid = digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
@@ -30,7 +30,7 @@ pub fn parse_entry_key(prefix: &str, key: &[u8]) -> Option<PublicKey> {
     bytes?.try_into().ok().map(PublicKey)
 }
 
-/// Reads all entries; the revision that they are of.
+/// Reads all entries. Returns their revision.
 pub async fn read_all(client: &mut EtcdClient<'_>, inner: &FleetShared, fleet: &FleetConfig) -> Result<i64, EtcdError> {
     let (mut begin, mut revision) = (fleet.prefix.clone().into_bytes(), 0);
     let end = range_end(&fleet.prefix);
@@ -56,7 +56,7 @@ pub async fn read_all(client: &mut EtcdClient<'_>, inner: &FleetShared, fleet: &
     Ok(revision)
 }
 
-/// The first key that does not begin with `prefix`.
+/// Returns the first key after all keys that begin with `prefix`.
 pub fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     // The prefix ends with a slash, which has a successor byte.
@@ -68,7 +68,7 @@ pub fn range_end(prefix: &str) -> Vec<u8> {
 
 type EntryPage = (i64, Vec<(Vec<u8>, Vec<u8>)>, bool);
 
-/// Reads one page: its revision, its entries, and whether more follow.
+/// Reads one page. Returns its revision, its entries, and whether more entries follow.
 async fn read_page(
     client: &mut EtcdClient<'_>,
     begin: &[u8],

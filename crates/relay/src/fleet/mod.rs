@@ -1,8 +1,9 @@
 //! The fleet: the other relays, as listed in etcd, and the entry of this relay.
 //!
-//! One thread talks to etcd, and no other thread waits for it. Its knowledge survives an outage of etcd, in memory and in a file.
-//! Changes of the fleet reach sessions as a reload does: [`Config::with_fleet`](crate::config::Config) adds the relays of the
-//! fleet to the written configuration, for new sessions.
+//! One thread exchanges messages with etcd, and no other thread waits for etcd. The known entries survive an outage of
+//! etcd, in memory and in a file. Changes of the fleet take effect as a reload does:
+//! [`Config::with_fleet`](crate::config::Config) adds the relays of the fleet to the written configuration, for new
+//! sessions.
 //!
 //! Entries are not trusted: [`ekiden_proto::fleet`] verifies them.
 
@@ -19,7 +20,7 @@ mod view;
 
 pub(crate) use directory::FleetDirectory;
 
-/// Why nothing came of asking etcd, in words for the operator.
+/// The message for the operator about a failed request to etcd.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 struct EtcdErrorMessage(String);

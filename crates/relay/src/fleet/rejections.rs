@@ -8,7 +8,7 @@ use ekiden_proto::key::PublicKey;
 
 use super::directory::FleetShared;
 
-/// Most relays with notes: a writer to etcd can claim to be many relays.
+/// Limit of relays in each collection: a writer to etcd can claim to be many relays.
 const MAX_RELAYS: usize = 1000;
 
 /// Reported rejections, and relays to recheck.
@@ -30,7 +30,7 @@ impl FleetShared {
         self.warn_once(relay, reason, || format!("fleet: the entry of {relay} is rejected: {error}"));
     }
 
-    /// Schedules a recheck of `relay`, which depends on a clock.
+    /// Schedules a recheck of `relay`, whose validity depends on a clock.
     pub fn schedule_recheck(&self, relay: PublicKey) {
         let mut waiting = self.rechecks();
         if waiting.len() < MAX_RELAYS {
@@ -38,7 +38,7 @@ impl FleetShared {
         }
     }
 
-    /// Takes the relays to recheck. They are scheduled again if nothing has changed.
+    /// Removes and returns the relays to recheck. Relays that are still rejected are scheduled again.
     pub fn take_rechecks(&self) -> BTreeSet<PublicKey> {
         std::mem::take(&mut *self.rechecks())
     }
@@ -47,7 +47,8 @@ impl FleetShared {
         self.rejections.rechecks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Warns of members whose clock differs. Only the validity of certificates depends on clocks.
+    /// Warns about members whose clock differs from the clock of this host. Only the validity of certificates depends
+    /// on clocks.
     pub fn check_clock(&self, member: Option<&FleetMember>, unix: u64) {
         let Some(FleetMember { entry, .. }) = member else { return };
         let certificate = &entry.signed_certificate.certificate;

@@ -1,7 +1,7 @@
-//! One connection to etcd: reads all entries, then follows changes; writes the entry of this relay under a lease, and
-//! again when it disappears or becomes old.
+//! One connection to etcd: reads all entries, then follows changes. Writes the entry of this relay under a lease, and
+//! writes the entry again when it disappears or becomes old.
 //!
-//! Reading continues where writing fails: a full etcd, or read-only access, still yields the members.
+//! Reading continues when writing fails: the members are known even with a full etcd or read-only access.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::config::FleetConfig;
 /// Interval of checks for measurements worth publishing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pause after etcd has refused to be written to, and the longest.
+/// The delay after the first rejected write, and the longest delay.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// A connection that stands, and has told everything.
+/// An established connection over which all entries have been read.
 pub struct EtcdSession<'a> {
     shared: &'a FleetShared,
     fleet: &'a FleetConfig,
@@ -32,11 +32,11 @@ pub struct EtcdSession<'a> {
     lease: Option<i64>,
     /// When to write the entry; `None` while it is current.
     write_at: Option<Instant>,
-    /// When something has to be heard from etcd again.
+    /// When to renew the lease or, without a lease, to read the revision.
     keep_alive_at: Instant,
     /// When to check that etcd still answers.
     check_alive_at: Instant,
-    /// When to recheck entries that were rejected because of a clock.
+    /// When to recheck entries that were rejected for clock skew.
     recheck_at: Instant,
     published: Membership,
     write_retry_delay: Duration,
@@ -44,7 +44,7 @@ pub struct EtcdSession<'a> {
 }
 
 impl<'a> EtcdSession<'a> {
-    /// Connects, reads everything, and watches from there.
+    /// Connects, reads all entries, and starts a watch at the next revision.
     pub async fn open(inner: &'a FleetShared, fleet: &'a FleetConfig, url: &str) -> Result<Self, EtcdErrorMessage> {
         let mut client = EtcdClient::open(fleet, url).await?;
         let revision = read_all(&mut client, inner, fleet).await?;
@@ -82,8 +82,7 @@ impl<'a> EtcdSession<'a> {
         let mut target = self.shared.target.subscribe();
         let request = *target.borrow_and_update();
         if request == Membership::Stop {
-            // A relay that has left announced it before. Otherwise another process of this relay may own the entry by
-            // now.
+            // On `Leave` the entry was already removed. Otherwise another process of this relay may own the entry now.
             return std::future::pending().await;
         }
         if request > self.published && self.write_at.is_none() && self.fleet.certificate.is_some() {
@@ -151,7 +150,8 @@ impl<'a> EtcdSession<'a> {
         Ok(())
     }
 
-    /// Reads entries again that were rejected because of a clock: no writer updates them merely because time passes.
+    /// Reads the entries again that were rejected for clock skew, because a watch reports no change when they become
+    /// valid.
     async fn recheck(&mut self) -> Result<(), EtcdError> {
         self.recheck_at = Instant::now() + self.fleet.publish_interval.max(CHECK_INTERVAL);
         let mut changed = false;
@@ -229,7 +229,7 @@ impl<'a> EtcdSession<'a> {
         self.check_revision(renewed.header.revision)
     }
 
-    /// Checks the revision of etcd; it only decreases after a restore from an old copy.
+    /// Checks the revision of etcd, which decreases only after a restore from an old copy.
     fn check_revision(&mut self, revision: i64) -> Result<(), EtcdError> {
         if revision < self.revision {
             let why = format!(

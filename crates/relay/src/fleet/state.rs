@@ -1,6 +1,6 @@
-//! The last known state in a file: a relay that starts while etcd is unavailable still knows the fleet.
+//! The last known state of the fleet in a file, for a relay that starts while etcd is unavailable.
 //!
-//! It is written whole, beside the old one, and then renamed over it (rename(2)). Entries are kept with their
+//! A new file is written completely and then renamed over the old one (rename(2)). Entries are kept with their
 //! signatures, so that write access to the file does not suffice to add a member.
 
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use ekiden_proto::fleet::{MemberList, VerifyKey};
 use ekiden_proto::key::PublicKey;
 use serde_json::{Value, json};
 
-/// The content of the file.
+/// Returns the content of the file.
 pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u64) -> String {
     let members = roster.members().map(
         |(key, member)| json!({ "key": key, "age": now.saturating_sub(member.received_at).as_secs(), "entry": member.signed_text }),
@@ -27,7 +27,7 @@ pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u6
     format!("{state:#}\n")
 }
 
-/// Writes the file so that a crash leaves the old or the new one.
+/// Replaces the file atomically: a crash leaves either the old or the new file.
 ///
 /// # Errors
 /// The directory is missing or the disk is full. The old file stays.
@@ -36,7 +36,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     temporary.push(".new");
     let written = write_synced(temporary.as_ref(), text).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // Half a file is useless, and on a full disk its space is needed.
+        // An incomplete file is useless and takes space on a full disk.
         let _ = fs::remove_file(&temporary);
     }
     written
@@ -51,7 +51,7 @@ fn write_synced(path: &Path, text: &str) -> io::Result<()> {
 /// Reads the file into an empty roster. A missing file is no error.
 ///
 /// # Errors
-/// Why the file, or a part of it, is not used.
+/// The file, or a part of it, cannot be used; the text states the reason.
 pub fn read(path: &Path, roster: &mut MemberList, now: Duration, unix: u64) -> Result<(), String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

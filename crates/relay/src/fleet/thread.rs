@@ -1,4 +1,4 @@
-//! The thread that talks to etcd: it connects, follows changes, and reconnects with growing delays.
+//! The etcd thread: connects, follows changes, and reconnects with growing delays.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -17,7 +17,7 @@ use super::session::EtcdSession;
 use super::state;
 use crate::config::FleetConfig;
 
-/// The first pause, and the longest.
+/// The first delay before a reconnection, and the longest.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
 /// Interval of checks for missing members and for changes to save.
@@ -45,7 +45,7 @@ async fn run(inner: &FleetShared) {
     }
     let fleet = settings.borrow().clone();
     if let Some((fleet, path)) = fleet.as_ref().and_then(|fleet| Some((fleet, fleet.state_file.as_ref()?))) {
-        // No reader for the error is left at the end.
+        // The error is ignored: the process is ending.
         let _ = save(inner, fleet, path);
     }
     inner.confirmed.send_replace(Membership::Stop);
@@ -73,14 +73,15 @@ async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
             }
             Err(message) => message,
         };
-        // A connection that lasted for some time was no failure to connect.
+        // A connection that lasted for some time does not count as a failure.
         failures = if connected_at.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
         inner.on_etcd_unreachable(url, message.0);
         sleep(retry_delay(failures, fleet.etcd.len())).await;
     }
 }
 
-/// The pause after so many failures: every server is asked once before they grow. No two relays come back at once.
+/// Returns the delay after `failures` failures. The delay grows after each round of all servers, and is random, so that
+/// relays do not reconnect at the same time.
 fn retry_delay(failures: u32, servers: usize) -> Duration {
     let rounds = failures / u32::try_from(servers).unwrap_or(u32::MAX);
     let (first, longest) = RETRY_DELAYS;

@@ -1,4 +1,4 @@
-//! The state of etcd, and the fleet as status shows it.
+//! The state of etcd, and the view of the fleet for status.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ pub struct EtcdStatus {
     pub up: bool,
     /// The server in use.
     pub server: String,
-    /// Entries that we have written.
+    /// Number of entries that this relay has written.
     pub written: u64,
-    /// Entries of others that were not believed.
+    /// Number of rejected entries of other relays.
     pub refused: u64,
-    /// Grows with everything that is learnt.
+    /// Number of changes of the members.
     pub version: u64,
     /// Time of the last change of state; `None` before the first request.
     since: Option<Instant>,
@@ -27,7 +27,7 @@ pub struct EtcdStatus {
 }
 
 impl EtcdStatus {
-    /// Notes that a server answers; for how long none did, where that was so.
+    /// Records that a server answers. Returns the duration of the outage that this ends, if any.
     pub fn mark_up(&mut self, server: &str) -> Option<Duration> {
         let down = self.since.filter(|_| !self.up).map(|since| since.elapsed());
         if !self.up {
@@ -38,7 +38,7 @@ impl EtcdStatus {
         down
     }
 
-    /// Notes that no server answers. Returns whether this is a change.
+    /// Records that no server answers. Returns whether this is a change.
     pub fn mark_down(&mut self, error: &str) -> bool {
         let is_change = self.up || self.since.is_none();
         if is_change {
@@ -49,7 +49,7 @@ impl EtcdStatus {
     }
 }
 
-/// The members in `roster` and the state of etcd.
+/// Returns the view of the members in `roster` and of the state of etcd.
 pub(super) fn fleet_view(settings: &FleetConfig, roster: &MemberList, etcd: &EtcdStatus, now: Duration) -> FleetView {
     let member = |(key, member): (&PublicKey, &ekiden_proto::fleet::FleetMember)| {
         let certificate = &member.entry.signed_certificate.certificate;

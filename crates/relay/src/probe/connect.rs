@@ -1,4 +1,4 @@
-//! One connection to the target, by one way: how long it took, and how long its sections are.
+//! One connection to the target over one candidate: its setup time, and the round-trip times of its sections.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::rules::Marks;
 
-/// How long a section may take to come back to the pool after its session, and the interval of checks.
+/// Timeout for the return of a section to the pool after its session, and the interval of checks.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 const RETURN_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -35,17 +35,17 @@ pub struct ProbeContext<'a> {
     pools: Arc<Pools>,
     marks: Option<Marks>,
     access: AccessRules,
-    /// Whether sections are kept for the next session.
+    /// Whether the pool keeps sections for the next session.
     is_reusing: bool,
 }
 
 impl<'a> ProbeContext<'a> {
-    /// Those of `config`; its listeners forbid us nothing.
+    /// Returns the context for `config`. The access rules of listeners do not apply.
     pub fn new(config: &'a Config) -> Self {
         Self {
             names: Resolver::new(&config.dns_servers),
             pools: empty_pools(),
-            // Without the privilege the rules take us for a client, which still works.
+            // Without the privilege to set marks, the rules treat the probe as a client, which also works.
             marks: config.needed_marks().filter(may_mark),
             access: allow_all(),
             is_reusing: false,
@@ -62,7 +62,7 @@ impl<'a> ProbeContext<'a> {
         for route in &mut pool_config.routes {
             (route.paths, route.auto) = (vec![Arc::clone(&path_choice.path)], false);
         }
-        // A pool that cannot start keeps nothing. Then the report says that no section was used again.
+        // A pool that cannot start keeps nothing; the report then shows that no section was reused.
         let is_reusing = context.pools.serve(&Arc::new(pool_config), usize::MAX).is_ok();
         Self { is_reusing, ..context }
     }
@@ -74,7 +74,7 @@ impl<'a> ProbeContext<'a> {
                 sleep(RETURN_INTERVAL).await;
             }
         };
-        // Without the section the next session begins on another one, and the report says so.
+        // On a timeout the next session begins on a new section, and the report shows that.
         let _ = timeout(RETURN_TIMEOUT, returned).await;
     }
 
@@ -110,9 +110,9 @@ fn may_mark(marks: &Marks) -> bool {
 pub struct ProbeConnection {
     /// The stream to the target.
     pub stream: TcpStream,
-    /// The section nearest to us, for `TCP_INFO`.
+    /// The socket of the first section, for `TCP_INFO`.
     pub section: OwnedFd,
-    /// When a session that finds a ready connection would have begun.
+    /// Start of the session: with a ready connection, the time at which the connection was ready.
     pub started_at: Instant,
     /// The result of the connection.
     pub result: ConnectResult,
@@ -123,13 +123,13 @@ pub struct ProbeConnection {
 /// The measurements of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectResult {
-    /// From the client's request to "connected", with a ready connection where relays keep some.
+    /// Time from the client's request to "connected", with a ready connection if the relays keep some.
     pub setup: Duration,
-    /// The round trips of the sections, the nearest first; empty if the hops do not report them.
+    /// The round-trip times of the sections, the nearest first; empty if the hops do not report them.
     pub sections: Vec<Duration>,
-    /// Segments sent with something in them.
+    /// Number of segments sent, as the kernel counts them.
     pub segments: u32,
-    /// Those of them that were sent again.
+    /// Number of retransmitted segments.
     pub retransmitted: u32,
 }
 
@@ -171,7 +171,7 @@ pub async fn open(
     let setup = if ready { session_start.elapsed() } else { connected };
     let info = tcp_info(section.as_fd()).unwrap_or_default();
     let sections = match () {
-        // How far it is from there to the target is not known before the proxy is asked.
+        // The round-trip time from the proxy to the target is unknown until the request is sent.
         () if by_proxy => Vec::new(),
         () if ready => section_times(setup, &times),
         () => proxy_section_times(path_choice, setup, &info),
@@ -189,8 +189,9 @@ fn section_times(total: Duration, times: &[Duration]) -> Vec<Duration> {
     from.zip(next).map(|(total, next)| total.saturating_sub(next)).collect()
 }
 
-/// A proxy is connected to and asked, and only the last answer waits for the target. Of several in a row nothing can be
-/// told.
+/// Returns the round-trip times to a proxy and from the proxy to the target. The setup takes a fixed number of round
+/// trips to the proxy, and only the last answer waits for the target. Empty for a chain of proxies, where the sections
+/// cannot be separated.
 fn proxy_section_times(path_choice: &PathChoice, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
     let round_trips = match &path_choice.path.hops[..] {
         [] => return vec![setup],
@@ -210,11 +211,11 @@ fn open_params() -> OpenParams {
     OpenParams { trace: None, client, early: false, encrypt: false, can_frame: false, hops_left: MAX_HOPS }
 }
 
-/// The address that others know this host by, for relays that keep the client's.
+/// Returns this host's address on the default route, for relays that keep the client's address.
 fn own_address() -> SocketAddr {
     let any_target = SocketAddr::from(([192, 0, 2, 1], 9));
     let local_address = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-        // Nothing is sent by that; the kernel only looks for a route.
+        // connect(2) sends no datagram: the kernel only looks up a route.
         socket.connect(any_target)?;
         socket.local_addr()
     });
@@ -222,7 +223,7 @@ fn own_address() -> SocketAddr {
     local_address.map_or(loopback, |address| SocketAddr::new(address.ip(), 0))
 }
 
-/// The shortest of `count` connections to `target` itself; a refusal counts as an answer.
+/// Returns the shortest setup time of `count` direct connections to `target`; a refusal counts as an answer.
 pub async fn min_connect_time(
     names: &Resolver,
     pools: &Arc<Pools>,
@@ -259,8 +260,8 @@ pub async fn min_connect_time(
     shortest
 }
 
-/// How much may be on its way to us: half of the largest receive buffer, as the kernel keeps the other half for itself
-/// (tcp(7), `tcp_rmem`). None where it does not say.
+/// Returns the bound on data in flight toward this host, in bytes: half of the largest receive buffer, because the
+/// kernel uses the other half for overhead (tcp(7), `tcp_rmem`). `None` if the setting cannot be read.
 pub fn receive_window() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
     text.split_whitespace().nth(2)?.parse::<u64>().ok().map(|bytes| bytes / 2)

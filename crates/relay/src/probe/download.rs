@@ -20,31 +20,31 @@ use super::{ProbeBudget, ProbeTarget};
 use crate::config::{Credentials, Hop, HopKind};
 use crate::path::PathChoice;
 
-/// Longest head of an answer.
+/// Maximum length of the head of a response, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
 const READ_SIZE: usize = 64 * 1024;
 
-/// How long a server may take for the head of its answer.
+/// Timeout for the head of the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to close after a whole answer.
+/// Timeout for the server's close after a complete response.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The measurements of one download.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Download {
-    /// From the client's request to the first byte of the answer.
+    /// Time from the client's request to the first byte of the response.
     pub first_byte: Duration,
     /// Bytes received and the time of each read, up to the end of the download. Times count from the client's request.
     pub progress: Vec<(u64, Duration)>,
-    /// Whether that was the whole file.
+    /// Whether the download reached the end of the file.
     pub is_complete: bool,
-    /// Segments that the section nearest to us has brought.
+    /// Number of segments received on the first section.
     pub segments: u64,
-    /// How often a segment was missing among them.
+    /// Number of times that a segment was missing among these.
     pub gaps: u64,
-    /// Sessions that the section nearest to us has carried before; `None` if it ends with this one.
+    /// Sessions that the first section has carried before; `None` if the section ends with this session.
     pub earlier_sessions: Option<u32>,
 }
 
@@ -61,8 +61,8 @@ pub async fn download_once(
     download(context, path_choice, probe_target, effort, false).await
 }
 
-/// Downloads the first bytes of the file, as many as `effort` has, and ends the connection in order. A server that does not
-/// send parts of files is stopped instead.
+/// Downloads at most the first `effort.bytes` bytes of the file, and closes the connection in order. If the server does
+/// not support range requests, the connection is aborted instead.
 ///
 /// # Errors
 /// The error, and its remedy.
@@ -106,7 +106,7 @@ async fn download(
     Ok(Download { earlier_sessions, ..download })
 }
 
-/// Trusts whom the system trusts.
+/// Returns a connector that trusts the system's root certificates.
 fn tls_connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
     // Unreadable certificates are missing from the list; with an empty list the handshake fails.
@@ -124,10 +124,10 @@ struct DownloadTask<'a> {
     section: BorrowedFd<'a>,
     started_at: Instant,
     budget: ProbeBudget,
-    /// Whether the server is asked for no more than the budget.
+    /// Whether the request is for a byte range within the budget.
     is_part: bool,
     url: &'a FileUrl,
-    /// The proxy that is asked for the file, instead of the server.
+    /// The proxy that receives the request for the file instead of the server.
     proxy: Option<&'a Hop>,
 }
 
@@ -148,14 +148,14 @@ impl DownloadTask<'_> {
         bytes.resize(READ_SIZE, 0);
         while count < most {
             match tokio::time::timeout_at(end, stream.read(&mut bytes)).await {
-                // Time is up, which is no failure.
+                // The end of the time budget is no failure.
                 Err(_) => break,
                 Ok(Ok(0)) => {
                     download.is_complete = true;
                     break;
                 }
                 Ok(Ok(more)) => count += more as u64,
-                // Not every server says goodbye by TLS.
+                // Not every server sends a TLS close_notify.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => break,
                 Ok(Err(error)) if download.progress.len() < 2 => return Err(broken(error)),
                 Ok(Err(_)) => break,
@@ -169,7 +169,8 @@ impl DownloadTask<'_> {
         Ok(download)
     }
 
-    /// Notes how far it is, and whether more segments have come out of order than the last time; how many have.
+    /// Records the progress, and whether the number of out-of-order segments has grown since `last`. Returns the new
+    /// number.
     fn record_progress(&self, download: &mut Download, count: u64, last: u32) -> u32 {
         download.progress.push((count, self.started_at.elapsed()));
         let Ok(now) = tcp_counters(self.section) else { return last };
@@ -198,14 +199,15 @@ impl DownloadTask<'_> {
     }
 }
 
-/// Waits for the end of the server's stream, so that the close of ours is no reset: after a reset no section carries another
-/// session. No end of TLS is sent, because a server that has closed answers data with a reset.
+/// Waits for the end of the server's stream, so that closing the socket sends no reset: after a reset the section
+/// cannot carry another session. No TLS close_notify is sent, because a server that has closed answers data with a
+/// reset.
 async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) {
-    // A server that does not close gets the end of our stream first.
+    // If the server does not close in time, this side closes first.
     let _ = timeout(END_TIMEOUT, tokio::io::copy(stream, &mut tokio::io::sink())).await;
 }
 
-/// Reads up to the end of the head of the answer proper; how many of `bytes` belong to it.
+/// Reads to the end of the head of the final response. Returns the head, and its length in `bytes`.
 async fn read_head(
     stream: &mut (impl AsyncRead + Unpin),
     bytes: &mut Vec<u8>,
@@ -227,7 +229,7 @@ async fn read_head(
     }
 }
 
-/// How long the file is, or the part that was asked for, where the server says so.
+/// Returns the length of the file or of the requested range; `None` if the server does not state it.
 fn body_length(head: &ResponseHead, is_part: bool) -> Result<Option<u64>, String> {
     let ResponseHead { status, reason, headers, body, .. } = head;
     match (status, body) {

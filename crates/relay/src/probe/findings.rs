@@ -15,13 +15,13 @@ use crate::config::Config;
 use crate::dial::DialError;
 use crate::path::PathChoice;
 
-/// The sizes that are compared, bytes.
+/// The object sizes for which paths are compared, in bytes.
 pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
 
-/// From so many segments on the share that was lost says something about the next ones.
+/// Minimum number of segments from which a loss rate is meaningful.
 pub const MIN_SEGMENTS: u64 = 100;
 
-/// Most data in flight of a Linux sender: half of its send buffer (tcp(7), `tcp_wmem`).
+/// Largest data in flight of a Linux sender, in bytes: half of its send buffer (tcp(7), `tcp_wmem`).
 const MAX_SEND_WINDOW: u64 = 2 << 20;
 
 /// Payload of a full packet on Ethernet, with timestamps.
@@ -58,31 +58,32 @@ struct ProbePrediction {
     visits: Visits,
 }
 
-/// Segments that were missing, of so many.
+/// A number of lost segments and the total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossCount {
-    /// Those that did not come the first time.
+    /// Segments whose first transmission was lost.
     pub missing: u64,
     /// Segments in all.
     pub segments: u64,
 }
 
 impl ProbeReport {
-    /// A report without measurements of the candidates for `probe_target`: direct, and those of `config` that `via` names, or all.
+    /// Returns a report without measurements. The candidates for `probe_target` are direct and all paths of `config`,
+    /// or only those that `via` names.
     ///
     /// # Errors
-    /// A name in `via` that nothing has.
+    /// A name in `via` is unknown.
     pub fn new(config: &Config, via: &[String], probe_target: ProbeTarget) -> Result<Self, UnknownCandidate> {
         let path_choices = candidates(config, via, &probe_target.target, &empty_pools())?;
         Ok(Self { target: probe_target, findings: path_choices.into_iter().map(CandidateFindings::new).collect() })
     }
 
-    /// The dial task of the candidate at this index.
+    /// Returns the path and the target of the candidate at this index.
     pub(super) fn task(&self, at: usize) -> (PathChoice, ProbeTarget) {
         (self.findings[at].path_choice.clone(), self.target.clone())
     }
 
-    /// Whether any candidate has a result.
+    /// Returns whether any candidate has a result.
     #[must_use]
     pub fn has_result(&self) -> bool {
         self.findings.iter().any(|findings| has_result(self, findings))
@@ -102,19 +103,19 @@ impl CandidateFindings {
         Self { path_choice, connections, downloads, visits: None, failure: None, failures: 0, prediction: None }
     }
 
-    /// The name of the candidate: `direct`, or its relays.
+    /// Returns the name of the candidate: `direct`, or `via` and its relays.
     #[must_use]
     pub fn name(&self) -> String {
         if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.path_choice.path.name) }
     }
 
-    /// Whether it is the path without relays.
+    /// Returns whether the candidate is the path without relays.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.path_choice.path.is_direct()
     }
 
-    /// Whether the candidate has reached the target.
+    /// Returns whether the candidate has reached the target.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         !self.connections.is_empty()
@@ -161,7 +162,8 @@ impl CandidateFindings {
             line_rate: None,
             congestion: congestion_model(&self.path_choice.profile),
             mss: MSS,
-            // Relays keep connections ready, from this host on; to the target there is none.
+            // All sections but the last have ready connections, this host's included; the section to the target has
+            // none.
             connection: Connection::ready_if(at < last && is_chain),
         });
         let (sections, costs): (Vec<SectionModel>, _) = (sections.collect(), RelayCosts::default());
@@ -173,20 +175,20 @@ impl CandidateFindings {
         self.prediction = Some(ProbePrediction { rate, completion_times, visits });
     }
 
-    /// The round trips of the sections, the nearest first, as the fastest connection has seen them.
+    /// Returns the round-trip times of the sections in the connection with the shortest setup, the nearest first.
     #[must_use]
     pub fn sections(&self) -> Vec<Duration> {
         let fastest = self.connections.iter().min_by_key(|connected| connected.setup);
         fastest.map(|connected| connected.sections.clone()).unwrap_or_default()
     }
 
-    /// All of them together.
+    /// Returns the sum of the round-trip times of all sections; `None` if unknown.
     #[must_use]
     pub fn rtt(&self) -> Option<Duration> {
         Some(self.sections().into_iter().sum()).filter(|rtt: &Duration| !rtt.is_zero())
     }
 
-    /// From the client's request to "connected": the median.
+    /// Returns the median time from the client's request to "connected".
     #[must_use]
     pub fn setup(&self) -> Option<Duration> {
         let mut times: Vec<Duration> = self.connections.iter().map(|connected| connected.setup).collect();
@@ -194,19 +196,19 @@ impl CandidateFindings {
         times.get(times.len() / 2).copied()
     }
 
-    /// From the client's request to the first byte: the shortest of the downloads.
+    /// Returns the shortest time from the client's request to the first byte of a download.
     #[must_use]
     pub fn first_byte(&self) -> Option<Duration> {
         self.downloads.iter().map(|download| download.first_byte).min()
     }
 
-    /// A first and a second visit: measured, or predicted.
+    /// Returns the times of a first and a second visit, measured or predicted.
     #[must_use]
     pub fn visits(&self) -> Option<Visits> {
         self.prediction.as_ref().map(|prediction| prediction.visits).or(self.visits)
     }
 
-    /// Losses: of received bytes after a download, otherwise of sent ones.
+    /// Returns the losses: of received segments after a download, otherwise of sent segments.
     #[must_use]
     pub fn loss(&self) -> Option<LossCount> {
         let loss = if self.downloads.is_empty() {
@@ -220,13 +222,14 @@ impl CandidateFindings {
         (loss.segments > 0).then_some(loss)
     }
 
-    /// The rate in bytes/s; measured if a download was long enough.
+    /// Returns the rate in bytes/s: measured if a download was long enough, otherwise predicted.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         self.measured_rate().or_else(|| self.prediction.as_ref().map(|predicted| predicted.rate))
     }
 
-    /// Of the second halves of all downloads together, so that a slow one counts for as long as it took.
+    /// Returns the rate over the second halves of all downloads together, so that each download is weighted by its
+    /// duration.
     fn measured_rate(&self) -> Option<f64> {
         let halves = self.downloads.iter().filter_map(Download::second_half);
         let (bytes, seconds) =
@@ -234,7 +237,7 @@ impl CandidateFindings {
         (seconds > 0.0).then(|| bytes / seconds)
     }
 
-    /// How many times as fast as the slowest download the fastest one was.
+    /// Returns the ratio of the fastest download's rate to the slowest download's rate.
     #[must_use]
     pub fn spread(&self) -> f64 {
         let rates = self.downloads.iter().filter_map(Download::second_half);
@@ -244,19 +247,19 @@ impl CandidateFindings {
         if most > 0.0 { most / least } else { 1.0 }
     }
 
-    /// Whether rate and times are the model's.
+    /// Returns whether rate and times are predicted by the model.
     #[must_use]
     pub fn is_predicted(&self) -> bool {
         self.prediction.is_some()
     }
 
-    /// Bytes that were downloaded.
+    /// Returns the number of downloaded bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.downloads.iter().filter_map(|download| download.progress.last()).map(|(bytes, _)| bytes).sum()
     }
 
-    /// How long an object of each of `DEFAULT_SIZES` takes: the mean of the downloads, or as predicted.
+    /// Returns the completion time of an object of each of `SIZES`: the mean of the downloads, or the prediction.
     #[must_use]
     pub fn completion_times(&self) -> Vec<Option<CompletionTime>> {
         if let Some(ProbePrediction { completion_times: times, .. }) = &self.prediction {
@@ -276,7 +279,7 @@ impl CandidateFindings {
 }
 
 impl LossCount {
-    /// The share that was lost.
+    /// Returns the fraction of segments that were lost.
     #[must_use]
     pub fn ratio(self) -> f64 {
         self.missing as f64 / self.segments.max(1) as f64
@@ -287,27 +290,28 @@ fn congestion_model(profile: &Profile) -> CongestionControl {
     profile.congestion().map_or(CongestionControl::default(), |algorithm| CongestionControl::from_name(&algorithm.0))
 }
 
-/// From so many bytes on a download says something about the rate.
+/// Minimum number of bytes of a download for a meaningful rate.
 const MIN_RATE_BYTES: u64 = 256 << 10;
 
-/// How long an object takes.
+/// The completion time of an object.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompletionTime {
-    /// From the client's request to the last byte.
+    /// Time from the client's request to the last byte.
     pub time: Duration,
-    /// Whether the download was over before, and went on in thought only.
+    /// Whether the download ended earlier, and the time is extrapolated at the measured rate.
     pub is_extrapolated: bool,
 }
 
 impl Download {
-    /// Its second half, when it has found its pace: how much, in how long.
+    /// Returns bytes and duration of the second half, which excludes most of slow start; `None` if the download was too
+    /// short.
     fn second_half(&self) -> Option<(u64, Duration)> {
         let (bytes, end) = *self.progress.last()?;
         let took = end.saturating_sub(self.time_at(bytes / 2)?);
         (bytes >= MIN_RATE_BYTES && !took.is_zero()).then_some((bytes - bytes / 2, took))
     }
 
-    /// When so many bytes had come, or would have at this `rate` if it had not been stopped.
+    /// Returns when `size` bytes had arrived, or would have arrived at `rate` if the download had not been stopped.
     fn completion_time(&self, size: u64, rate: Option<f64>) -> Option<CompletionTime> {
         if let Some(time) = self.time_at(size) {
             return Some(CompletionTime { time, is_extrapolated: false });
@@ -317,7 +321,7 @@ impl Download {
         Some(CompletionTime { time: end + Duration::from_secs_f64(rest), is_extrapolated: true })
     }
 
-    /// When so many bytes had come, evenly between two looks.
+    /// Returns when `size` bytes had arrived, interpolated linearly between two reads.
     pub(super) fn time_at(&self, size: u64) -> Option<Duration> {
         let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
         let (bytes, time) = self.progress[at];

@@ -34,21 +34,22 @@ pub use visits::VISIT_BYTES;
 
 use connect::ProbeContext;
 
-/// How hard to try.
+/// The limits of a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeBudget {
-    /// Connections by each candidate.
+    /// Number of connections over each candidate.
     pub count: u32,
-    /// For downloads: how long by each candidate.
+    /// Time of downloads over each candidate.
     pub time: Duration,
-    /// And how many bytes.
+    /// Bytes of downloads over each candidate.
     pub bytes: u64,
 }
 
-/// Downloads by each candidate: a second one, in the opposite order, tells a change of the weather from a difference.
+/// Downloads over each candidate. The second pass has the opposite order, which distinguishes changes of network
+/// conditions from differences between paths.
 const PASSES: u32 = 2;
 
-/// Tries `report`'s candidates. `on_step` receives a line on each step.
+/// Measures the candidates of `report`. `on_step` receives a line about each step.
 pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, on_step: &dyn Fn(&str)) {
     let context = ProbeContext::new(config);
     let names: Vec<String> = report.borrow().findings.iter().map(CandidateFindings::name).collect();
@@ -80,7 +81,7 @@ pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBu
     }
 }
 
-/// Visits the target twice by each candidate, before downloads warm the sections of relays.
+/// Visits the target twice over each candidate, before downloads grow the congestion windows of the relays' sections.
 async fn visit_all(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, on_step: &dyn Fn(&str)) {
     let count = report.borrow().findings.len();
     for at in 0..count {
@@ -94,10 +95,10 @@ async fn visit_all(config: &Config, report: &RefCell<ProbeReport>, effort: Probe
     }
 }
 
-/// Runs `work` on a runtime of its own, until it is done or the user presses Ctrl-C; returns whether it was done.
+/// Runs `work` on a new runtime, until it completes or the user presses Ctrl-C. Returns whether it has completed.
 ///
 /// # Errors
-/// The system's: no runtime, no signals.
+/// The runtime or the signal handler cannot be created.
 pub fn run_until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(LocalSet::new().run_until(async {
@@ -108,13 +109,14 @@ pub fn run_until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool>
     }))
 }
 
-/// A round trip to measure, and its result.
+/// A round trip to measure, and its result: the round-trip time, or the cause of the failure.
 pub type RoundTrip = (UnmeasuredRtt, Result<Duration, Cause>);
 
-/// Measures round trips from here: the shortest of several connections each. One that is refused has come back, too.
+/// Measures round-trip times from this host: the minimum of several connections each. A refused connection counts as an
+/// answer.
 ///
 /// # Errors
-/// The system's: no runtime.
+/// The runtime cannot be created.
 pub fn measure_round_trips(unmeasured: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip>> {
     const COUNT: u32 = 5;
     let measured = Rc::new(RefCell::new(Vec::new()));
@@ -129,7 +131,7 @@ pub fn measure_round_trips(unmeasured: &[UnmeasuredRtt]) -> io::Result<Vec<Round
     Ok(Rc::into_inner(measured).map(RefCell::into_inner).unwrap_or_default())
 }
 
-/// Pools that hold no connections and make none.
+/// Returns pools that hold no connections and open none.
 fn empty_pools() -> Arc<Pools> {
     Arc::new(Pools::new(PoolMetrics::new(|| Histogram::new(std::iter::empty())), |_| {}))
 }

@@ -11,7 +11,7 @@ use super::verdict;
 /// Width of a candidate's name.
 const NAME_WIDTH: usize = 20;
 
-/// Everything that is known so far.
+/// Returns the table of all results so far.
 #[must_use]
 pub fn table(report: &ProbeReport) -> String {
     let downloads = report.target.url.is_some();
@@ -58,7 +58,7 @@ fn row(findings: &CandidateFindings, direct: Option<&CandidateFindings>, downloa
     text
 }
 
-/// The name of a candidate, up to the first column; a long name has a line of its own.
+/// Returns the cell with the name of a candidate, padded to the first column. A long name occupies a separate line.
 fn name_cell(findings: &CandidateFindings) -> String {
     let name = findings.name();
     let mut text = format!("  {name:<NAME_WIDTH$}");
@@ -68,7 +68,7 @@ fn name_cell(findings: &CandidateFindings) -> String {
     text
 }
 
-/// The times of two visits by each path; empty if there are none.
+/// Returns the table of the times of two visits over each path; empty if there are none.
 fn visits_table(report: &ProbeReport) -> String {
     let visits: Vec<_> = report.findings.iter().filter_map(|findings| Some((findings, findings.visits()?))).collect();
     let Some(bytes) = visits.iter().map(|(_, visits)| visits.bytes).max() else { return String::new() };
@@ -82,7 +82,7 @@ fn visits_table(report: &ProbeReport) -> String {
     text
 }
 
-/// Notes that explain the figures.
+/// Returns notes that explain the figures.
 fn notes(report: &ProbeReport) -> Vec<String> {
     let mut notes = Vec::new();
     let reached: Vec<&CandidateFindings> = report.findings.iter().filter(|findings| findings.is_reached()).collect();
@@ -104,7 +104,7 @@ fn notes(report: &ProbeReport) -> Vec<String> {
     notes
 }
 
-/// Notes that explain the visits of paths with relays.
+/// Returns notes that explain the visits over paths with relays.
 fn visit_notes(reached: &[&CandidateFindings]) -> Vec<String> {
     let relayed = || reached.iter().filter(|findings| !findings.is_direct()).filter_map(|findings| findings.visits());
     let mut notes = Vec::new();

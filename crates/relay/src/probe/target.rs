@@ -11,10 +11,10 @@ use crate::config::{Config, Hop, Path};
 use crate::path::{self, PathChoice};
 use crate::pool::Pools;
 
-/// A target, and the file to fetch from it where that was named.
+/// A target, and optionally the file to fetch from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeTarget {
-    /// Where to connect to.
+    /// The host and port to connect to.
     pub target: Target,
     /// The file to download.
     pub url: Option<FileUrl>,
@@ -23,17 +23,17 @@ pub struct ProbeTarget {
 /// A file on a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileUrl {
-    /// Whether it is fetched by TLS.
+    /// Whether the file is fetched over TLS.
     pub tls: bool,
-    /// The server, as the URL writes it.
+    /// The authority of the URL: host and optional port, unchanged.
     pub authority: String,
-    /// From the first slash on.
+    /// The path of the URL, from the first slash on.
     pub path: String,
 }
 
 impl ProbeTarget {
-    /// The HTTP proxy at the end of a path that is asked for the file itself, as a session on that path would: proxies
-    /// refuse a tunnel to port 80.
+    /// Returns the HTTP proxy at the end of a path if the request for the file is sent to that proxy, as in a session
+    /// on that path: proxies refuse a tunnel to port 80.
     pub(super) fn http_proxy<'w>(&self, path_choice: &'w PathChoice) -> Option<&'w Hop> {
         let plain = self.url.as_ref().is_some_and(|url| !url.tls);
         path_choice.path.http_hop().filter(|_| plain).map(|hop| &**hop)
@@ -83,7 +83,7 @@ impl fmt::Display for ProbeTarget {
     }
 }
 
-/// Names that are none of a candidate.
+/// A name in `--via` that no candidate has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--via {name}: expected {}", expected(known))]
 pub struct UnknownCandidate {
@@ -98,10 +98,10 @@ fn expected(known: &[String]) -> String {
     }
 }
 
-/// Direct, and the paths of `config`; with a nonempty `via`, only those that it names.
+/// Returns the candidates: direct and the paths of `config`; with a nonempty `via`, only those that it names.
 ///
 /// # Errors
-/// An unknown name in `via`.
+/// A name in `via` is unknown.
 pub fn candidates(
     config: &Config,
     via: &[String],
@@ -121,7 +121,7 @@ pub fn candidates(
     }
     paths.retain(|path| via.is_empty() || via.iter().any(|name| **name == *path.name));
     let direct = Path { name: "direct".into(), hops: Vec::new() };
-    // The settings of the section to the target itself are those that a session to it would have.
+    // The section to the target has the profile that a session to the target would have.
     let profile = path::paths_to(config, pools, &target.host, target.port)
         .first()
         .map(|path_choice| Arc::clone(&path_choice.profile));

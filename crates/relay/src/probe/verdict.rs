@@ -8,16 +8,16 @@ use ekiden_proto::path::plan::{factor, size, time};
 use super::findings::{CandidateFindings, CompletionTime, ProbeReport, SIZES};
 use crate::dial::DialError;
 
-/// Less than that is the weather.
+/// The smallest gain that counts; a smaller one may be a change of network conditions.
 const MIN_GAIN: f64 = 1.1;
 
-/// From here on two downloads by the same way are too different to say which way is the best.
+/// The spread of downloads over one path from which paths cannot be ranked.
 const UNSTEADY_SPREAD: f64 = 1.5;
 
-/// A difference at the first byte that a user could notice.
+/// The smallest difference at the first byte that a user could notice.
 const NOTICEABLE_DELAY: Duration = Duration::from_millis(2);
 
-/// One or two sentences.
+/// Returns the verdict in one or two sentences.
 #[must_use]
 pub fn verdict_text(report: &ProbeReport) -> String {
     let direct = report.findings.iter().find(|findings| findings.is_direct());
@@ -47,7 +47,7 @@ pub fn verdict_text(report: &ProbeReport) -> String {
     format!("{prefix}{}{caveat}", compare_with_direct(direct, best))
 }
 
-/// Whether there is something to compare: for a URL, a download that has begun.
+/// Returns whether the candidate has a result to compare: for a URL, a download that has begun.
 pub(super) fn has_result(report: &ProbeReport, findings: &CandidateFindings) -> bool {
     if report.target.url.is_some() { findings.first_byte().is_some() } else { findings.is_reached() }
 }
@@ -76,7 +76,7 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     };
     let small = first_byte_difference(direct, best).map(|small| format!("; small pages {small}")).unwrap_or_default();
     if last >= MIN_GAIN {
-        // Those before it that are as good belong to it.
+        // Adjacent smaller sizes with a sufficient gain belong to the same range.
         let from = known.iter().rposition(|(_, gain)| *gain < MIN_GAIN).map_or(0, |below| below + 1);
         let start = size(SIZES[known[from].0]);
         let least = known[from..].iter().map(|(_, gain)| *gain).fold(last, f64::min);
@@ -101,7 +101,7 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     format!("Direct is as good as any: {name} is as fast for large files{small}.")
 }
 
-/// The change of the time to the first byte; `None` when it is below a noticeable difference.
+/// Returns the change of the time to the first byte in words; `None` if it is too small to notice.
 fn first_byte_difference(direct: &CandidateFindings, best: &CandidateFindings) -> Option<String> {
     let first = |findings: &CandidateFindings| {
         findings.first_byte().or_else(|| Some(findings.completion_times().first()?.as_ref()?.time))
@@ -116,7 +116,7 @@ fn first_byte_difference(direct: &CandidateFindings, best: &CandidateFindings) -
     }
 }
 
-/// How many times as fast as direct a candidate is, for each size.
+/// Returns the speed-up of a candidate over direct for each size.
 #[must_use]
 pub fn gains(direct: &CandidateFindings, candidate: &CandidateFindings) -> Vec<Option<f64>> {
     let gain = |pair: (Option<CompletionTime>, Option<CompletionTime>)| {
@@ -126,7 +126,7 @@ pub fn gains(direct: &CandidateFindings, candidate: &CandidateFindings) -> Vec<O
     direct.completion_times().into_iter().zip(candidate.completion_times()).map(gain).collect()
 }
 
-/// The gain at the largest size that is known; for files too small, at the first byte.
+/// Returns the gain at the largest size with a result; for files that are too small, at the first byte.
 fn last_gain(direct: &CandidateFindings, candidate: &CandidateFindings) -> f64 {
     let first = || Some(direct.first_byte()?.as_secs_f64() / candidate.first_byte()?.as_secs_f64().max(1e-9));
     gains(direct, candidate).into_iter().flatten().next_back().or_else(first).unwrap_or(0.0)
@@ -137,7 +137,7 @@ fn capitalize(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The error, the hop at fault, and the hop that reports it.
+/// Describes the error, the failing hop, and the hop that reports it.
 pub(super) fn describe(error: &DialError) -> String {
     let DialError { cause, hop, reported_by, remark, .. } = error;
     let subject = hop.as_deref().unwrap_or("the target");

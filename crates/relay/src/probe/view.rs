@@ -1,4 +1,4 @@
-//! A probe's findings as programs read them.
+//! A probe's findings as JSON.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::verdict;
 #[derive(Debug, Serialize)]
 pub struct ProbeView {
     target: String,
-    /// Whether it was interrupted.
+    /// Whether the probe was interrupted.
     interrupted: bool,
     sizes: [u64; SIZES.len()],
     candidates: Vec<ProbeCandidateView>,
@@ -32,15 +32,15 @@ struct ProbeCandidateView {
     lost: u64,
     bytes: u64,
     bytes_per_second: Option<f64>,
-    /// Whether rate, times and gains are the model's.
+    /// Whether rate, times and gains are predicted by the model.
     predicted: bool,
     completion_ms: Vec<Option<f64>>,
-    /// Times as fast as direct.
+    /// Speed-up over direct for each size.
     gain: Vec<Option<f64>>,
     visits: Option<VisitsView>,
 }
 
-/// The times of two visits in a row.
+/// The times of two consecutive visits.
 #[derive(Debug, Serialize)]
 struct VisitsView {
     /// Bytes of each visit.
@@ -51,7 +51,7 @@ struct VisitsView {
     reuse: bool,
 }
 
-/// The JSON view of a report.
+/// Returns the JSON view of a report.
 #[must_use]
 pub fn probe_view(report: &ProbeReport, interrupted: bool) -> ProbeView {
     let direct = report.findings.iter().find(|findings| findings.is_direct());

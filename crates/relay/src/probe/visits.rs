@@ -1,5 +1,5 @@
-//! Two visits by one path, the second right after the first: relays use their sections again, so that the second visit
-//! begins with the congestion windows of the first.
+//! Two visits over one path, the second immediately after the first: relays reuse their sections, so that the second
+//! visit begins with the congestion windows of the first.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use super::{ProbeBudget, ProbeTarget};
 use crate::config::Config;
 use crate::path::PathChoice;
 
-/// The bytes of a visit, unless the budget is smaller: slow start takes most of its time on a long path.
+/// Size of a visit in bytes, unless the budget is smaller. On a long path slow start takes most of the time of such a
+/// transfer.
 pub const VISIT_BYTES: u64 = 1 << 20;
 
 /// The times of two visits, from the client's request to the last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visits {
-    /// Bytes of each visit: those that were asked for, or the whole of a smaller file.
+    /// Bytes of each visit: the requested number, or the size of a smaller file.
     pub bytes: u64,
     /// The time of the first visit.
     pub first: Duration,
@@ -26,7 +27,7 @@ pub struct Visits {
 }
 
 impl Visits {
-    /// The visits of two downloads of `visit_bytes` bytes; `None` if one of them ran out of time.
+    /// Returns the visits from two downloads of `visit_bytes` bytes; `None` if one of them ran out of time.
     fn from_downloads(visit_bytes: u64, first: &Download, second: &Download) -> Option<Self> {
         let bytes = first.progress.last()?.0.min(visit_bytes);
         let time_of =
@@ -40,7 +41,7 @@ impl Visits {
     }
 }
 
-/// Fetches the beginning of the file twice, on connections that a relay would use for two clients in a row.
+/// Fetches the beginning of the file twice, on connections that a relay would use for two consecutive clients.
 ///
 /// # Errors
 /// The error, and its remedy.
@@ -50,7 +51,7 @@ pub async fn visit_twice(
     probe_target: &ProbeTarget,
     effort: ProbeBudget,
 ) -> Result<Option<Visits>, String> {
-    // The sections of other candidates are not used, so that the first visit finds none.
+    // A new context has no sections of other candidates, so that the first visit reuses none.
     let context = ProbeContext::with_reuse(config, path_choice);
     let budget = ProbeBudget { bytes: effort.bytes.min(VISIT_BYTES), ..effort };
     let first = download::fetch_beginning(&context, path_choice, probe_target, budget).await?;

@@ -1,4 +1,4 @@
-//! Adds rules to the kernel and removes them, by nft(8), ip(8) and `iptables-restore`. Routing is added first and
+//! Adds rules to the kernel and removes them, with nft(8), ip(8) and `iptables-restore`. Routing is added first and
 //! removed last, so that every marked packet has a route. nftables replaces all rules in one transaction.
 
 use std::ffi::OsString;
@@ -18,15 +18,15 @@ use crate::config::read::{Flags, load};
 /// The result of applying rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// How first packets get to the gate. Where they do not, `connect = "hold"` is as good as `"strict"`.
+    /// How first packets reach the gate. With `Queue::Missing`, `connect = "hold"` has the effect of `"strict"`.
     pub queue: Queue,
 }
 
 impl Ruleset {
-    /// Puts the rules into the kernel, in place of earlier rules of this instance. On failure nothing has changed.
+    /// Replaces earlier rules of this instance in the kernel by these. On failure nothing has changed.
     ///
     /// # Errors
-    /// The message of a failed program, or that another running daemon has this instance.
+    /// A program has failed, or another running daemon has this instance.
     pub fn apply(&self, owner: Owner) -> Result<Applied, RulesError> {
         let before = claim(self.marks.instance(), owner)?;
         self.put(owner).inspect_err(|_| {
@@ -64,7 +64,7 @@ impl Ruleset {
                 queue::remove(family, self.marks)?;
             }
             if !needed {
-                // Where there is no IPv6 there is no rule of ours either.
+                // The error is ignored: without IPv6 there are no rules of this relay to remove.
                 let _ = routing::remove(family, self.marks);
             }
         }
@@ -75,7 +75,7 @@ impl Ruleset {
 /// Returns the owner of existing rules of `instance`, if `owner` may replace them.
 ///
 /// # Errors
-/// Another running daemon has the instance, or the message of nft.
+/// Another running daemon has the instance, or nft has failed.
 pub fn claim(instance: u8, owner: Owner) -> Result<Option<Holder>, RulesError> {
     match holder(instance)? {
         Some(Holder::Running(pid)) if !owner.succeeds(pid) => Err(owned(instance, pid)),
@@ -86,7 +86,7 @@ pub fn claim(instance: u8, owner: Owner) -> Result<Option<Holder>, RulesError> {
 /// Removes all rules of `instance` from the kernel, also partly existing ones; returns whether there were any.
 ///
 /// # Errors
-/// The message of a failed program. Later rules then remain.
+/// A program has failed. The rules that would be removed after it remain.
 pub fn remove(instance: u8) -> Result<bool, RulesError> {
     let marks = Marks::new(instance);
     let mut found = match holder(instance) {
@@ -100,7 +100,7 @@ pub fn remove(instance: u8) -> Result<bool, RulesError> {
     for family in [Family::Ipv4, Family::Ipv6] {
         found |= queue::remove(family, marks)?;
         found |= match routing::remove(family, marks) {
-            // The kernel may have no IPv6.
+            // The kernel may lack IPv6.
             Err(RulesError::Failed { .. }) if family == Family::Ipv6 => false,
             removed => removed?,
         };
@@ -108,14 +108,15 @@ pub fn remove(instance: u8) -> Result<bool, RulesError> {
     Ok(found)
 }
 
-/// Ends this relay's sockets in TIME_WAIT with addresses of other hosts: when clients reuse their ports, packets that
-/// bypass the relay would meet them. A kernel without that operation keeps them for a minute.
+/// Destroys this relay's sockets in TIME_WAIT that have addresses of other hosts: when a client reuses a port, these
+/// sockets would match packets that are to bypass the relay. On a kernel without this operation the sockets remain for
+/// a minute.
 pub fn forget_ended(marks: Marks) {
     let ours = format!("fwmark = {:#x}/{:#x}", marks.kept(), MASK);
     let _ = run("ss", &["-H", "-K", "-t", "-n", "-a", "state", "time-wait", &ours], "");
 }
 
-/// The error for an instance of another daemon, with an instance that is free.
+/// Returns the error for an instance of another daemon, with the number of a free instance.
 fn owned(instance: u8, pid: u32) -> RulesError {
     let free = (1..=15).find(|other| matches!(holder(*other), Ok(None))).unwrap_or(instance);
     RulesError::Owned { instance, pid, free }
@@ -124,7 +125,7 @@ fn owned(instance: u8, pid: u32) -> RulesError {
 /// Runs a program with a text as its standard input; returns its output.
 ///
 /// # Errors
-/// A missing program, or its error message.
+/// The program is missing or has failed.
 pub(super) fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, RulesError> {
     let output = feed(command(program).args(arguments), input).map_err(|error| match error.kind() {
         ErrorKind::NotFound => RulesError::not_installed(program),
@@ -136,20 +137,21 @@ pub(super) fn run(program: &'static str, arguments: &[&str], input: &str) -> Res
     Err(RulesError::failed(program, &String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A program from where administrators keep theirs: users' `PATH` often lacks it.
+/// Returns a command whose `PATH` includes the `sbin` directories, which users' `PATH` often lacks.
 pub(super) fn command(program: &str) -> Command {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(OsString::from(":/usr/sbin:/sbin"));
     let mut command = Command::new(program);
-    // Messages are read here.
+    // Error messages are parsed, so they must not be translated.
     command.env("PATH", path).env("LC_ALL", "C");
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end, with `input` as its standard input.
 pub(super) fn feed(command: &mut Command, input: &str) -> std::io::Result<Output> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // These programs read all before they write. One that does not read fails, and says why.
+    // These programs read all input before they write. A program that does not read has failed, and its message states
+    // the reason.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     child.wait_with_output()
 }
@@ -161,13 +163,13 @@ const EVERY_LISTENER_KIND: [&str; 3] = [
     "tun://ekiden0?net=192.0.2.0/24,2001:db8::/32",
 ];
 
-/// The next hop of the tunnel among them.
+/// The next hop of the tunnel in [`EVERY_LISTENER_KIND`].
 const NEXT_HOP: &str = "socks5://127.0.0.1:1";
 
-/// Applies rules of every kind in a network namespace of its own; `None` without the privilege to create one.
+/// Applies rules of every kind in a new network namespace; `None` without the privilege to create one.
 ///
 /// # Errors
-/// The missing feature, and the remedy.
+/// A feature is missing; the error names it and the remedy.
 pub fn probe() -> Result<Option<Applied>, RulesError> {
     let flags = Flags {
         listen: EVERY_LISTENER_KIND.map(str::to_owned).into(),
@@ -185,7 +187,7 @@ pub fn probe() -> Result<Option<Applied>, RulesError> {
     std::thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// Whether there is routing for `instance`, which may be all that is left of its rules.
+/// Returns whether policy routing of `instance` exists, which may be the only remaining part of its rules.
 #[must_use]
 pub fn has_parts(instance: u8) -> bool {
     [Family::Ipv4, Family::Ipv6]

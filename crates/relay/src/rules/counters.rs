@@ -5,22 +5,22 @@ use super::apply::run;
 use super::error::RulesError;
 use super::owner::table;
 
-/// One counter of our table.
+/// One counter of the relay's nftables table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
     /// The counted event: `caught`, `unanswered`, `passed`, `refused`, `unreachable` or `asymmetric`; of tunnels
     /// `unserved`, `ended` and `returned`; of QUIC `quic-passed` and `quic-refused`.
     pub what: String,
-    /// Of which listener; `None` for all of them together.
+    /// The listener; `None` for a counter of all listeners.
     pub listener: Option<String>,
-    /// How many packets. A first packet that is sent again counts again.
+    /// Number of packets, retransmissions of first packets included.
     pub packets: u64,
 }
 
-/// Reads the counters of `instance`. They begin anew when rules are applied.
+/// Reads the counters of `instance`. Applying rules resets them.
 ///
 /// # Errors
-/// nft's, above all that there is no such table or that we may not.
+/// nft has failed, in most cases because the table does not exist or for lack of privilege.
 pub fn counters(instance: u8) -> Result<Vec<Counter>, RulesError> {
     let table = table(Marks::new(instance));
     run("nft", &["list", "counters", "table", "inet", &table], "").map(|text| read(&text))

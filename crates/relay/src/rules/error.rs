@@ -8,7 +8,7 @@ pub enum RulesError {
     NotInstalled {
         /// The program that was called.
         program: &'static str,
-        /// Where Debian has it.
+        /// The Debian package of the program.
         package: &'static str,
     },
     /// The process lacks the privilege.
@@ -21,7 +21,7 @@ pub enum RulesError {
         /// The message of the program.
         message: String,
     },
-    /// The kernel was built without something.
+    /// The kernel lacks a feature.
     #[error("{program}: {message}: this kernel lacks a feature: modprobe {module}, or use a kernel with {option}")]
     Kernel {
         /// Which program says so.
@@ -40,10 +40,10 @@ pub enum RulesError {
         instance: u8,
         /// The process that owns the rules.
         pid: u32,
-        /// One that is free.
+        /// The number of a free instance.
         free: u8,
     },
-    /// Anything else that a program complains about.
+    /// Any other error of a program.
     #[error("{program}: {message}")]
     Failed {
         /// The program that was called.
@@ -53,7 +53,7 @@ pub enum RulesError {
     },
 }
 
-/// A word in a rule, and the kernel feature that it needs.
+/// A keyword in a rule, with the kernel module and the kernel configuration option that it needs.
 const NEEDS: [(&str, &str, &str); 8] = [
     ("tproxy", "nft_tproxy", "CONFIG_NFT_TPROXY"),
     ("socket", "nft_socket", "CONFIG_NFT_SOCKET"),
@@ -75,7 +75,7 @@ impl RulesError {
         Self::NotInstalled { program, package }
     }
 
-    /// Interprets the error message of a program.
+    /// Returns the error for the message of a failed program.
     pub(super) fn failed(program: &'static str, message: &str) -> Self {
         let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         // nft(8) quotes the rule and underlines the faulty part.
@@ -92,7 +92,7 @@ impl RulesError {
     }
 }
 
-/// The part of a quoted line that the `^^^^` below it underline.
+/// Returns the part of a quoted line that is underlined by `^^^^` in the next line.
 fn underlined<'a>(message: &'a str, quoted: &'a str) -> &'a str {
     let mut lines = message.lines().skip_while(|line| line.trim() != quoted);
     let (Some(line), Some(marks)) = (lines.next(), lines.next()) else { return quoted };

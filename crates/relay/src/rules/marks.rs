@@ -1,96 +1,96 @@
 //! The marks of packets (`SO_MARK`, socket(7)), by which the rules, the gate and the relay's sockets classify packets.
-//! They use the upper half of the 32 bits, and leave the lower one to other programs.
+//! They use the upper 16 of the 32 bits; the lower 16 bits are left to other programs.
 
-/// The bits that are ours.
+/// The bits that ekiden uses.
 pub const MASK: u32 = 0xffff_0000;
 
-/// The marks of one of the daemons on this host.
+/// The marks of one daemon on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     instance: u8,
 }
 
 impl Marks {
-    /// Most transparent listeners of one daemon.
+    /// Largest number of transparent listeners of one daemon.
     pub const MOST_LISTENERS: usize = 16;
 
-    /// The bits that [`Marks::caught`] has in common for all listeners, besides the lower ones.
+    /// Mask of the bits that [`Marks::caught`] has in common for all listeners.
     pub const CAUGHT: u32 = 0xfff0_0000;
 
-    /// The marks of daemon number `instance`, 1 to 15.
+    /// Returns the marks of daemon number `instance`, 1 to 15.
     #[must_use]
     pub const fn new(instance: u8) -> Self {
         Self { instance }
     }
 
-    /// A packet that is routed to us.
+    /// Returns the mark of a packet that is delivered to this host.
     #[must_use]
     pub const fn local(self) -> u32 {
         self.mark(0x01)
     }
 
-    /// A packet of one of our own sockets.
+    /// Returns the mark of a packet of the relay's sockets.
     #[must_use]
     pub const fn own(self) -> u32 {
         self.mark(0x02)
     }
 
-    /// A packet of a relay socket that is bound to another host's address.
+    /// Returns the mark of a packet of a relay socket that is bound to another host's address.
     #[must_use]
     pub const fn kept(self) -> u32 {
         self.mark(0x06)
     }
 
-    /// A first packet that goes on without us.
+    /// Returns the mark of a first packet that bypasses the relay.
     #[must_use]
     pub const fn pass(self) -> u32 {
         self.mark(0x03)
     }
 
-    /// A first packet to be answered by a reset.
+    /// Returns the mark of a first packet to be answered by a reset.
     #[must_use]
     pub const fn refused(self) -> u32 {
         self.mark(0x04)
     }
 
-    /// A first packet to be answered by "host unreachable".
+    /// Returns the mark of a first packet to be answered by "host unreachable".
     #[must_use]
     pub const fn unreachable(self) -> u32 {
         self.mark(0x05)
     }
 
-    /// A first packet that is for transparent listener number `listener`, counted from 0.
+    /// Returns the mark of a first packet for transparent listener number `listener`, counted from 0.
     #[must_use]
     pub const fn caught(self, listener: usize) -> u32 {
         self.mark(0x10 + (listener % Self::MOST_LISTENERS) as u8)
     }
 
-    /// A first packet that the gate lets in to listener number `listener`.
+    /// Returns the mark of a first packet that the gate admits to listener number `listener`.
     #[must_use]
     pub const fn let_in(self, listener: usize) -> u32 {
         self.mark(0x20 + (listener % Self::MOST_LISTENERS) as u8)
     }
 
-    /// The queue in which first packets wait for the gate of that listener.
+    /// Returns the number of the queue in which first packets wait for the gate of that listener.
     #[must_use]
     pub const fn queue(self, listener: usize) -> u16 {
         self.base() + (listener % Self::MOST_LISTENERS) as u16
     }
 
-    /// The routing table that leads to us.
+    /// Returns the routing table that delivers packets to this host.
     #[must_use]
     pub const fn table(self) -> u16 {
         57344 + self.instance as u16
     }
 
-    /// The first of the three preferences of the rules that lead there: all before `main` (32766), which has a way for
-    /// everything.
+    /// Returns the first of the three preferences of the routing rules for that table. All precede `main` (32766),
+    /// which may have a route for every packet.
     #[must_use]
     pub const fn preference(self) -> u16 {
         180 + 3 * self.instance as u16
     }
 
-    /// Which of the daemons it is.
+    /// Returns the number of the daemon.
     #[must_use]
     pub const fn instance(self) -> u8 {
         self.instance

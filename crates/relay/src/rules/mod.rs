@@ -1,14 +1,14 @@
 //! Kernel rules that intercept connections of other hosts: nftables, policy routing, and a queue in which first packets
 //! wait for the gate.
 //!
-//! The way of a first packet (a SYN) through prerouting, all of it before conntrack:
+//! A first packet is the SYN of a connection. It passes these chains in prerouting, all before conntrack:
 //!
-//! `catch` marks it CAUGHT → the queue, where the gate gives a verdict → `steer`: to the listener (TPROXY), on as if
-//! there were no relay, or back to the client as a reset or an ICMP error.
+//! `catch` marks the packet CAUGHT → the queue, where the gate gives a verdict → `steer`: to the listener (TPROXY),
+//! forwarded as without a relay, or rejected with a reset or an ICMP error.
 //!
-//! Any other packet is delivered locally only if a transparent socket of this relay matches it, so connections that began
-//! without the relay continue without it. Without the daemon the queue passes packets, TPROXY finds no listener, and packets
-//! are forwarded.
+//! Any other packet is delivered locally only if a transparent socket of this relay matches it, so connections that
+//! began without the relay continue without it. When the daemon is not running, the queue is bypassed, TPROXY finds no
+//! listener, and packets are forwarded.
 //!
 //! Packets from a tunnel's device without a local socket would be forwarded into the tunnel again; they are rejected instead.
 
@@ -35,7 +35,7 @@ pub use marks::Marks;
 pub use owner::{Holder, Owner, holder};
 pub use queue::Queue;
 
-/// Everything that one daemon needs in the kernel.
+/// The kernel rules of one daemon.
 #[derive(Debug, Clone)]
 pub struct Ruleset {
     marks: Marks,
@@ -52,7 +52,7 @@ enum Family {
 }
 
 impl Ruleset {
-    /// The rules that `config` needs; `None` if it needs none.
+    /// Returns the rules that `config` needs; `None` if it needs none.
     #[must_use]
     pub fn of(config: &Config) -> Option<Self> {
         let needs = |listener: &&Arc<Listener>| listener.keep_client_address || listener.kind.is_transparent();
@@ -65,19 +65,20 @@ impl Ruleset {
         (!families.is_empty()).then_some(Self { marks, families, listeners, devices })
     }
 
-    /// Which of several daemons on this host it is for.
+    /// Returns the number of the daemon on this host that owns the rules.
     #[must_use]
     pub const fn instance(&self) -> u8 {
         self.marks.instance()
     }
 
-    /// The same without catching: running sessions keep their packets, and new connections go on without us.
+    /// Returns the rules without interception: running sessions still receive their packets, and new connections bypass
+    /// the relay.
     #[must_use]
     pub fn released(&self) -> Self {
         Self { listeners: Vec::new(), ..self.clone() }
     }
 
-    /// The rules as a shell script, equivalent to [`Ruleset::apply`] on a host without rules of this instance.
+    /// Returns the rules as a shell script, equivalent to [`Ruleset::apply`] on a host without rules of this instance.
     #[must_use]
     pub fn script(&self, queue: &Queue) -> String {
         let mut script = format!(
@@ -99,13 +100,13 @@ impl Ruleset {
         script
     }
 
-    /// The listeners that intercept traffic of other hosts, with their numbers.
+    /// Returns the listeners that intercept traffic of other hosts, with their numbers.
     fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name != OWN_PROGRAMS))
     }
 
-    /// Matches of packets that a wildcard-bound listener of this relay could take.
+    /// Returns matches of packets that a wildcard-bound listener of this relay could receive.
     fn listening_everywhere(&self) -> impl Iterator<Item = String> {
         let is_wildcard = |listener: &&Arc<Listener>| by_tproxy(listener) && listener.bind.ip().is_unspecified();
         let ports: BTreeSet<u16> =
@@ -114,49 +115,49 @@ impl Ruleset {
         (!ports.is_empty()).then(|| format!("tcp dport {{ {} }}", ports.join(", "))).into_iter()
     }
 
-    /// Those of them that do so by address translation.
+    /// Returns the listeners that intercept traffic of other hosts by address translation, with their numbers.
     fn redirecting(&self) -> impl Iterator<Item = (usize, &Listener)> {
         self.catching_others().filter(|(_, listener)| !by_tproxy(listener))
     }
 
-    /// The listeners that intercept traffic of this host's own programs, with their numbers.
+    /// Returns the listeners that intercept traffic of programs on this host, with their numbers.
     fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
     }
 
-    /// The listeners with a rule for QUIC, with their numbers. A tunnel carries UDP itself.
+    /// Returns the listeners with a rule for QUIC, with their numbers. Tunnels have none, because they carry UDP.
     fn judging_quic(&self) -> impl Iterator<Item = (usize, &Listener, QuicPolicy)> {
         let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();
         let listeners = listeners.filter(|(_, listener): &(usize, &Listener)| listener.tun.is_none());
         listeners.filter_map(|(number, listener)| Some((number, listener, listener.capture.as_ref()?.quic)))
     }
 
-    /// A set of the tunnels' devices, if there are any.
+    /// Returns an nftables set of the tunnels' devices; `None` without tunnels.
     fn devices(&self) -> Option<String> {
         (!self.devices.is_empty()).then(|| nft::set(self.devices.iter().map(String::as_str)))
     }
 
-    /// Whether there are first packets for the gate. Those of this host's own programs do not wait for it.
+    /// Returns whether first packets wait for the gate. First packets of programs on this host do not.
     fn holds(&self) -> bool {
         self.catching_others().next().is_some()
     }
 }
 
-/// The interface that stands for this host's own programs.
+/// The interface whose traffic comes from programs on this host.
 const OWN_PROGRAMS: &str = "lo";
 
 fn interfaces(listener: &Listener) -> impl Iterator<Item = &str> {
     listener.capture.iter().flat_map(|capture| &capture.interfaces).map(String::as_str)
 }
 
-/// Whether it is caught by TPROXY rather than by address translation.
+/// Returns whether the listener intercepts by TPROXY, not by address translation.
 fn by_tproxy(listener: &Listener) -> bool {
     listener.kind.uses_tproxy()
 }
 
 impl Family {
-    /// Those of the connections that come to a listener at `bind`.
+    /// Returns the families of the connections that a listener at `bind` accepts.
     fn of(bind: SocketAddr) -> &'static [Self] {
         match bind {
             SocketAddr::V6(v6) if v6.ip().is_unspecified() => &[Self::Ipv4, Self::Ipv6],
@@ -165,7 +166,7 @@ impl Family {
         }
     }
 
-    /// The option of ip(8).
+    /// Returns the option of ip(8) for the family.
     const fn flag(self) -> &'static str {
         match self {
             Self::Ipv4 => "-4",
@@ -173,7 +174,7 @@ impl Family {
         }
     }
 
-    /// The name of `iptables-restore` for the family.
+    /// Returns the name of `iptables-restore` for the family.
     const fn restore(self) -> &'static str {
         match self {
             Self::Ipv4 => "iptables-restore",
@@ -181,7 +182,7 @@ impl Family {
         }
     }
 
-    /// The name of `iptables-save` for the family.
+    /// Returns the name of `iptables-save` for the family.
     const fn save(self) -> &'static str {
         match self {
             Self::Ipv4 => "iptables-save",
@@ -189,7 +190,7 @@ impl Family {
         }
     }
 
-    /// The keyword of nft(8) in an address match.
+    /// Returns the keyword of nft(8) in an address match.
     const fn word(self) -> &'static str {
         match self {
             Self::Ipv4 => "ip",

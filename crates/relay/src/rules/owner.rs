@@ -1,5 +1,5 @@
-//! Whose rules they are: the comment of our nftables table says it, so that no daemon takes the rules of another one
-//! that runs, and those of one that died are known as left over.
+//! The owner of rules, stored in the comment of the nftables table. A daemon does not replace the rules of another
+//! running daemon, and the rules of a daemon that has died are recognised as stale.
 
 use ekiden_sys::process::start_time;
 
@@ -7,30 +7,30 @@ use super::Marks;
 use super::apply::run;
 use super::error::RulesError;
 
-/// On whose behalf rules are applied.
+/// The owner for which rules are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// This process, a daemon that will remove them.
+    /// This process, a daemon that removes the rules at its end.
     Daemon,
-    /// Like `Daemon`, but rules may still belong to that predecessor, which does not need them any more.
+    /// Like `Daemon`, but the existing rules may belong to the predecessor with this pid, which no longer needs them.
     Successor(u32),
     /// The operator, by `ekiden rules`.
     Operator,
 }
 
-/// Whose the rules are that are there.
+/// The owner of existing rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// A daemon that runs.
+    /// The running daemon with this pid.
     Running(u32),
-    /// A daemon that is gone.
+    /// A daemon with this pid that no longer runs.
     Gone(u32),
     /// No process: the rules stay until `ekiden rules remove`.
     Operator,
 }
 
 impl Owner {
-    /// The comment of the table.
+    /// Returns the comment of the table.
     pub(super) fn comment(self, marks: Marks) -> String {
         let instance = marks.instance();
         match self {
@@ -42,16 +42,16 @@ impl Owner {
         }
     }
 
-    /// Whether it may take the rules of a daemon that runs.
+    /// Returns whether this owner may replace the rules of the running daemon with this pid.
     pub(super) fn succeeds(self, daemon: u32) -> bool {
         daemon == std::process::id() || self == Self::Successor(daemon)
     }
 }
 
-/// Whose rules of `instance` are in the kernel; `None` when there are none.
+/// Returns the owner of the rules of `instance` in the kernel; `None` if there are none.
 ///
 /// # Errors
-/// nft's, above all that we may not.
+/// nft has failed, in most cases for lack of privilege.
 pub fn holder(instance: u8) -> Result<Option<Holder>, RulesError> {
     let table = table(Marks::new(instance));
     let tables = run("nft", &["list", "tables"], "")?;
@@ -62,7 +62,7 @@ pub fn holder(instance: u8) -> Result<Option<Holder>, RulesError> {
     Ok(Some(read(&text)))
 }
 
-/// The name of our table.
+/// Returns the name of the nftables table.
 pub(super) fn table(marks: Marks) -> String {
     match marks.instance() {
         1 => "ekiden".to_owned(),

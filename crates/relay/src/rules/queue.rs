@@ -1,38 +1,38 @@
-//! The queue in which first packets wait for the gate: of nftables where the kernel has it, else of iptables.
+//! The queue in which first packets wait for the gate: of nftables if the kernel supports it, else of iptables.
 
 use super::apply::run;
 use super::error::RulesError;
 use super::{Family, Marks, Ruleset, marks};
 
-/// How first packets get to the gate.
+/// How first packets reach the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Queue {
-    /// By nftables, inside our table.
+    /// By a rule in the relay's nftables table.
     Nft,
     /// By a chain of iptables.
     Iptables,
-    /// Not at all, and why: they go to their listener at once.
+    /// There is no queue, for this reason: first packets go to their listener at once.
     Missing(String),
 }
 
-/// A chain with nothing but a queue. nft 1.0 requires the semicolon behind a chain on the same line.
+/// A chain with only a queue statement. nft 1.0 requires the semicolon after a chain on the same line.
 const PROBE: &str = "table inet ekiden-probe { chain probe { type filter hook prerouting priority raw; \
     meta l4proto 6 queue flags bypass to 57344; }; }";
 
 impl Queue {
-    /// Finds out whether the kernel has a queue for nftables. Changes nothing.
+    /// Tests whether the kernel supports queues in nftables. Changes nothing.
     #[must_use]
     pub fn probe() -> Self {
         if run("nft", &["-c", "-f", "-"], PROBE).is_ok() { Self::Nft } else { Self::Iptables }
     }
 }
 
-/// Our chain, as `iptables-restore --noflush` takes it: made, or emptied and filled again.
+/// Returns the relay's chain as input of `iptables-restore --noflush`, which creates the chain or replaces its rules.
 pub(super) fn add(rules: &Ruleset, jump: bool) -> String {
     let name = chain(rules.marks);
     let mut text = format!("*raw\n:{name} - [0:0]\n");
     if jump {
-        // Appended at the end: packets that other rules drop before stay dropped.
+        // The jump is appended, so that packets that earlier rules drop stay dropped.
         text += &format!("-A PREROUTING {}\n", jump_to(rules.marks));
     }
     for (number, _) in rules.catching_others() {
@@ -45,7 +45,7 @@ pub(super) fn add(rules: &Ruleset, jump: bool) -> String {
     text + "COMMIT\n"
 }
 
-/// Puts it there by iptables.
+/// Adds the chain with iptables.
 pub(super) fn apply(rules: &Ruleset) -> Result<(), RulesError> {
     for family in &rules.families {
         let saved = run(family.save(), &["-t", "raw"], "")?;
@@ -55,7 +55,7 @@ pub(super) fn apply(rules: &Ruleset) -> Result<(), RulesError> {
     Ok(())
 }
 
-/// Takes our chain out of iptables; says whether it was there. Without iptables there is none.
+/// Removes the relay's chain from iptables. Returns whether the chain existed; false without iptables.
 pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     let saved = match run(family.save(), &["-t", "raw"], "") {
         Err(RulesError::NotInstalled { .. }) => return Ok(false),
@@ -77,7 +77,8 @@ fn jumps(saved: &str, marks: Marks) -> usize {
     saved.lines().filter(|line| **line == *jump).count()
 }
 
-/// The jump into the relay's chain, for packets that a listener intercepts: most packets bypass it.
+/// Returns the jump into the relay's chain. It matches only packets that a listener intercepts, so that most packets
+/// skip the chain.
 fn jump_to(marks: Marks) -> String {
     format!("-m mark --mark {:#x}/{:#x} -j {}", marks.caught(0), Marks::CAUGHT, chain(marks))
 }

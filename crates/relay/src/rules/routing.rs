@@ -1,21 +1,21 @@
 //! Policy routing: incoming packets with the mark LOCAL are delivered to this host, for any address (ip-rule(8),
 //! ip-route(8)).
 //!
-//! Only incoming packets: the routes of outgoing packets, and the reverse path of incoming ones, are looked up as if
-//! they came from `lo`. With `src_valid_mark` or `fwmark_reflect` these lookups carry the mark, and would get a wrong
-//! route.
+//! The rules exclude lookups with `lo` as the incoming interface: those of the route of outgoing packets, and of the
+//! reverse path of incoming packets. With `src_valid_mark` or `fwmark_reflect` these lookups carry the mark, and would
+//! return a wrong route.
 
 use super::apply::run;
 use super::error::RulesError;
 use super::{Family, Marks, marks};
 
-/// Leads packets marked LOCAL to us, as lines for `ip -batch`.
+/// Returns the commands for `ip -batch` that deliver packets marked LOCAL to this host.
 pub(super) fn add(marks: Marks) -> String {
     let rules = rules(marks).map(|(_, rule)| format!("rule add {rule}\n"));
     format!("{}{}", route(marks), rules.concat())
 }
 
-/// Puts that into the kernel, as far as it is not there.
+/// Adds the missing rules, and the route, to the kernel.
 pub(super) fn apply(family: Family, marks: Marks) -> Result<(), RulesError> {
     let installed = installed(family, marks)?;
     let missing = rules(marks).into_iter().filter(|rule| !installed.contains(rule));
@@ -23,10 +23,10 @@ pub(super) fn apply(family: Family, marks: Marks) -> Result<(), RulesError> {
     run("ip", &[family.flag(), "-batch", "-"], &format!("{}{added}", route(marks))).map(drop)
 }
 
-/// Takes it out again; says whether there was something.
+/// Removes rules and routes. Returns whether any existed.
 pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     let mut found = false;
-    // A script that was run twice may have made some of them twice.
+    // A script that was run twice may have added some rules twice.
     loop {
         let installed = installed(family, marks)?;
         if installed.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
         run("ip", &[family.flag(), "-batch", "-"], &removed)?;
     }
     let table = marks.table().to_string();
-    // A table that never was is an error to some versions of ip(8).
+    // Some versions of ip(8) fail for a table that has never existed.
     let routes = run("ip", &[family.flag(), "route", "show", "table", &table], "").unwrap_or_default();
     if !routes.trim().is_empty() {
         found = true;
@@ -46,12 +46,12 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     Ok(found)
 }
 
-/// Whether one of our rules is there.
+/// Returns whether any routing rule of the relay exists.
 pub(super) fn is_installed(family: Family, marks: Marks) -> Result<bool, RulesError> {
     installed(family, marks).map(|rules| !rules.is_empty())
 }
 
-/// Those of our rules that are there.
+/// Returns the existing routing rules of the relay.
 fn installed(family: Family, marks: Marks) -> Result<Vec<(u16, String)>, RulesError> {
     let shown = run("ip", &[family.flag(), "rule", "show"], "")?;
     let mark = format!("fwmark {}", local(marks));
@@ -64,7 +64,7 @@ fn route(marks: Marks) -> String {
     format!("route replace local default dev lo table {}\n", marks.table())
 }
 
-/// Each rule with its preference.
+/// Returns the routing rules with their preferences.
 fn rules(marks: Marks) -> [(u16, String); 3] {
     let (bypass, lookup, end) = (marks.preference(), marks.preference() + 1, marks.preference() + 2);
     let (local, table) = (local(marks), marks.table());

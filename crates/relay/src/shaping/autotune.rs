@@ -1,9 +1,9 @@
-//! Tunes TCP of running sections: samples them while bytes move, and applies the settings that [`ekiden_proto::tuning`]
-//! computes (docs/tuning.md).
+//! Tunes the TCP options of running sections: samples the sections while they transfer bytes, and applies the settings
+//! that [`ekiden_proto::tuning`] computes (docs/tuning.md).
 //!
 //! A [`Tuner`] belongs to one section of a session. The session's counters mark it active, and the [`TuneScheduler`] of
-//! its thread samples active tuners ten times a second; idle sections cost nothing. Settings that the profile names are
-//! left alone, and a setting that the kernel refused is not tried again.
+//! its thread samples active tuners ten times a second; idle sections cost nothing. Settings that the profile fixes are
+//! not changed, and a setting that the kernel has rejected is not tried again.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -26,14 +26,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::congestion::CongestionControls;
 
-/// How often sections are looked at.
+/// Interval of tuning rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
+/// Largest number of sections that are sampled in a round; further sections are sampled in later rounds. A sample costs
+/// about 2 us.
 const MAX_TUNED_PER_ROUND: usize = 1000;
 
-/// A section whose profile leaves only the congestion control to the path is looked at after so many bytes, each time they have
-/// doubled, and in every round: most sessions end before, and then a look costs more than it brings.
+/// Bytes after which a section is first sampled if its profile leaves only the congestion control to the path. From
+/// then on the section is sampled each time the bytes have doubled, and in every round. Most sessions end before, and
+/// sampling them would cost more than it gains.
 const CHOOSE_AFTER: u64 = 64 * 1024;
 
 /// The tuned sections with recent traffic.
@@ -47,7 +49,7 @@ pub struct TuneScheduler {
 }
 
 impl TuneScheduler {
-    /// A scheduler without sections.
+    /// Returns a scheduler without sections.
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
             queue: RefCell::default(),
@@ -57,7 +59,8 @@ impl TuneScheduler {
         })
     }
 
-    /// A tuner for a section, if its profile leaves something to the path. The session ends after `idle` without a byte.
+    /// Returns a tuner for a section, if its profile leaves a setting to the path. `idle` is the idle timeout of the
+    /// session.
     pub fn tuner(
         self: &Rc<Self>,
         stream: &Rc<TcpStream>,
@@ -71,7 +74,7 @@ impl TuneScheduler {
         is_needed.then(|| Tuner::new(stream, self, timers, long_path_control, 0))
     }
 
-    /// The tuning of a section of a session, with the parameters of [`Self::tuner`].
+    /// Returns the tuning of a section of a session, with the parameters of [`Self::tuner`].
     pub fn section_tuning(
         self: &Rc<Self>,
         stream: &Rc<TcpStream>,
@@ -85,7 +88,7 @@ impl TuneScheduler {
         self.tuner(stream, profile, controls, idle).into()
     }
 
-    /// Looks at a section in the next round.
+    /// Schedules a section for the next round.
     pub fn enqueue(&self, tuner: Rc<Tuner>) {
         let mut moving = self.queue.borrow_mut();
         if moving.is_empty() {
@@ -94,7 +97,7 @@ impl TuneScheduler {
         moving.push_back(tuner);
     }
 
-    /// Makes rounds for as long as bytes move.
+    /// Runs rounds while sections transfer bytes.
     pub async fn run(self: Rc<Self>) {
         let mut rounds = interval(ROUND_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,7 +110,7 @@ impl TuneScheduler {
         }
     }
 
-    /// Tunes the sections that are due. Each is scheduled again when it moves bytes.
+    /// Tunes the scheduled sections. Each section is scheduled again when it transfers bytes.
     pub fn run_round(&self, now: Duration) {
         let turns = self.queue.borrow().len().min(MAX_TUNED_PER_ROUND);
         for _ in 0..turns {
@@ -116,7 +119,7 @@ impl TuneScheduler {
         }
     }
 
-    /// A way to ask for routes.
+    /// Returns the netlink socket for routes, opened on the first call; `None` if it cannot be opened.
     pub fn routes(&self) -> Option<&Routes> {
         self.routes.get_or_init(|| Routes::open().ok()).as_ref()
     }
@@ -125,10 +128,11 @@ impl TuneScheduler {
 /// The tuning of a section of a session.
 #[derive(Debug, Default)]
 pub enum SectionTuning {
-    /// The profile leaves nothing to the path.
+    /// The profile leaves no setting to the path.
     #[default]
     None,
-    /// Only the congestion control is open, and too few bytes have moved to choose it: most sections never have a tuner.
+    /// Only the congestion control is to be chosen, and too few bytes were transferred to choose it. Most sections end
+    /// in this state and never have a tuner.
     Later {
         /// Gone when the section is.
         stream: Weak<TcpStream>,
@@ -146,7 +150,7 @@ impl From<Option<Rc<Tuner>>> for SectionTuning {
 }
 
 impl SectionTuning {
-    /// Tunes the section after `bytes` have moved into or out of it; the parameters are those of the section.
+    /// Counts `bytes` read from or written to the section, and schedules tuning when it is due.
     pub fn on_bytes_moved(&mut self, bytes: u64, scheduler: &Rc<TuneScheduler>, controls: &CongestionControls) {
         if let Self::Later { stream, moved } = self {
             let before = u64::from(*moved);
@@ -162,7 +166,7 @@ impl SectionTuning {
         }
     }
 
-    /// The tuner, if the section has one.
+    /// Returns the tuner, if the section has one.
     pub const fn tuner(&self) -> Option<&Rc<Tuner>> {
         match self {
             Self::Tuner(tuner) => Some(tuner),
@@ -171,17 +175,17 @@ impl SectionTuning {
     }
 }
 
-/// A tuned section. It belongs to a session; the scheduler holds it while bytes move.
+/// The tuner of one section of a session. The scheduler holds it while the section transfers bytes.
 #[derive(Debug)]
 pub struct Tuner {
     /// Gone when the section is.
     stream: Weak<TcpStream>,
     scheduler: Weak<TuneScheduler>,
-    /// The settings that follow the path; `None` where the profile has no tuning.
+    /// The settings that follow the path; `None` if the profile has no tuning.
     timers: Option<Box<TimerTuning>>,
-    /// The congestion control to change to when the path turns out to be long.
+    /// The congestion control for a long path.
     long_path_control: Option<Arc<str>>,
-    /// Whether the section may still change to it.
+    /// Whether the section may still change to `long_path_control`.
     has_choice: Cell<bool>,
     /// Bytes that have moved through the section.
     moved: Cell<u64>,
@@ -189,7 +193,7 @@ pub struct Tuner {
     is_queued: Cell<bool>,
 }
 
-/// The part of a tuner that follows the path as long as the section lives.
+/// The part of a tuner that follows the path for the lifetime of the section.
 #[derive(Debug)]
 struct TimerTuning {
     /// Settings that the profile fixes.
@@ -197,13 +201,13 @@ struct TimerTuning {
     section: RefCell<SectionTuner>,
     /// Idle timeout of the session.
     idle_timeout: Duration,
-    /// Options that the kernel has refused, with its errors.
+    /// Options that the kernel has rejected, with the errors.
     refused: RefCell<Vec<(&'static str, String)>>,
-    /// Largest plaintext of the newest record, if the bytes are in records.
+    /// Largest plaintext of a record at present, in bytes; `None` if the session is not encrypted.
     max_record: Cell<Option<usize>>,
 }
 
-/// Settings that the profile fixes, which tuning leaves alone.
+/// Settings that the profile fixes and tuning does not change.
 #[derive(Debug, Clone, Copy)]
 struct ProfileOverrides {
     rto_min: bool,
@@ -241,7 +245,7 @@ impl ProfileOverrides {
 }
 
 impl Tuner {
-    /// A tuner for a section that has moved `moved` bytes.
+    /// Returns a tuner for a section that has transferred `moved` bytes.
     fn new(
         stream: &Rc<TcpStream>,
         scheduler: &Rc<TuneScheduler>,
@@ -260,17 +264,18 @@ impl Tuner {
         })
     }
 
-    /// Whether the profile has tuning, beyond the choice of a congestion control.
+    /// Returns whether the profile has tuning beyond the choice of a congestion control.
     pub fn tunes_timers(&self) -> bool {
         self.timers.is_some()
     }
 
-    /// Schedules the section after `bytes` have moved into or out of it.
+    /// Counts `bytes` read from or written to the section, and schedules the section.
     pub fn on_bytes_moved(self: &Rc<Self>, bytes: u64) {
         let before = self.moved.get();
         let moved = before + bytes;
         self.moved.set(moved);
-        // On a lossy path the first round of the scheduler is late: a download of a second would lose a tenth of it.
+        // On a lossy path the first round of the scheduler would be late: a download of one second would lose a tenth
+        // of its time.
         if moved >= CHOOSE_AFTER && moved.ilog2() != before.max(1).ilog2() {
             self.choose_control_now();
         }
@@ -283,7 +288,7 @@ impl Tuner {
         }
     }
 
-    /// Sets the current size of records.
+    /// Sets the current largest plaintext of a record, in bytes.
     pub fn set_max_record(&self, most: usize) {
         if let Some(timers) = &self.timers {
             timers.max_record.set(Some(most));
@@ -305,7 +310,7 @@ impl Tuner {
         }
     }
 
-    /// Samples the section for the choice of its congestion control, if that is open.
+    /// Samples the section for the choice of its congestion control, if the choice is not yet made.
     fn choose_control_now(&self) {
         if self.has_choice.get()
             && let (Some(stream), Some(rounds)) = (self.stream.upgrade(), self.scheduler.upgrade())
@@ -327,7 +332,7 @@ impl Tuner {
         }
     }
 
-    /// The settings in force, as `ekiden status` shows them; `None` if the section has closed, or has no tuning.
+    /// Returns the settings in force for `ekiden status`; `None` if the section has closed or has no tuning.
     pub fn view(&self) -> Option<TuningView> {
         let timers = self.timers.as_ref()?;
         let stream = self.stream.upgrade()?;
@@ -367,7 +372,7 @@ impl TimerTuning {
 /// The settings in force, according to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TuningView {
-    /// Lower bound of the retransmission timeout above the round trip.
+    /// Lower bound of the part of the retransmission timeout above the round-trip time.
     pub rto_min_seconds: Option<f64>,
     /// Upper bound of the retransmission timeout.
     pub rto_max_seconds: Option<f64>,
@@ -379,16 +384,16 @@ pub struct TuningView {
     pub notsent_lowat: Option<u32>,
     /// Whether timeouts of few segments are not doubled.
     pub thin_linear_timeouts: Option<bool>,
-    /// Most plaintext of a record, in bytes, where the session is encrypted.
+    /// Largest plaintext of a record, in bytes; `None` if the session is not encrypted.
     pub record: Option<usize>,
-    /// The lower bound that the route demands, which wins over the socket's.
+    /// The lower bound of the route, which takes precedence over that of the socket.
     pub route_rto_min_seconds: Option<f64>,
-    /// Options that this kernel has refused, with its error.
+    /// Options that the kernel has rejected, with the errors.
     pub refused: Vec<String>,
 }
 
 impl TuningView {
-    /// Reads the settings in force of `socket`.
+    /// Reads the settings in force from `socket`.
     pub fn from_socket(
         socket: BorrowedFd<'_>,
         record: Option<usize>,

@@ -1,5 +1,6 @@
-//! Careful resume: remembers the windows of the sections to each relay, and has sessions begin with a part of them. It works with
-//! congestion controls that can jump (`cubicresume`); other sections begin with the window that they have.
+//! Careful resume: stores the congestion windows of the sections to each relay, and lets sessions begin with a part of
+//! the stored window. This requires a congestion control that supports the jump (`cubicresume`); other sections begin
+//! with their current window.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -13,18 +14,19 @@ use tokio::net::TcpStream;
 
 use crate::config::congestion::CongestionControls;
 
-/// Relays that are remembered at most. Beyond that those without a valid memory are forgotten.
+/// Largest number of relays in the ledger. Above this number, relays without a valid window are removed.
 const MAX_RELAYS: usize = 4096;
 
-/// The memory of all relays, for all threads.
+/// The stored windows of all relays, shared by all threads.
 #[derive(Debug, Default)]
 pub struct ResumeLedger {
     relays: Mutex<HashMap<PublicKey, ResumeMemory>>,
 }
 
 impl ResumeLedger {
-    /// Has the next transmission on a section to `relay` begin with a remembered window, if there is one and the section's
-    /// congestion control can. `is_used` says whether the section has carried sessions. Returns whether a jump was requested.
+    /// Requests that the next transmission on a section to `relay` begins with a stored window, if there is one and the
+    /// section's congestion control supports the jump. `is_used` states whether the section has carried sessions.
+    /// Returns whether a jump was requested.
     pub fn request(&self, relay: PublicKey, section: &TcpStream, is_used: bool, controls: &CongestionControls) -> bool {
         let Some(control) = controls.resuming(section.as_fd()) else { return false };
         let Ok(address) = section.peer_addr() else { return false };
@@ -32,7 +34,8 @@ impl ResumeLedger {
         grant.is_some_and(|grant| control.request_resume(section.as_fd(), grant).is_ok())
     }
 
-    /// Records the end of a session that has sent `bytes` on a section to `relay`, with the kernel's data of that section. Returns the jump, if it was `requested`.
+    /// Records the end of a session that has sent `bytes` on a section to `relay`, with the kernel's data about the
+    /// section. Returns the jump, if it was `requested`.
     pub fn on_session_end(
         &self,
         relay: PublicKey,

@@ -1,10 +1,11 @@
-//! Where addresses were last seen: answers go into the lane that their question came from.
+//! The lane in which each address was last seen as a source. Answers are sent in the lane of their request.
 //!
-//! A lane takes over an address from another lane only when that lane has ended, or has brought no packet from the address
-//! for as long as connection tracking keeps a flow of UDP.
+//! A lane takes over an address from another lane only when the other lane has ended, or has carried no packet from the
+//! address for the timeout of a UDP flow in connection tracking.
 //!
-//! A sender with ever more addresses must not make it grow. So it has two halves, and when the young one is full it
-//! becomes the old one, whose addresses are forgotten. An address that is seen again is young again.
+//! The table is bounded, because a sender may use any number of addresses. It has two generations: when the young
+//! generation is full, it replaces the old one, and the addresses of the old one are removed. An address that is seen
+//! again moves to the young generation.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use super::lane::Lane;
 
-/// Most addresses in each half.
+/// Largest number of addresses in each generation.
 const MAX_PER_GENERATION: usize = 2048;
 
 /// Lifetime of an address after its last packet, as `nf_conntrack_udp_timeout`.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The addresses of all tunnels.
+/// The address table of all tunnels.
 #[derive(Debug, Default)]
 pub struct AddressTable(Mutex<AddressGenerations>);
 
@@ -37,7 +38,7 @@ struct AddressEntry {
 }
 
 impl AddressEntry {
-    /// Its lane, if the lane still exists.
+    /// Returns the lane, unless it has ended or is about to end.
     fn lane(&self) -> Option<Arc<Lane>> {
         self.lane.upgrade().filter(|lane| !lane.is_retired())
     }
@@ -55,7 +56,7 @@ impl AddressGenerations {
 }
 
 impl AddressTable {
-    /// Notes that `lane` has brought a packet from `source`, unless `source` is live in another lane.
+    /// Records that `lane` has carried a packet from `source`, unless `source` is live in another lane.
     pub fn record(&self, source: IpAddr, lane: &Arc<Lane>, now: Instant) {
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if generations.get(&source).is_some_and(|entry| entry.is_live_elsewhere(lane, now)) {
@@ -67,7 +68,7 @@ impl AddressTable {
         generations.young.insert(source, AddressEntry { lane: Arc::downgrade(lane), last_seen: now });
     }
 
-    /// The lane that leads to `address`, if it still exists.
+    /// Returns the lane in which `address` was last seen, if the lane still exists.
     pub fn lane(&self, address: IpAddr) -> Option<Arc<Lane>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address)?.lane()
     }

@@ -26,12 +26,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device that `file` is, in front of `nets`.
+    /// Returns the device with the descriptor `file` and the networks `nets`.
     pub const fn new(name: String, nets: Vec<Network>, file: Arc<File>) -> Self {
         Self { name, nets, file }
     }
 
-    /// Whether `ip` is in a network behind the device.
+    /// Returns whether `ip` is in a network behind the device.
     #[must_use]
     pub fn has_network_of(&self, ip: IpAddr) -> bool {
         self.nets.iter().any(|net| net.contains(ip))
@@ -45,28 +45,28 @@ impl Device {
         (&*self.file).write(packet).map(drop)
     }
 
-    /// A duplicate of the descriptor, for a reader.
+    /// Duplicates the descriptor, for a reader.
     ///
     /// # Errors
-    /// No descriptors are left.
+    /// The process has no free descriptor.
     pub fn try_clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 }
 
-/// The largest IP packet, for every MTU of the interface.
+/// Size of the read buffer, in bytes: fits the largest IP packet, whatever the MTU of the interface.
 const MAX_PACKET: usize = 65_536;
 
-/// How many are read before others on this thread have their turn.
+/// Packets that are read before the other tasks of the thread run.
 const PACKETS_PER_TURN: usize = 64;
 
-/// A packet, or that the device has gone.
+/// Wakes the reader for a packet and for the removal of the device.
 const READABLE_OR_ERROR: Interest = Interest::READABLE.add(Interest::ERROR);
 
-/// Reads a device until told to stop.
+/// Reads a device until the stop signal.
 ///
 /// # Errors
-/// The kernel's: the device has gone, or cannot be watched.
+/// The device was removed, or cannot be registered for polling.
 pub async fn read_device(context: Rc<ListenerContext>, device: Arc<Device>, mut stop: StopSignal) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
     let file = AsyncFd::with_interest(device.try_clone_file()?, READABLE_OR_ERROR)?;
@@ -91,10 +91,10 @@ struct DeviceReader {
 }
 
 impl DeviceReader {
-    /// Reads a few packets.
+    /// Reads at most [`PACKETS_PER_TURN`] packets.
     ///
     /// # Errors
-    /// `WouldBlock` when there were not so many, else the kernel's.
+    /// `WouldBlock` when the device has no more packets, else the error of read(2).
     fn read_batch(&self, mut file: &File, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..PACKETS_PER_TURN {
             match file.read(buffer) {

@@ -1,7 +1,7 @@
 //! The lanes that this relay dials for one device: one for each path, on demand.
 //!
-//! Without a lane packets are dropped. After a failure the next attempt waits, longer each time. The start and the end
-//! of an outage are events.
+//! Without a lane packets are dropped. After a failure the next attempt is delayed, with exponential backoff. The start
+//! and the end of an outage are reported.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -34,17 +34,17 @@ use crate::shaping::autotune::SectionTuning;
 /// The delay after the first failure; it doubles with each further failure.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
-/// The longest of these.
+/// The longest delay between two attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Packets of many hosts share a lane.
+/// Unspecified client address: packets of many hosts share a lane.
 const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
 /// The lanes of one device, on the thread that reads the device.
 pub struct DeviceLanes {
     context: Rc<ListenerContext>,
     counters: Arc<PacketCounters>,
-    /// By the name of their path.
+    /// The slots by the name of the path.
     slots: RefCell<HashMap<Box<str>, LaneSlot>>,
 }
 
@@ -55,7 +55,7 @@ struct LaneSlot {
     backoff: Option<LaneBackoff>,
 }
 
-/// A lane that cannot be had.
+/// The backoff state of a lane that cannot be established.
 struct LaneBackoff {
     failing_since: Instant,
     failures: u32,
@@ -63,13 +63,13 @@ struct LaneBackoff {
 }
 
 impl DeviceLanes {
-    /// A device without lanes.
+    /// Returns the lanes of a device, empty at first.
     pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
         let packet_counters = context.services().events.metrics.packet_counters(&context.listener.name);
         Rc::new(Self { context, counters: packet_counters, slots: RefCell::default() })
     }
 
-    /// Takes a packet that the host sent into the device. Never waits.
+    /// Sends a packet that the host has sent into the device. Never waits.
     pub fn send(self: &Rc<Self>, packet: &[u8]) {
         match judge(packet, Some(self.rules())).and_then(|head| self.lane_to(&head)) {
             Ok(lane) => drop(lane.push(packet)),
@@ -81,8 +81,8 @@ impl DeviceLanes {
         AccessPolicy { listener: &self.context.listener.access, peer: None }
     }
 
-    /// The lane in which the destination was last seen as a source, if the relay there may still send from that address; else the
-    /// lane of the best path that has not failed.
+    /// Returns the lane in which the destination was last seen as a source, if its relay may still send from that
+    /// address; else the lane of the best path that is not in backoff.
     fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
         let services = self.context.services();
         let last_lane = services.lanes.addresses.lane(head.destination);
@@ -91,12 +91,12 @@ impl DeviceLanes {
         }
         let (config, destination) = (&self.context.config, Host::from(head.destination));
         let path_choices = path::paths_to(config, &services.pools, &destination, head.port.unwrap_or(0));
-        // A packet to `direct` would come back into the device.
+        // On the path `direct` the kernel would route the packet back into the device.
         let mut relayed = path_choices.iter().filter(|path_choice| !path_choice.path.is_direct());
         relayed.find_map(|path_choice| self.lane_by_path(path_choice)).ok_or(DropReason::NoLane)
     }
 
-    /// The lane of a path, which is dialled if there is none; nothing while that rests.
+    /// Returns the lane of a path, and dials a new lane if there is none. `None` during backoff.
     fn lane_by_path(self: &Rc<Self>, path_choice: &PathChoice) -> Option<Arc<Lane>> {
         let mut slots = self.slots.borrow_mut();
         let slot = slots.entry(path_choice.path.name.clone()).or_default();
@@ -162,7 +162,8 @@ struct LaneTask {
 impl LaneTask {
     async fn run(self, lane: Arc<Lane>) {
         let mut ended = self.dial_and_run(&lane).await;
-        // The relay has restarted since this ready connection was made, and no lane was announced yet.
+        // The ready connection is stale, because the relay has restarted, and the lane was not established: dial once
+        // more.
         if let Err((broken, true)) = &ended
             && broken.is_break()
         {
@@ -174,7 +175,8 @@ impl LaneTask {
         lanes.iter().for_each(|lanes| lanes.on_ended(&self.path_choice.path.name, &lane, broken.as_ref()));
     }
 
-    /// Dials and carries; with an error, whether the connection had been ready before.
+    /// Dials the lane and carries packets until its end. An error is returned with whether the lane used a ready
+    /// connection.
     async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
         let dialled = self
             .dialler()
@@ -204,7 +206,7 @@ impl LaneTask {
         carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
     }
 
-    /// The tuning of the section to the first hop.
+    /// Returns the tuning of the section to the first hop.
     fn tuning(&self, stream: &Rc<TcpStream>) -> SectionTuning {
         let hop = self.path_choice.path.hops.first().expect("invariant: the path of a lane has relays");
         self.context.section_tuning(stream, &hop.profile)

@@ -1,4 +1,4 @@
-//! Decides which packets may cross. Claims in packets are checked, never trusted.
+//! Decides which packets may cross a lane. The header fields of a packet are verified.
 
 use ekiden_proto::addr::Host;
 use ekiden_proto::wire::ip::{self, IpHeader};
@@ -7,16 +7,16 @@ use ekiden_proto::wire::section::record::MAX_PLAINTEXT;
 use crate::config::access::AccessPolicy;
 use crate::events::metrics::tunnels::DropReason;
 
-/// Checks that need no knowledge of the sender; `rules` restrict destinations.
+/// Runs the checks that do not depend on the sender. `rules` restrict destinations.
 ///
 /// # Errors
-/// Why the packet is dropped.
+/// The packet is dropped, with the reason.
 pub fn judge(packet: &[u8], rules: Option<AccessPolicy<'_>>) -> Result<IpHeader, DropReason> {
     let head = IpHeader::parse(packet).ok().filter(|_| packet.len() <= MAX_PLAINTEXT).ok_or(DropReason::Malformed)?;
     if !ip::is_routable(head.source) {
         return Err(DropReason::Spoofed);
     }
-    // No pattern with a port fits port 0, so these speak only of packets that show theirs.
+    // No pattern with a port matches port 0, so such patterns apply only to packets with a port.
     let permits = |rules: AccessPolicy<'_>| rules.permits(&Host::from(head.destination), None, head.port.unwrap_or(0));
     if head.protocol == ip::TCP || !ip::is_routable(head.destination) || !rules.is_none_or(permits) {
         return Err(DropReason::Denied);

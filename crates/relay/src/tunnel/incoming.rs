@@ -1,4 +1,4 @@
-//! Lanes that other relays have dialled. Each is a session that ends at the tunnels of this host or continues to
+//! Lanes that other relays have dialled. Each lane is a session that ends at the tunnels of this host or continues to
 //! another relay.
 
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ use crate::path::PathChoice;
 use crate::pump::{self, FlowStats, FramedSection, wait_idle};
 use crate::session::Session;
 
-/// The remedy for a relay that receives lanes without a tunnel.
+/// The remedy when a relay without a tunnel receives a lane.
 const NO_TUNNEL: &str = "this relay has no tunnel: add a listener with kind = \"tun\" whose net contains the addresses \
                          of the packets";
 
@@ -43,7 +43,8 @@ pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> E
     end_of_lane(session, incoming_open, result).await
 }
 
-/// The reason for the end of a lane or an association that another relay has dialled. A failure is still to be answered.
+/// Returns the end reason of a lane or an association that another relay has dialled. A failure before the answer to
+/// OPEN is answered here.
 pub async fn end_of_lane(
     session: &Session,
     incoming_open: &Rc<IncomingOpen>,
@@ -68,13 +69,13 @@ pub struct IncomingLane<'a> {
 }
 
 impl<'a> IncomingLane<'a> {
-    /// The lane that this OPEN begins.
+    /// Returns the lane that this OPEN starts.
     ///
     /// # Panics
-    /// OPEN is for something else.
+    /// The OPEN is not for a lane.
     pub fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
-        // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
-        // queue.
+        // A lane drops late packets, so the kernel must not queue many bytes. The error of a socket without this option
+        // is ignored.
         let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT_LANE);
         let section = incoming_open.framed_section().expect("invariant: a lane is encrypted");
         Self { session, incoming_open, section }
@@ -86,12 +87,12 @@ impl<'a> IncomingLane<'a> {
         services.lanes.register(listener, &services.events.metrics.packet_counters(listener), remote, sends)
     }
 
-    /// The relay that has dialled the lane.
+    /// Returns the relay that has dialled the lane.
     pub fn remote_dialler(&self) -> LaneRemote {
         LaneRemote::Dialler { name: self.incoming_open.peer_name().into(), key: self.incoming_open.previous_relay() }
     }
 
-    /// Until nothing has moved for long, or the relay is about to end.
+    /// Waits until the lane has been idle for the idle timeout, or the relay starts to drain.
     pub async fn wait_end(&self) {
         tokio::select! {
             () = wait_idle(&self.session.stats, self.session.idle_timeouts().idle) => {}
@@ -109,7 +110,7 @@ impl<'a> IncomingLane<'a> {
         granted.map_err(|error| LaneError::Connection(error, Direction::Up))
     }
 
-    /// Between the relay before us and the tunnels of this host.
+    /// Carries packets between the previous relay and the tunnels of this host.
     async fn terminate(&self) -> Result<(), LaneError> {
         self.accept().await?;
         let lane = self.register_lane(self.remote_dialler(), Direction::Down);
@@ -169,7 +170,7 @@ impl<'a> IncomingLane<'a> {
         }
     }
 
-    /// The connection from the previous relay.
+    /// Returns the transport to the previous relay.
     pub fn client_transport<'b>(&'b self, lane: &'b Lane, stats: &'b FlowStats) -> LaneTransport<'b> {
         LaneTransport { lane, stream: &self.session.client, cipher: &self.section.cipher, stats }
     }

@@ -1,8 +1,8 @@
-//! A lane as the other threads know it: its packet queue and counters.
+//! The part of a lane that all threads share: its packet queue and counters.
 //!
-//! The connection under it belongs to one thread, and [`LaneTransport`](super::transport::LaneTransport) drives it
-//! there. A packet may come from any thread: the reader of the device has no other access to the lane of an answer. The
-//! queue is bounded in size and time: a late packet is useless, and would delay the packets behind it.
+//! The connection of the lane belongs to one thread, where [`LaneTransport`](super::transport::LaneTransport) drives
+//! it. Any thread may queue a packet: the reader of a device queues answers for lanes of other threads. The queue is
+//! bounded in size and time, because a late packet is useless and would delay the packets behind it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::status::LaneView;
 pub struct Lane {
     /// The relay at the other end.
     remote: LaneRemote,
-    /// Which way we send: up where we have dialled.
+    /// The direction in which this end sends: up if this relay has dialled.
     send_direction: Direction,
     counters: Arc<PacketCounters>,
     queue: Mutex<LaneQueue>,
@@ -35,7 +35,7 @@ pub struct Lane {
     started_at: Instant,
     sent: PacketTally,
     received: PacketTally,
-    /// In the order of [`DropReason::ALL`].
+    /// Dropped packets by reason, in the order of [`DropReason::ALL`].
     dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
@@ -57,7 +57,7 @@ impl PacketTally {
 }
 
 impl Lane {
-    /// A lane that has carried no packet.
+    /// Returns a lane that has carried no packet.
     pub fn new(counters: &Arc<PacketCounters>, remote: LaneRemote, direction: Direction) -> Arc<Self> {
         Arc::new(Self {
             remote,
@@ -83,18 +83,18 @@ impl Lane {
         &self.remote
     }
 
-    /// Which way we send.
+    /// Returns the direction in which this end sends.
     pub fn send_direction(&self) -> Direction {
         self.send_direction
     }
 
-    /// Which way packets go that come from the other side.
+    /// Returns the direction of received packets.
     pub fn receive_direction(&self) -> Direction {
         self.send_direction.opposite()
     }
 
-    /// Queues a packet. Never waits: packets without room, and older ones that have waited too long, are dropped. Returns
-    /// whether the packet is queued.
+    /// Queues a packet. Never waits: a packet that does not fit, and packets that have waited too long, are dropped.
+    /// Returns whether the packet is queued.
     pub fn push(&self, packet: &[u8]) -> bool {
         let now = Instant::now();
         let (late, is_queued) = {
@@ -107,7 +107,7 @@ impl Lane {
         is_queued
     }
 
-    /// Completes when there is something to send, or nothing will be any more.
+    /// Waits until the queue has a packet or the lane is retired.
     pub async fn wait_ready(&self) {
         while self.queue().len() == 0 && !self.is_retired() {
             self.wake.notified().await;
@@ -124,13 +124,13 @@ impl Lane {
         packet
     }
 
-    /// Counts a packet sent to the other side.
+    /// Counts a packet sent to the other end.
     pub fn record_sent(&self, bytes: usize) {
         self.sent.count(bytes);
         self.counters.record_carried(self.send_direction, bytes);
     }
 
-    /// Counts a packet that has come from there.
+    /// Counts a packet received from the other end.
     pub fn record_received(&self, bytes: usize) {
         self.received.count(bytes);
         self.counters.record_carried(self.receive_direction(), bytes);
@@ -145,7 +145,7 @@ impl Lane {
         result.unwrap_or_else(|reason| self.record_dropped(reason, 1));
     }
 
-    /// Counts packets that go nowhere.
+    /// Counts packets that were dropped for `reason`.
     pub fn record_dropped(&self, reason: DropReason, packets: usize) {
         if packets > 0 {
             self.dropped[reason as usize].fetch_add(packets as u64, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Lane {
         self.established.load(Ordering::Relaxed)
     }
 
-    /// Dropped packets so far.
+    /// Returns the number of packets dropped so far.
     pub fn dropped(&self) -> u64 {
         self.dropped.iter().map(|packets| packets.load(Ordering::Relaxed)).sum()
     }
@@ -174,12 +174,12 @@ impl Lane {
         self.wake.notify_one();
     }
 
-    /// Whether the lane is about to end.
+    /// Returns whether the lane is about to end.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// The lane as `ekiden status` shows it.
+    /// Returns the view of the lane for `ekiden status`.
     pub fn view(&self, listener: &str) -> LaneView {
         let ((sent, bytes_sent), (received, bytes_received)) = (self.sent.read(), self.received.read());
         let dropped =
@@ -202,7 +202,7 @@ impl Lane {
     }
 }
 
-/// Packets that are still queued have no lane any more.
+/// Counts the packets that are still queued as dropped.
 impl Drop for Lane {
     fn drop(&mut self) {
         let queued = self.queue().len();
@@ -210,16 +210,16 @@ impl Drop for Lane {
     }
 }
 
-/// All lanes, of all threads.
+/// The lanes of all threads.
 #[derive(Debug, Default)]
 pub struct LaneRegistry {
     lanes: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
-    /// Where addresses were last seen.
+    /// The lane in which each address was last seen.
     pub(super) addresses: AddressTable,
 }
 
 impl LaneRegistry {
-    /// Enters a new lane of a listener.
+    /// Creates and registers a lane of a listener.
     pub(super) fn register(
         &self,
         listener: &str,
@@ -234,7 +234,7 @@ impl LaneRegistry {
         lane
     }
 
-    /// The lanes as `ekiden status` shows them.
+    /// Returns the views of the lanes for `ekiden status`.
     #[must_use]
     pub fn views(&self) -> Vec<LaneView> {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -242,13 +242,13 @@ impl LaneRegistry {
     }
 }
 
-/// Most packets that wait.
+/// Largest number of queued packets.
 const MAX_PACKETS: usize = 256;
 
-/// Most bytes of packets that wait: the longest packet that fits into a record, and more.
+/// Largest number of queued bytes; more than the longest packet that fits into a record.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// How long a packet may wait.
+/// Longest queueing time of a packet.
 const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// The packets in order.
@@ -259,7 +259,7 @@ pub struct LaneQueue {
 }
 
 impl LaneQueue {
-    /// Queues a packet, unless the queue is full.
+    /// Queues a packet, unless the queue is full. Returns whether the packet is queued.
     pub fn push(&mut self, packet: &[u8], now: Instant) -> bool {
         let has_room = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if has_room {
@@ -269,7 +269,7 @@ impl LaneQueue {
         has_room
     }
 
-    /// Takes the first packet, if it and the packets taken before have at most `room` bytes.
+    /// Removes and returns the first packet, if it has at most `room` bytes.
     pub fn pop(&mut self, room: usize) -> Option<Vec<u8>> {
         let fits = self.packets.front().is_some_and(|(_, packet)| packet.len() <= room);
         let (_, packet) = if fits { self.packets.pop_front() } else { None }?;

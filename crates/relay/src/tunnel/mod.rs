@@ -1,8 +1,8 @@
 //! Tunnels: networks behind another relay, reached through a TUN device.
 //!
-//! TCP packets are written back into the device, so that they arrive on a local interface; there the rules of transparent
-//! listeners catch first packets, and the kernel terminates the connections. Their bytes cross as sessions, never their
-//! segments. All other packets cross on lanes beside the sessions.
+//! TCP packets are written back into the device, so that they arrive on a local interface. There the rules of
+//! transparent listeners intercept SYN packets, and the kernel terminates the connections. Sessions carry the bytes of
+//! these connections, not their segments. Lanes carry all other packets.
 
 mod addresses;
 mod device;
@@ -30,7 +30,7 @@ use sources::SourceBindings;
 
 use crate::config::Config;
 
-/// The devices that are in force now, and which packets may come into them, for all threads.
+/// The devices in force and the packets that they accept, shared by all threads.
 #[derive(Debug, Default)]
 pub struct Tunnels(RwLock<ActiveTunnels>);
 
@@ -38,12 +38,12 @@ pub struct Tunnels(RwLock<ActiveTunnels>);
 struct ActiveTunnels {
     devices: Vec<Arc<Device>>,
     sources: SourceBindings,
-    /// The configuration of `sources`; `None` before the first one is in force.
+    /// The configuration of `sources`; `None` before the first configuration is in force.
     config: Option<Arc<Config>>,
 }
 
 impl ActiveTunnels {
-    /// The device behind which `ip` is.
+    /// Returns the device of the network that contains `ip`.
     fn device_for(&self, ip: IpAddr) -> Option<&Arc<Device>> {
         self.devices.iter().find(|device| device.has_network_of(ip))
     }
@@ -54,7 +54,7 @@ impl ActiveTunnels {
 }
 
 impl Tunnels {
-    /// Puts these devices, and the source bindings of `config`, in force.
+    /// Applies these devices and the source bindings of `config`.
     pub fn apply_config(&self, devices: Vec<Arc<Device>>, config: &Arc<Config>) {
         let in_force =
             ActiveTunnels { devices, sources: SourceBindings::new(config), config: Some(Arc::clone(config)) };
@@ -65,22 +65,22 @@ impl Tunnels {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is none.
+    /// Returns whether this host has no tunnel device.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.active().devices.is_empty()
     }
 
-    /// Whether packets from `ip` may come from `remote`, and packets to `ip` may therefore go there.
+    /// Returns whether `remote` may send packets from `ip`, and may therefore receive packets to `ip`.
     fn permits(&self, remote: &LaneRemote, ip: IpAddr) -> bool {
         self.active().permits(remote, ip)
     }
 
-    /// Delivers a received packet to this host. `before` runs when only the kernel can still refuse the packet, because
-    /// the answer may arrive before this returns.
+    /// Delivers a received packet to this host. Calls `before` after all checks and before the write to the device,
+    /// because the answer may arrive before this function returns.
     ///
     /// # Errors
-    /// Why the packet is dropped.
+    /// The packet is dropped, with the reason.
     fn deliver(
         &self,
         packet: &[u8],
@@ -94,7 +94,7 @@ impl Tunnels {
             if !in_force.permits(remote, head.source) {
                 return Err(DropReason::WrongPeer);
             }
-            // The packet would come back at once.
+            // The kernel would route the packet back into a tunnel device.
             if in_force.device_for(head.destination).is_some() {
                 return Err(DropReason::Denied);
             }
@@ -104,10 +104,10 @@ impl Tunnels {
         device.write(packet).map_err(|_| DropReason::NotTaken)
     }
 
-    /// Judges a packet that passes from `remote` to another relay.
+    /// Checks a packet that this relay forwards from `remote` to another relay.
     ///
     /// # Errors
-    /// When `remote` may not send from the source address of the packet.
+    /// `remote` may not send from the source address of the packet.
     fn check_forward(&self, head: &IpHeader, remote: &LaneRemote) -> Result<(), DropReason> {
         let in_force = self.active();
         let permits = match in_force.device_for(head.source) {

@@ -1,11 +1,11 @@
-//! Which relay may send packets from which addresses. Packets with other source addresses count as forged, and are dropped.
+//! Source address validation: which relay may send packets from which addresses. Packets with other source addresses
+//! count as forged and are dropped.
 //!
-//! `from=` in the file of peers lists the networks of a peer. Without `from=`, a relay that has dialled a lane may send from
-//! the networks that are routed to it alone, by a path without another relay behind it: the lane does not tell the relays
-//! behind it apart. In a lane that this relay has dialled, the other end may send from the networks that are routed by the
-//! path of the lane.
-//! A network that no route leads to (`answer_only`) is bound by `from=`; or, if only one peer can come in that has no
-//! `from=`, to that peer.
+//! `from=` in the file of peers lists the networks of a peer. Without `from=`, a relay that has dialled a lane may send
+//! from the networks that are routed only to that relay, by a path that ends there: packets in a lane do not show which
+//! relay behind the dialler sent them. In a lane that this relay has dialled, the other end may send from the networks
+//! that are routed by the path of the lane. A network without a route (`answer_only`) is bound by `from=`, or, if
+//! exactly one admitted peer has no `from=`, to that peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,8 +20,8 @@ use crate::path::PathChoice;
 /// The relay at the other end of a lane.
 #[derive(Debug)]
 pub enum LaneRemote {
-    /// A relay with this key that has dialled the lane. Relays behind it may share the lane, so the relay stands for
-    /// the networks of paths that end at it.
+    /// A relay with this key that has dialled the lane. Relays behind the dialler may share the lane, so the dialler
+    /// may send from the networks of paths that end at it.
     Dialler {
         /// The name in the status.
         name: Box<str>,
@@ -46,19 +46,19 @@ pub enum LaneRemote {
 }
 
 impl LaneRemote {
-    /// The end of a path.
+    /// Returns the end of a path.
     pub fn from_path(path: &Path) -> Self {
         let key = path.hops.last().and_then(|hop| hop.peering()).map(|peering| peering.key);
         Self::Path { name: path.name.clone(), key }
     }
 
-    /// The next relay of a path that the previous relay has chosen.
+    /// Returns the next relay of a path that the previous relay has chosen.
     pub fn next_hop(path_choice: &PathChoice) -> Option<Self> {
         let peering = path_choice.path.hops.first()?.peering()?;
         Some(Self::Next { name: path_choice.path.name.clone(), key: peering.key })
     }
 
-    /// The name in the status: of the path, or of the relay.
+    /// Returns the name in the status: of the path, or of the relay.
     pub const fn name(&self) -> &str {
         match self {
             Self::Dialler { name, .. } | Self::Next { name, .. } | Self::Path { name, .. } => name,
@@ -91,7 +91,7 @@ pub struct SourceBindings {
 }
 
 impl SourceBindings {
-    /// Reads the peers of all section listeners.
+    /// Collects the bindings of the peers of all section listeners.
     pub fn new(config: &Config) -> Self {
         let sections = || config.listeners.iter().filter_map(|listener| listener.section.as_ref());
         let peers = || sections().filter_map(|section| section.peers.as_deref()).flat_map(|Peers(peers)| peers);
@@ -105,7 +105,7 @@ impl SourceBindings {
         Self { networks, sole_unbound_peer }
     }
 
-    /// Whether packets with this source address may come from `remote` into a tunnel.
+    /// Returns whether packets with this source address may come from `remote` into a tunnel.
     pub fn permits(&self, config: &Config, remote: &LaneRemote, source: IpAddr) -> bool {
         if let Some(nets) = remote.key().and_then(|key| self.networks.get(&key)) {
             return contains_address(nets, source);
@@ -118,8 +118,9 @@ impl SourceBindings {
         }
     }
 
-    /// Whether packets with this source address may pass from a neighbour to the next relay, where no tunnel of this host
-    /// leads to that address. The routes of this relay do not apply then: the relay that has dialled chose the path.
+    /// Returns whether packets with this source address may be forwarded from a neighbour to the next relay, if no
+    /// tunnel of this host leads to the address. The routes of this relay do not apply, because the dialling relay has
+    /// chosen the path.
     pub fn permits_through(&self, remote: &LaneRemote, source: IpAddr) -> bool {
         match remote.key().and_then(|key| self.networks.get(&key)) {
             Some(nets) => contains_address(nets, source),
@@ -127,12 +128,12 @@ impl SourceBindings {
         }
     }
 
-    /// Whether the `from=` of any peer contains the address.
+    /// Returns whether the `from=` of any peer contains the address.
     fn is_bound(&self, source: IpAddr) -> bool {
         self.networks.values().any(|nets| contains_address(nets, source))
     }
 
-    /// The networks of tunnels from which no peer may send, because the configuration binds them to none.
+    /// Returns the networks of tunnels that the configuration binds to no peer; no peer may send from them.
     fn unbound_networks(&self, config: &Config) -> Vec<Network> {
         let nets = config.tunnels().filter(|(_, tun)| tun.answer_only).flat_map(|(_, tun)| &tun.nets);
         let is_bound = |net: &Network| self.networks.values().flatten().any(|from| from.overlaps(net));

@@ -18,23 +18,23 @@ use crate::dial::{DialError, FailingRelay, MAX_UNSENT_LANE};
 use crate::pump::write_all;
 use crate::pump::{self, FlowStats, RecordCipher};
 
-/// Records before other sessions of this thread get their turn.
+/// Records that are received before other sessions of the thread run.
 const RECORDS_PER_TURN: usize = 64;
 
 /// Timeout for sending the last records.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a lane has ended that was to go on.
+/// Why a lane ended unexpectedly.
 #[derive(Debug)]
 pub enum LaneError {
-    /// The peer has refused the lane, or the path to it has failed.
+    /// The peer has refused the lane, or the path to the peer has failed.
     Refused(DialError),
-    /// The connection is broken over which packets came in this direction.
+    /// The connection that carried received packets in this direction is broken.
     Connection(io::Error, Direction),
 }
 
 impl LaneError {
-    /// Whether the next relay disconnected before the lane was established.
+    /// Returns whether the next relay disconnected before the lane was established.
     pub fn is_break(&self) -> bool {
         matches!(self, Self::Refused(error) if error.is_disconnect())
     }
@@ -84,17 +84,17 @@ pub struct LaneTransport<'a> {
 }
 
 impl LaneTransport<'_> {
-    /// Sends while `receiving`, which ends with the other side's last word, until that or `done`; or until the lane is
-    /// retired. Then says goodbye.
+    /// Sends packets until `receiving` or `done` completes, or the lane is retired; then closes the lane in order.
+    /// `receiving` completes when the peer has closed the lane.
     ///
     /// # Errors
-    /// Why it has ended otherwise: the socket is to be closed by a reset.
+    /// The lane has failed. The socket remains set to close with a reset.
     pub async fn run(
         &self,
         receiving: impl Future<Output = Result<(), LaneError>>,
         done: impl Future<Output = ()>,
     ) -> Result<(), LaneError> {
-        // A relay that is killed closes its sockets, and that must not look like a goodbye.
+        // The kernel closes the sockets of a killed relay; with a reset, the peer can tell that from an orderly close.
         pump::abort(self.stream);
         let (mut sending, mut receiving) = (pin!(self.send()), pin!(receiving));
         tokio::select! {
@@ -102,7 +102,7 @@ impl LaneTransport<'_> {
             received = &mut receiving => {
                 received?;
                 self.lane.retire();
-                // A peer that has announced its end may be gone, and need not get an answer.
+                // A peer that has closed the lane may be gone; it needs no answer.
                 let _ = timeout(CLOSE_TIMEOUT, sending).await;
             }
             () = done => {
@@ -116,8 +116,8 @@ impl LaneTransport<'_> {
         Ok(())
     }
 
-    /// Sending has ended. After an error, earlier messages of the peer can still be read: the end of the lane, or its
-    /// reason.
+    /// Handles the end of sending. After an error, earlier messages of the peer can still be read: the close of the
+    /// lane, or a refusal.
     async fn on_send_end(
         &self,
         sent: io::Result<()>,
@@ -147,14 +147,14 @@ impl LaneTransport<'_> {
                 write_all(self.stream, &records).await?;
             } else if self.lane.is_retired() {
                 write_all(self.stream, &self.cipher.end_record()).await?;
-                // A peer that is gone needs no end of stream.
+                // The error is ignored: a peer that is gone needs no FIN.
                 let _ = SockRef::from(self.stream).shutdown(Shutdown::Write);
                 return Ok(());
             }
         }
     }
 
-    /// The queued packets that are not late, as records.
+    /// Takes the queued packets that are not late, as records.
     fn take_records(&self) -> Vec<u8> {
         let mut records = Vec::new();
         let mut room = usize::MAX;
@@ -171,10 +171,10 @@ impl LaneTransport<'_> {
         records
     }
 
-    /// Gives every packet that comes to `take`, until the other side says that there are no more.
+    /// Receives packets and passes each to `take`, until the peer closes the lane.
     ///
     /// # Errors
-    /// The socket's; `InvalidData` for a record that was changed, left out, repeated or moved.
+    /// The error of the socket; `InvalidData` for a record that was changed, dropped, replayed or reordered.
     pub async fn receive(&self, mut take: impl FnMut(&[u8])) -> Result<(), LaneError> {
         loop {
             for _ in 0..RECORDS_PER_TURN {

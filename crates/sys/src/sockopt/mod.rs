@@ -67,8 +67,8 @@ pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
 /// Keeps urgent data in its place in the stream (`SO_OOBINLINE`).
 ///
 /// # Errors
-/// The kernel's: EOPNOTSUPP for a Multipath TCP socket, whose urgent data is always inline. A socket of plain TCP that
-/// such a listener accepts does not have the option and needs it.
+/// The kernel's error: EOPNOTSUPP for a Multipath TCP socket, whose urgent data is always inline. A socket of plain TCP
+/// that such a listener accepts does not have the option and needs it.
 pub fn keep_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1_i32)
 }
@@ -76,7 +76,7 @@ pub fn keep_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Whether urgent data stays in its place in the stream, also on sockets that this one accepts.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn keeps_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<bool> {
     get::<c_int>(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE).map(|on| on != 0)
 }
@@ -179,7 +179,7 @@ fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: SocketRole) -> io::Result
 /// the same ports (ip(7)).
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1_i32)
 }

@@ -40,7 +40,7 @@ pub struct EtcdReply {
 }
 
 impl EtcdConnection {
-    /// Connections to the server at `url`, which are opened on demand.
+    /// Returns a client of the server at `url`. Connections are opened on demand.
     pub fn new(url: &str) -> Self {
         let authority = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
         Self { authority, idle: None }
@@ -56,7 +56,7 @@ impl EtcdConnection {
         self.exchange(self.request(Method::GET, path, "", None)?).await
     }
 
-    /// Sends a POST request on a connection of its own, for a response without an end.
+    /// Sends a POST request on a separate connection, for a response that does not end.
     pub async fn stream(&self, path: &str, body: &str, token: Option<&str>) -> Result<WatchStream, EtcdError> {
         let request = self.request(Method::POST, path, body, token)?;
         let response = with_timeout(async {
@@ -79,7 +79,8 @@ impl EtcdConnection {
             };
             let response = sender.send_request(request).await.map_err(EtcdError::unavailable)?;
             let reply = read_response(response).await?;
-            // Only after a complete response the next bytes are those of the next one.
+            // Only after a complete response can the connection be used again: the next bytes belong to the next
+            // response.
             self.idle = Some(sender);
             Ok(reply)
         })
@@ -147,12 +148,12 @@ pub struct WatchStream {
     body: Incoming,
     /// Bytes after the last complete line.
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that have no line feed.
+    /// Length of the start of `buffer` that is known to contain no line feed.
     searched: usize,
 }
 
 impl WatchStream {
-    /// The next message. A call that is dropped loses none.
+    /// Reads the next message. Cancel safe: no message is lost when the future is dropped.
     ///
     /// # Errors
     /// The connection ends, or etcd reports an error.

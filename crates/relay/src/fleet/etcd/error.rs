@@ -23,7 +23,7 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// The server is unavailable, with the reason.
+    /// Returns an `Unavailable` error with this reason.
     pub fn unavailable(reason: impl ToString) -> Self {
         Self::Unavailable(EtcdErrorMessage(reason.to_string()))
     }
@@ -53,14 +53,14 @@ impl EtcdError {
         let remedy = remedy(code, message).map_or(String::new(), |remedy| format!("; {remedy}"));
         let full_message = EtcdErrorMessage(format!("{message}{remedy}"));
         Some(match code {
-            // Permission and argument errors would repeat at once.
+            // Permission and argument errors would recur on an immediate retry.
             3 | 7 | 8 | 9 | 16 => Self::Rejected(full_message),
             _ => Self::Unavailable(full_message),
         })
     }
 }
 
-/// The operator's remedy, as far as the message tells.
+/// Returns the operator's remedy for known errors.
 fn remedy(code: i64, message: &str) -> Option<&'static str> {
     [
         (RESOURCE_EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),

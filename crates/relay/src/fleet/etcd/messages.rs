@@ -56,10 +56,10 @@ pub struct LeaseResponse {
     pub ttl: i64,
 }
 
-/// The response to user and password.
+/// The response to an authentication request.
 #[derive(Deserialize)]
 pub struct AuthenticateResponse {
-    /// The token of the next requests.
+    /// The token for the following requests.
     pub token: String,
 }
 

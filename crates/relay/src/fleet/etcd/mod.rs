@@ -1,4 +1,4 @@
-//! A client of etcd's JSON gateway, for the requests of a fleet.
+//! A client of etcd's JSON gateway, with the requests that a fleet needs.
 
 mod connection;
 mod error;
@@ -16,14 +16,14 @@ pub use self::connection::{REQUEST_TIMEOUT, WatchStream};
 pub use self::error::EtcdError;
 pub use self::messages::{EventKind, LeaseResponse, WatchResponse};
 
-/// The message of etcd for a token that has expired, or that a change of the password has ended.
+/// The message of etcd for a token that has expired or was invalidated by a change of the password.
 const INVALID_TOKEN: &str = "invalid auth token";
 
 /// A client of one server.
 pub struct EtcdClient<'a> {
     fleet: &'a FleetConfig,
     connection: EtcdConnection,
-    /// Of the last authentication; `None` without `user`.
+    /// The token of the last authentication; `None` without `user`.
     token: Option<String>,
 }
 
@@ -36,12 +36,12 @@ impl<'a> EtcdClient<'a> {
         Ok(client)
     }
 
-    /// Checks that the server answers. The request needs no token, and no consent of the other servers.
+    /// Checks that the server answers. The request needs neither a token nor a quorum of the servers.
     pub async fn check_alive(&mut self) -> Result<(), EtcdError> {
         into_body(self.connection.get("/version").await?).map(drop)
     }
 
-    /// Reads at most `limit` keys from `begin` to `end`, which is not included, at a revision; 0 is the newest.
+    /// Reads at most `limit` keys from `begin` up to, not including, `end` at a revision; 0 is the newest revision.
     pub async fn read_range(
         &mut self,
         begin: &[u8],
@@ -79,7 +79,7 @@ impl<'a> EtcdClient<'a> {
         Ok(response.header.revision)
     }
 
-    /// Grants a lease of so many seconds. Returns the identifier.
+    /// Creates a lease of `seconds` seconds. Returns the identifier.
     pub async fn grant_lease(&mut self, seconds: i64) -> Result<i64, EtcdError> {
         let response = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() })).await?;
         parse::<LeaseResponse>(&response).map(|lease| lease.id)
@@ -87,7 +87,7 @@ impl<'a> EtcdClient<'a> {
 
     /// Renews a lease for its full duration.
     pub async fn keep_lease_alive(&mut self, id: i64) -> Result<LeaseResponse, EtcdError> {
-        // A stream for etcd: one renewal makes one line.
+        // etcd answers with a stream: one line for each renewal.
         parse_stream_line(&self.call("/v3/lease/keepalive", &json!({ "ID": id.to_string() })).await?)
     }
 
@@ -96,7 +96,7 @@ impl<'a> EtcdClient<'a> {
         self.call("/v3/lease/revoke", &json!({ "ID": id.to_string() })).await.map(drop)
     }
 
-    /// Watches the keys from `begin` to `end`, which is not included, from a revision.
+    /// Watches the keys from `begin` up to, not including, `end`, starting at a revision.
     pub async fn watch(&mut self, begin: &str, end: &[u8], revision: i64) -> Result<WatchStream, EtcdError> {
         let create = json!({
             "key": encode(begin), "range_end": encode(end), "start_revision": revision.to_string(), "fragment": true,
@@ -126,8 +126,8 @@ impl<'a> EtcdClient<'a> {
         Ok(())
     }
 
-    /// Sends a request; once more with a new token if etcd does not accept the token. Tokens expire after minutes without a
-    /// request (`--auth-token-ttl`) and when a password is set.
+    /// Sends a request, and repeats it once with a new token if etcd rejects the token. Tokens expire after minutes
+    /// without a request (`--auth-token-ttl`) and when a password is set.
     async fn call(&mut self, path: &str, request: &Value) -> Result<Bytes, EtcdError> {
         let request = request.to_string();
         let mut response = self.connection.post(path, &request, self.token.as_deref()).await?;

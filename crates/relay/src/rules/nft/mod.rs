@@ -1,4 +1,4 @@
-//! The nftables table (nft(8)): intercepting, holding and steering connections, and counting the rest.
+//! The nftables table (nft(8)): intercepts, holds and steers first packets, and counts packets that bypass the relay.
 
 mod statements;
 
@@ -12,7 +12,8 @@ use statements::{QUIC_PORT, is, mark, matching, matching_quic, others, place, so
 
 pub(super) use statements::set;
 
-/// Matches TCP packets. By number: nft(8) looks names of protocols up in /etc/protocols, which minimal containers lack.
+/// Matches TCP packets. The protocol is a number, because nft(8) looks names up in /etc/protocols, which minimal
+/// containers lack.
 const TCP: &str = "meta l4proto 6";
 
 /// Matches ICMP and ICMPv6 packets.
@@ -21,19 +22,19 @@ const ICMP: &str = "meta l4proto { 1, 58 }";
 /// Matches the first packet of a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 
-/// The answer to one.
+/// Matches the answer to a first packet.
 const SYN_ACK: &str = "tcp flags & (fin|syn|rst|ack) == (syn|ack)";
 
-/// Lets go of a mark.
+/// Clears the bits of ekiden in a mark.
 const UNMARK: &str = "meta mark set meta mark & 0x0000ffff";
 
-/// Drops the table that is there, if there is one.
+/// Returns the commands that delete the table of this instance if it exists.
 pub(super) fn replace(marks: Marks) -> String {
     let table = table(marks);
     format!("table inet {table}\ndelete table inet {table}\n")
 }
 
-/// The whole table, as nft(8) reads it.
+/// Returns the whole table in the syntax of nft(8).
 pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
     let gated = !matches!(queue, Queue::Missing(_));
     let mut table = Table { rules, text: format!("table inet {} {{\n  comment \"{comment}\"\n", table(rules.marks)) };
@@ -95,17 +96,19 @@ impl Table<'_> {
         }
     }
 
-    /// First packets get CAUGHT; all else that has a transparent socket of ours gets LOCAL.
+    /// Marks first packets CAUGHT, and other packets with a transparent socket of the relay LOCAL.
     fn catch(&mut self) {
         let rules = self.rules;
-        // Where two daemons would catch the same, the one of the lower instance does.
+        // If two daemons would intercept the same packet, the lower instance does.
         let before = 26 - rules.marks.instance();
         self.chain("catch", &format!("filter hook prerouting priority raw - {before}"), |table| {
-            // The packet comes back in with the addresses it goes out with: source translation would hide the answers.
+            // The packet re-enters by the device with unchanged addresses. Source address translation would prevent a
+            // match of the answers.
             if let Some(devices) = rules.devices() {
                 table.line(&format!("{SYN} fib daddr oifname {devices} notrack"));
             }
-            // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
+            // A first packet is never matched with a socket: a socket in TIME_WAIT would answer for a new connection
+            // with the same port.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
             table.line(&format!("{SYN} {listeners}"));
             // A wildcard-bound listener would take every packet to its port, for any address. A socket in its handshake
@@ -136,12 +139,12 @@ impl Table<'_> {
         }
     }
 
-    /// A chain that matches a listener's targets, and another one with the statements for them.
+    /// Adds a chain that matches a listener's targets, and a chain with the statements for them.
     fn targets(&mut self, name: &str, take: &str, listener: &Listener, statements: &[String]) {
         self.matched_targets(name, take, listener, statements, |target| Some(matching(target)));
     }
 
-    /// Like `targets`, with the match that `to_match` makes of a target.
+    /// Like `targets`, with the match that `to_match` returns for a target.
     fn matched_targets(
         &mut self,
         name: &str,
@@ -164,7 +167,7 @@ impl Table<'_> {
         });
     }
 
-    /// The gate gives a verdict. Without a gate, no packet waits.
+    /// Queues first packets for a verdict of the gate. Without a gate, no packet waits.
     fn hold(&mut self) {
         let rules = self.rules;
         self.chain("hold", "filter hook prerouting priority raw", |table| {
@@ -178,7 +181,7 @@ impl Table<'_> {
     fn steer(&mut self, gated: bool) {
         let (rules, marks) = (self.rules, self.rules.marks);
         self.chain("steer", "filter hook prerouting priority raw + 10", |table| {
-            // Most packets are one or the other.
+            // Most packets match one of these two rules.
             table.line(&format!("{} accept", is(marks.local())));
             table.line("meta mark & 0xf0000000 != 0xe0000000 accept");
             for (number, listener) in rules.catching_others().filter(|(_, listener)| by_tproxy(listener)) {
@@ -201,7 +204,8 @@ impl Table<'_> {
         });
     }
 
-    /// Redirected connections have to be tracked, or the kernel would not translate the answers.
+    /// Translates the destination of redirected connections. They must be tracked, because otherwise the kernel does
+    /// not translate the answers.
     fn translate(&mut self, gated: bool) {
         let (rules, marks) = (self.rules, self.rules.marks);
         if rules.redirecting().next().is_none() {
@@ -215,7 +219,8 @@ impl Table<'_> {
         });
     }
 
-    /// Counts answers that go back by our interfaces to connections whose first packet did not come this way.
+    /// Counts answers that leave by the interfaces of listeners and belong to connections whose first packet did not
+    /// arrive there.
     fn watch(&mut self) {
         let rules = self.rules;
         let names: BTreeSet<_> = rules.catching_others().flat_map(|(_, listener)| interfaces(listener)).collect();
@@ -243,9 +248,9 @@ impl Table<'_> {
         });
     }
 
-    /// This host sent the packets that come out of a tunnel's device into it. Packets that no socket takes have passed
-    /// everywhere: first packets that this relay cannot serve, and those of connections of an earlier daemon, which are
-    /// reset.
+    /// Rejects packets that would be forwarded from a tunnel's device into the same device, because no socket accepts
+    /// them: first packets that this relay cannot serve, packets of connections of an earlier daemon, which are reset,
+    /// and packets that are not TCP.
     fn turn_back(&mut self) {
         if self.rules.devices.is_empty() {
             return;
@@ -261,8 +266,8 @@ impl Table<'_> {
         });
     }
 
-    /// Packets that the relay sends with another host's address bypass conntrack. So do packets of this host's own
-    /// programs into a tunnel: they come back in with the same addresses.
+    /// Packets that the relay sends with another host's address bypass conntrack. So do packets of programs on this
+    /// host into a tunnel, because they re-enter with the same addresses.
     fn output(&mut self) {
         let (rules, marks) = (self.rules, self.rules.marks);
         self.chain("output", "filter hook output priority raw", |table| {
@@ -298,8 +303,8 @@ impl Table<'_> {
         });
     }
 
-    /// Counts QUIC packets from the clients of a listener to its targets, and refuses them where the listener says so. The
-    /// packets bypass a relay of TCP.
+    /// Counts QUIC packets from the clients of a listener to its targets, and rejects them if the listener is
+    /// configured to. The relay carries only TCP, so QUIC packets bypass it.
     fn quic(&mut self) {
         let rules = self.rules;
         for (number, listener, policy) in rules.judging_quic() {
@@ -329,7 +334,7 @@ impl Table<'_> {
         }
     }
 
-    /// Leads QUIC packets from the clients of a listener to the chain of its targets.
+    /// Adds the jump for QUIC packets from the clients of a listener to the chain of its targets.
     fn match_quic(&mut self, number: usize, listener: &Listener, from: &str) {
         for source in sources(listener) {
             self.line(&format!("{from}{source}udp dport {QUIC_PORT} jump quic_targets_{number}"));
@@ -337,7 +342,7 @@ impl Table<'_> {
     }
 }
 
-/// The name of the counter of QUIC packets of a listener.
+/// Returns the name of the counter of QUIC packets of a listener.
 fn quic_counter(number: usize, policy: QuicPolicy) -> String {
     match policy {
         QuicPolicy::Pass => format!("quic-passed_{number}"),

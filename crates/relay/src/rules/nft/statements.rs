@@ -1,4 +1,4 @@
-//! The matches and statements that rules are made of.
+//! The matches and statements of nftables rules.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,29 +9,30 @@ use crate::rules::{Family, OWN_PROGRAMS, interfaces, marks};
 /// The UDP port of HTTP/3, which is QUIC.
 pub(super) const QUIC_PORT: u16 = 443;
 
-/// A match of packets with this mark.
+/// Returns a match of packets with this mark.
 pub(super) fn is(mark: u32) -> String {
     format!("meta mark & {:#010x} == {mark:#010x}", marks::MASK)
 }
 
-/// Gives this mark, and leaves the bits of others alone.
+/// Returns the statement that sets this mark and keeps the bits of other programs.
 pub(super) fn mark(mark: u32) -> String {
     format!("meta mark set meta mark & {:#010x} | {mark:#010x}", !marks::MASK)
 }
 
-/// The interfaces of a listener where other hosts' packets come in.
+/// Returns the interfaces on which a listener intercepts packets of other hosts, as an nftables set.
 pub(super) fn others(listener: &Listener) -> String {
     let names: BTreeSet<_> = interfaces(listener).filter(|name| *name != OWN_PROGRAMS).collect();
     set(names.into_iter())
 }
 
-/// A set of names.
+/// Returns an nftables set of names.
 pub(in crate::rules) fn set<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let quoted: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
     format!("{{ {} }}", quoted.join(", "))
 }
 
-/// Matches of a listener's clients, one for each rule: sets must not overlap, and networks may.
+/// Returns matches of a listener's clients, one for each rule. The networks are in no set, because they may overlap,
+/// and elements of a set must not.
 pub(super) fn sources(listener: &Listener) -> Vec<String> {
     let clients = listener.capture.iter().flat_map(|capture| &capture.clients);
     let networks: Vec<_> = clients.map(ToString::to_string).collect();
@@ -48,18 +49,19 @@ pub(super) fn sources(listener: &Listener) -> Vec<String> {
     }
 }
 
-/// A match of TCP packets to these targets.
+/// Returns a match of TCP packets to these targets.
 pub(super) fn matching(target: &TargetPattern) -> String {
     let port = target.port.map(|port| format!("tcp dport {port} "));
     networks(target) + &port.unwrap_or_default()
 }
 
-/// A match of those QUIC packets that go to these targets; `None` if none does.
+/// Returns a match of QUIC packets to these targets; `None` if the port of the targets is not that of QUIC.
 pub(super) fn matching_quic(target: &TargetPattern) -> Option<String> {
     target.port.is_none_or(|port| port == QUIC_PORT).then(|| networks(target))
 }
 
-/// A match of the networks of targets. Packets have no names, and the configuration takes none here.
+/// Returns a match of the networks of targets. The configuration accepts no host names here, because packets carry
+/// none.
 fn networks(target: &TargetPattern) -> String {
     let mut text = String::new();
     if let HostPattern::Network(network) = &target.hosts {
@@ -70,7 +72,7 @@ fn networks(target: &TargetPattern) -> String {
     text
 }
 
-/// Where a listener is, for TPROXY.
+/// Returns the destination of the TPROXY statement for a listener.
 pub(super) fn place(listener: &Listener) -> String {
     let port = listener.bind.port();
     match listener.bind.ip().to_canonical() {
@@ -80,7 +82,7 @@ pub(super) fn place(listener: &Listener) -> String {
     }
 }
 
-/// How a packet gets to a listener by address translation.
+/// Returns the address translation statement for a listener.
 pub(super) fn translation(listener: &Listener) -> String {
     let port = listener.bind.port();
     match listener.bind.ip().to_canonical() {

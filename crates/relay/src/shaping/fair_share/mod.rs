@@ -1,10 +1,10 @@
-//! Sections that leave by one interface share its rate by pacing: none sends faster than its share, under any
+//! Sections with the same egress interface share its rate by pacing: no section sends faster than its share, with any
 //! congestion control (docs/decisions/0015).
 //!
-//! A section is a [`PacedSocket`] of the [`SharedInterface`] that its packets leave by. While it sends, the
-//! [`ThreadShaper`] of its thread samples it ten times a second, reports its claim, and sets its ceiling; the
-//! arithmetic is [`ekiden_proto::share`]. Threads share the claims and figures of an interface, no socket. Idle
-//! sections cost nothing. Bytes of other programs and ACKs are not counted in claims.
+//! A section is a [`PacedSocket`] of its egress [`SharedInterface`]. While the section sends, the [`ThreadShaper`] of
+//! its thread samples the socket ten times a second, reports the claim of the section, and sets its ceiling; the
+//! computation is in [`ekiden_proto::share`]. Threads share the claims and figures of an interface, but no sockets.
+//! Idle sections cost nothing. Bytes of other programs and ACKs are not counted in claims.
 
 mod pacing;
 mod shaper;
@@ -29,8 +29,8 @@ pub struct SharedInterfaces {
 }
 
 impl SharedInterfaces {
-    /// Switches to these interfaces. Sections on remaining interfaces get a new rate at once; their threads release
-    /// those on removed interfaces ([`ThreadShaper::update_interfaces`]).
+    /// Applies these interfaces. Remaining interfaces have their new rate at once. Each thread releases its sections on
+    /// removed interfaces ([`ThreadShaper::update_interfaces`]).
     pub fn apply_config(&self, configs: &[config::InterfaceConfig]) {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let interface_for = |interface_config: &config::InterfaceConfig| {
@@ -46,7 +46,7 @@ impl SharedInterfaces {
         *interfaces = configs.iter().map(interface_for).collect();
     }
 
-    /// The interfaces as `ekiden status` shows them.
+    /// Returns the views of the interfaces for `ekiden status`.
     pub fn views(&self) -> Vec<InterfaceView> {
         self.interfaces().iter().map(|interface| interface.view()).collect()
     }
@@ -60,7 +60,7 @@ impl SharedInterfaces {
     }
 }
 
-/// Warnings about interfaces that do not exist. They may appear later, so this is no error.
+/// Returns warnings about interfaces that do not exist. This is no error, because they may appear later.
 pub fn missing_interface_warnings(interfaces: &[config::InterfaceConfig]) -> impl Iterator<Item = String> {
     let missing = interfaces.iter().filter(|interface| !has_interface(&interface.name));
     missing.map(|interface| {
@@ -72,7 +72,7 @@ pub fn missing_interface_warnings(interfaces: &[config::InterfaceConfig]) -> imp
     })
 }
 
-/// An interface whose rate sections share.
+/// An interface whose rate is shared by sections.
 #[derive(Debug)]
 pub struct SharedInterface {
     name: String,
@@ -81,12 +81,12 @@ pub struct SharedInterface {
 
 #[derive(Debug)]
 struct InterfaceState {
-    /// Bytes a second, with the headers of all packets.
+    /// Rate in bytes per second, including the headers of all packets.
     rate: u64,
-    /// By the index of the shaper of each thread.
+    /// The report of each thread, by the index of its shaper.
     reports: Vec<ShareReport>,
     division: Allocation,
-    /// Total weight of the sections that started since then.
+    /// Total weight of the sections that started since the last allocation.
     new_weight: u64,
     /// All claims; kept to reuse the allocation.
     claims: Vec<Claim>,
@@ -95,7 +95,7 @@ struct InterfaceState {
 /// The report of one thread.
 #[derive(Debug, Clone, Default)]
 pub struct ShareReport {
-    /// Of the members that send.
+    /// The claims of the thread's active sections.
     pub claims: Vec<Claim>,
     /// The rates of the thread's sections.
     pub stats: FairnessStats,
@@ -104,18 +104,18 @@ pub struct ShareReport {
 /// Rates of sections over the last second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FairnessStats {
-    /// Bytes a second of all.
+    /// Total rate of all sections, in bytes per second.
     pub rate: f64,
-    /// How many were held back most of the time, so that their shares can be compared.
+    /// Number of sections that were limited most of the time, so that their shares can be compared.
     pub limited: usize,
-    /// Sum of rates per unit of weight, in bytes per second.
+    /// Sum of the limited sections' rates per unit of weight, in bytes per second.
     pub rate_sum: f64,
-    /// The squares of that.
+    /// Sum of the squares of these rates per unit of weight.
     pub rate_square_sum: f64,
 }
 
 impl SharedInterface {
-    /// An interface without active sections.
+    /// Returns an interface without active sections.
     pub fn new(name: &str, rate: u64) -> Self {
         let state = InterfaceState {
             rate,
@@ -127,12 +127,12 @@ impl SharedInterface {
         Self { name: name.to_owned(), state: Mutex::new(state) }
     }
 
-    /// The name of the interface.
+    /// Returns the name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Goes over to another rate.
+    /// Sets the rate, in bytes per second, and allocates it anew.
     pub fn set_rate(&self, rate: u64) {
         let mut books = self.lock();
         books.rate = rate;
@@ -149,7 +149,8 @@ impl SharedInterface {
         state.divide()
     }
 
-    /// The ceiling of a section that has just started; it falls with each start until the next allocation.
+    /// Returns the ceiling of a section that has just started. The ceiling decreases with each start until the next
+    /// allocation.
     pub fn initial_ceiling(&self, weight: u32) -> u64 {
         let mut state = self.lock();
         state.new_weight += u64::from(weight);
@@ -157,7 +158,7 @@ impl SharedInterface {
         (u128::from(ceiling) * u128::from(weight) / u128::from(state.new_weight)) as u64
     }
 
-    /// The interface as `ekiden status` shows it.
+    /// Returns the view of the interface for `ekiden status`.
     pub fn view(&self) -> InterfaceView {
         let state = self.lock();
         let stats = || state.reports.iter().map(|report| report.stats);

@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 use ekiden_proto::share::{DemandEstimator, SendSample};
 use ekiden_sys::pacing::{SendCounters, max_pacing_rate, send_counters, set_max_pacing_rate};
 
-/// Bytes of a link header as tc(8) counts them. The preamble and the gap of Ethernet are the operator's to leave room
-/// for.
+/// Bytes of a link header as tc(8) counts them. The configured rate must leave room for the preamble and the interframe
+/// gap of Ethernet.
 const LINK_HEADER: u64 = 14;
 
-/// Looks in which nothing was sent, until a section is idle.
+/// Consecutive samples without sent bytes after which a section is idle.
 const IDLE_SAMPLES: u32 = 3;
 
-/// The shortest time that says something of a rate.
+/// Minimum time between two samples for a meaningful rate.
 const MIN_SAMPLE_SPAN: Duration = Duration::from_millis(50);
 
-/// The lowest ceiling, in bytes per second; below it a connection might look dead.
+/// The lowest ceiling, in bytes per second. With a lower one, a connection might appear dead.
 const MIN_CEILING: u64 = 1500;
 
-/// The state of an active section. Rates are of whole packets in bytes per second, unless stated otherwise.
+/// The pacing state of an active section. Rates are in bytes per second and include headers, unless stated otherwise.
 #[derive(Debug)]
 pub struct PacingState {
-    /// The ceiling before activation, of payload, to restore later.
+    /// The ceiling of payload before activation, to restore later.
     original_ceiling: u64,
-    /// The ceiling in force, of payload.
+    /// The ceiling of payload in force.
     applied_ceiling: u64,
-    /// The ceiling in force, of whole packets.
+    /// The ceiling of whole packets in force.
     packet_ceiling: u64,
     last_sent: SendCounters,
     sampled_at: Instant,
@@ -37,7 +37,7 @@ pub struct PacingState {
     window: RateWindow,
 }
 
-/// Measurements since the last figures.
+/// Measurements since the last update of the statistics.
 #[derive(Debug)]
 struct RateWindow {
     started_at: Instant,
@@ -56,10 +56,10 @@ pub struct AchievedRate {
 }
 
 impl PacingState {
-    /// Begins to watch the rate of `socket`.
+    /// Starts to measure the rate of `socket`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn new(socket: BorrowedFd<'_>, now: Instant) -> io::Result<Self> {
         let ceiling = max_pacing_rate(socket)?;
         Ok(Self {
@@ -75,7 +75,7 @@ impl PacingState {
         })
     }
 
-    /// The rate that the section could use.
+    /// Returns the rate that the section could use.
     pub fn demand(&self) -> u64 {
         self.demand
     }
@@ -125,17 +125,17 @@ impl PacingState {
         }
     }
 
-    /// The rate since the last call, which should be a second ago.
+    /// Returns the rate since the last call, which should be a second ago.
     pub fn take_rate(&mut self, now: Instant) -> AchievedRate {
         std::mem::replace(&mut self.window, RateWindow::new(now)).rate(now)
     }
 
-    /// Size of a full packet, in bytes.
+    /// Returns the size of a full packet, in bytes.
     fn packet_size(&self) -> u64 {
         self.last_sent.mss + self.last_sent.headers + LINK_HEADER
     }
 
-    /// Bytes of payload plus the headers of full packets.
+    /// Returns the bytes of `payload` plus the headers of its packets, if all packets are full.
     fn wire_bytes(&self, payload: u64) -> u64 {
         let total = u128::from(payload) * u128::from(self.packet_size()) / u128::from(self.last_sent.mss);
         u64::try_from(total).unwrap_or(u64::MAX)
@@ -143,7 +143,7 @@ impl PacingState {
 }
 
 impl RateWindow {
-    /// Half of a second may be missing when there are many to look at.
+    /// Shortest window for the comparison of shares. With many sections, samples are late by up to half a second.
     const MIN_SPAN: Duration = Duration::from_millis(500);
 
     fn new(started_at: Instant) -> Self {

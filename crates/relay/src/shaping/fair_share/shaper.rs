@@ -19,16 +19,17 @@ use super::pacing::{AchievedRate, PacingState};
 use super::{FairnessStats, ShareReport};
 use super::{SharedInterface, SharedInterfaces};
 
-/// How often sections are looked at.
+/// Interval of sampling rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
+/// Largest number of sections that are sampled in a round; further sections are sampled in later rounds. A sample costs
+/// about 2 us.
 const MAX_SAMPLES_PER_ROUND: usize = 1000;
 
-/// How often figures are made.
+/// Interval at which the statistics are updated.
 const STATS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A thread's part of all shares.
+/// The sections of one thread on shared interfaces.
 #[derive(Debug)]
 pub struct ThreadShaper {
     index: usize,
@@ -37,7 +38,7 @@ pub struct ThreadShaper {
     routes: OnceCell<Option<Routes>>,
     /// Active sections; the next one to sample comes first.
     sending: RefCell<VecDeque<Rc<PacedSocket>>>,
-    /// Time of the last figures, or of the first activation.
+    /// Time of the last update of the statistics, or of the first activation.
     stats_at: RefCell<Option<Instant>>,
     wake: Notify,
 }
@@ -52,7 +53,7 @@ struct ShapedInterface {
 }
 
 impl ThreadShaper {
-    /// A shaper without sections.
+    /// Returns a shaper without sections.
     pub fn new(shares: Arc<SharedInterfaces>) -> Rc<Self> {
         Rc::new(Self {
             index: shares.next_shaper_index(),
@@ -65,7 +66,7 @@ impl ThreadShaper {
         })
     }
 
-    /// Follows a change of the interfaces. Sections on removed interfaces are released.
+    /// Applies a change of the interfaces. Sections on removed interfaces are released.
     pub fn update_interfaces(&self) {
         let interfaces = self.shared_interfaces.interfaces();
         self.sending.borrow_mut().retain(|member| {
@@ -80,7 +81,7 @@ impl ThreadShaper {
         *self.interfaces.borrow_mut() = interfaces.into_iter().map(shaped).collect();
     }
 
-    /// Registers a section if its interface is shared.
+    /// Registers a section. Returns `None` if its interface is not shared.
     pub fn register(self: &Rc<Self>, stream: &Rc<TcpStream>, weight: u32) -> Option<Rc<PacedSocket>> {
         let interfaces = self.interfaces.borrow();
         if interfaces.is_empty() || is_multipath(stream.as_fd()) {
@@ -92,12 +93,12 @@ impl ThreadShaper {
         Some(PacedSocket::new(stream, &shaped.interface, self, weight))
     }
 
-    /// Whether this interface is still shared.
+    /// Returns whether the interface of `member` is still shared.
     pub fn is_shaping(&self, member: &PacedSocket) -> bool {
         self.interfaces.borrow().iter().any(|shaped| member.is_on(&shaped.interface))
     }
 
-    /// Looks at a member from now on.
+    /// Samples `member` from now on.
     pub fn activate(&self, member: Rc<PacedSocket>) {
         self.sending.borrow_mut().push_back(member);
         self.wake.notify_one();
@@ -152,7 +153,7 @@ impl ThreadShaper {
         stay
     }
 
-    /// Updates the rates of the last second, once a second; nothing while no section is active.
+    /// Updates the statistics once a second, and clears them when no section is active.
     fn update_stats(&self, sending: &VecDeque<Rc<PacedSocket>>, now: Instant) {
         let since = *self.stats_at.borrow_mut().get_or_insert(now);
         if sending.is_empty() {
@@ -178,25 +179,25 @@ impl ThreadShaper {
     }
 }
 
-/// Bytes that an idle section moves before it counts as active: occasional short messages are not worth sampling and
-/// delay no other section.
+/// Bytes that an idle section transfers before it counts as active. Occasional short messages need no sampling, because
+/// they delay no other section.
 const ACTIVE_BYTES: u64 = 16 * 1024;
 
 /// A section on a shared interface. The session's telemetry reports its bytes; the shaper holds it while it is active.
 #[derive(Debug)]
 pub struct PacedSocket {
-    /// Gone when the section is.
+    /// The socket; cannot be upgraded after the section has closed.
     stream: Weak<TcpStream>,
     interface: Arc<SharedInterface>,
     shaper: Weak<ThreadShaper>,
     weight: Cell<u32>,
-    /// Bytes moved while idle; `None` while active.
+    /// Bytes transferred while idle; `None` while active.
     idle_bytes: Cell<Option<u64>>,
     active: RefCell<Option<Box<PacingState>>>,
 }
 
 impl PacedSocket {
-    /// A section that has not sent yet.
+    /// Returns a section that has not sent yet.
     pub fn new(
         stream: &Rc<TcpStream>,
         interface: &Arc<SharedInterface>,
@@ -218,7 +219,7 @@ impl PacedSocket {
         self.weight.set(weight);
     }
 
-    /// Whether the section is on `interface`.
+    /// Returns whether the section is on `interface`.
     pub fn is_on(&self, interface: &Arc<SharedInterface>) -> bool {
         Arc::ptr_eq(&self.interface, interface)
     }
@@ -233,7 +234,8 @@ impl PacedSocket {
         self.activate(Instant::now());
     }
 
-    /// Gives the section its share at once, and samples it from now on. If the kernel refuses, the section stays idle.
+    /// Applies the section's initial ceiling, and starts to sample the section. If the kernel rejects the ceiling, the
+    /// section stays idle.
     fn activate(self: &Rc<Self>, now: Instant) {
         let (Some(stream), Some(shaper)) = (self.stream.upgrade(), self.shaper.upgrade()) else { return };
         if !shaper.is_shaping(self) {
@@ -250,7 +252,7 @@ impl PacedSocket {
         }
     }
 
-    /// The section's claim on the rate.
+    /// Returns the section's claim on the rate.
     pub fn claim(&self) -> Claim {
         let rate = self.active.borrow().as_ref().map_or(0, |active| active.demand());
         Claim { weight: self.weight.get(), demand: rate }
@@ -267,13 +269,13 @@ impl PacedSocket {
         self.with_active(|active, stream| active.apply_ceiling(stream.as_fd(), ceiling).is_ok())
     }
 
-    /// The rate per unit of weight since the last call, and the weight.
+    /// Returns the rate since the last call, and the weight; `None` while idle.
     pub fn take_rate(&self, now: Instant) -> Option<(AchievedRate, f64)> {
         let rate = self.active.borrow_mut().as_mut().map(|active| active.take_rate(now));
         rate.map(|rate| (rate, f64::from(self.weight.get())))
     }
 
-    /// Makes the section idle, also after its interface is no longer shared, and restores its ceiling.
+    /// Makes the section idle and restores its ceiling. Also called when the interface is no longer shared.
     pub fn deactivate(&self) {
         if let Some(active) = self.active.take()
             && let Some(stream) = self.stream.upgrade()
