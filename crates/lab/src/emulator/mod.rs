@@ -40,7 +40,7 @@ const MAX_WAITING_CHUNKS: usize = 64;
 /// Attachment of one end of a link.
 #[derive(Debug, Clone)]
 pub enum Port {
-    /// Interface of this network namespace (the wire room), by name.
+    /// Interface of this network namespace, by name.
     Interface(String),
     /// TUN device of the host itself. Each packet starts with a `virtio_net_hdr`.
     Tun(Arc<OwnedFd>),

@@ -261,7 +261,7 @@ async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: Sessi
             let (detail, trace, duration) = (error.detail(), dial_context.trace(), started_at.elapsed());
             let chosen = dial_context
                 .prediction()
-                .map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
+                .map(|(prediction, failed)| Box::new(prediction.to_choice_record(&failed, None, None)));
             gate.emit_closed(
                 permit,
                 EndReason::ConnectFailed(error.cause),

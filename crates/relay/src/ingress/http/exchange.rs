@@ -57,7 +57,7 @@ pub async fn exchange(
     let response = {
         let mut heading = pin!(async {
             if let Some(relay_answer) = relay_answer {
-                session.on_relay_answer(relay_answer.answer.await?, relay_answer.sent_at);
+                session.on_relay_answer(relay_answer.answer.await?, relay_answer.started_at);
             }
             final_head(session, &mut response_reader, outgoing, &log.method).await
         });

@@ -37,7 +37,7 @@ pub struct RelayAnswer {
     /// The answer to OPEN, or why the path is not established.
     pub answer: AnswerFuture,
     /// Time at which dialling started.
-    pub sent_at: Instant,
+    pub started_at: Instant,
 }
 
 /// Returns the target of the request line: the path for a server, the absolute form for an `http` hop. The absolute
@@ -103,7 +103,7 @@ pub async fn from_dialled(
     session.on_connected(server, Rc::clone(&section), started_at);
     session.start_section(Direction::Up, &section, earlier);
     let answer =
-        answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(path_choice, answer), sent_at: started_at }));
+        answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(path_choice, answer), started_at }));
     let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
     Ok(Upstream { stream, section, server, exchanges: 0, answer })
 }
