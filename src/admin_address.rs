@@ -30,8 +30,8 @@ const PORT_ZERO: &str = "[admin] bind has port 0, so the port is only in the rel
 const SERVICE_SOCKET: &str = "/run/ekiden/ekiden.sock";
 
 impl AdminArgs {
-    /// Returns the admin address from the command line, else from the configuration, else that of the only relay that answers at a
-    /// default socket.
+    /// Returns the admin address from the command line, else from the configuration, else the default socket at which a
+    /// relay answers, if it is the only one.
     pub fn admin_address(&self) -> anyhow::Result<AdminConfig> {
         let configured = match (&self.admin, self.config.as_slice()) {
             (Some(text), _) => read::parse_admin_address(text)
@@ -54,14 +54,15 @@ fn read_token(file: &Path) -> anyhow::Result<AdminToken> {
     AdminToken::parse(&text).map_err(|expected| anyhow::anyhow!("expected {expected}"))
 }
 
-/// The sockets of relays that this user has started, and that of the service.
+/// Returns the default sockets of relays that this user has started, and the socket of the service.
 fn default_sockets() -> Vec<PathBuf> {
     let service = PathBuf::from(SERVICE_SOCKET);
     let own = read::default_sockets().filter(|socket| *socket != service);
     own.chain([service.clone()]).collect()
 }
 
-/// Returns the socket at which a relay answers. Without one, it is a socket that exists or else the first, for an error that names it.
+/// Returns the socket at which a relay answers. If no relay answers, returns an existing socket, else the first, so
+/// that the error names a socket.
 ///
 /// # Errors
 /// Several relays answer.
@@ -91,7 +92,8 @@ impl<'a> RunningRelay<'a> {
         Some(Self { socket, process: process::listening_process(stream.as_fd()) })
     }
 
-    /// The process, and the options that tell relays apart: other options may contain passwords.
+    /// Returns the process and the options that identify the relay. Other options are omitted, because they may contain
+    /// passwords.
     fn describe(&self) -> String {
         let Some(process) = self.process else { return String::new() };
         let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();

@@ -242,7 +242,7 @@ impl CongestionHandle for AcquiredControl {
     }
 }
 
-/// Tells `ekiden check --unit` whether `ekiden cc load` can load this congestion control.
+/// Returns whether `ekiden cc load` can load this congestion control, for `ekiden check --unit`.
 pub fn is_carried(name: &str) -> bool {
     congestion::find(name).is_ok()
 }

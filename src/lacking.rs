@@ -30,7 +30,7 @@ impl Cc {
 const NOT_BUILT_IN: &str = "this ekiden was built with --no-default-features, without congestion controls and queue \
     management: build it with `cargo build --release`, which needs clang (scripts/setup build)";
 
-/// Provides a congestion control to the relay. Only those of the running kernel are available.
+/// Provides a congestion control to the relay. Only congestion controls of the running kernel are available.
 pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
     if ekiden_sys::congestion::check_available(name).is_ok() {
         return Ok(ProvidedControl { from: CongestionStatus::KERNEL.to_owned(), control: None });
@@ -38,7 +38,7 @@ pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
     Err(NOT_BUILT_IN.to_owned())
 }
 
-/// Tells `ekiden check --unit` whether ekiden carries this congestion control: it carries none in this build.
+/// Returns false, because this build contains no congestion controls.
 pub const fn is_carried(_name: &str) -> bool {
     false
 }

@@ -95,7 +95,7 @@ fn main() -> ExitCode {
 }
 
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
-    // These write to sockets or to other programs, and handle the error of a peer that has gone.
+    // These commands write to sockets or to other programs, and handle the error of a closed connection or pipe.
     if !matches!(command, Command::Run(_) | Command::Probe(_) | Command::Rules(_) | Command::Doctor(_)) {
         signal::end_on_broken_pipe()?;
     }

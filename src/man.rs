@@ -1,5 +1,5 @@
-//! `ekiden man`: writes the manual pages. Those of commands come from the clap declarations, that of the configuration
-//! file from `ekiden.example.toml`.
+//! `ekiden man`: writes the manual pages. The pages of commands are generated from the clap declarations, the page of
+//! the configuration file from `ekiden.example.toml`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,8 +70,8 @@ fn write(file: &Path, text: &[u8]) -> anyhow::Result<()> {
 
 /// Renders the manual page ekiden.toml(5) from `ekiden.example.toml`.
 ///
-/// A test of the configuration parser keeps the example complete. This module knows only the example's layout: titles
-/// with a rule, tables, keys with a comment to the right that may continue on the next lines, lists, and text.
+/// A test of the configuration parser keeps the example complete. This module depends only on the example's layout:
+/// titles with a rule, tables, keys with a comment to the right that may continue on the next lines, lists, and text.
 mod configuration {
     use clap_mangen::roff::{Inline, Roff, bold, roman};
 
@@ -166,7 +166,7 @@ mod configuration {
                     page.control("IP", ["\\(bu", "2"]);
                     page.text(inlines(text));
                 }
-                // A line with a deeper indent than its comment is an example: it gets a line of its own.
+                // A line with a deeper indent than its comment is an example, which is printed on a separate line.
                 Self::More(text) if text.starts_with("  ") => {
                     page.control("br", []);
                     page.text([bold(text.trim())]);

@@ -88,7 +88,7 @@ impl Probe {
     }
 
     fn read(&self) -> Result<Config, ConfigErrors> {
-        // A configuration needs at least one listener, and without a file there is none.
+        // A configuration requires at least one listener; without a file there is none.
         let listen = if self.config.is_empty() { vec!["auto://127.0.0.1:0".to_owned()] } else { Vec::new() };
         let flags = Flags { listen, forward: self.forward.clone(), key: self.key.clone(), ..Flags::default() };
         read::load(self.config.iter().map(PathBuf::as_path), &flags)

@@ -1,4 +1,4 @@
-//! Whether the clock of this machine is kept right (adjtimex(2)); nothing is adjusted.
+//! The synchronisation state of the clock (adjtimex(2)). Nothing is adjusted.
 
 use std::io;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 /// The kernel's state of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockStatus {
-    /// Whether a daemon synchronises it, as ntpd, chrony and systemd-timesyncd do.
+    /// Whether a daemon such as ntpd, chrony or systemd-timesyncd synchronises the clock.
     pub synchronised: bool,
-    /// Upper bound of its error, by the kernel's estimate: it grows without synchronisation.
+    /// Upper bound of the clock's error, as estimated by the kernel. The bound grows without synchronisation.
     pub max_error: Duration,
 }
 
-/// Asks; takes no privilege.
+/// Reads the state of the clock; requires no privilege.
 ///
 /// # Errors
-/// The kernel's error: `EPERM` or `ENOSYS` where a container forbids to ask.
+/// The kernel's error: `EPERM` or `ENOSYS` if a container forbids the call.
 pub fn read() -> io::Result<ClockStatus> {
     // SAFETY: a timex is integers only; all zero, its `modes` ask for nothing to be changed.
     let mut clock: libc::timex = unsafe { std::mem::zeroed() };

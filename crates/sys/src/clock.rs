@@ -1,21 +1,22 @@
-//! Clocks (clock_gettime(2)): one that several processes of one machine can compare, which [`std::time::Instant`] does not
-//! show, and those of processor time.
+//! Clocks (clock_gettime(2)): the monotonic clock as a number that processes of one machine can compare, unlike
+//! [`std::time::Instant`], and the clocks of CPU time.
 
 use std::time::Duration;
 
-/// The time since some moment before this process (`CLOCK_MONOTONIC`).
+/// Returns the time of the monotonic clock, whose zero is the same for all processes of this machine
+/// (`CLOCK_MONOTONIC`).
 #[must_use]
 pub fn monotonic() -> Duration {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// Processor time of this process, user and system, of all its threads (`CLOCK_PROCESS_CPUTIME_ID`).
+/// Returns the CPU time, user and system, of all threads of this process (`CLOCK_PROCESS_CPUTIME_ID`).
 #[must_use]
 pub fn process_cpu_time() -> Duration {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Processor time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`).
+/// Returns the CPU time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`).
 #[must_use]
 pub fn thread_cpu_time() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID)

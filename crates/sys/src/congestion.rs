@@ -1,5 +1,5 @@
-//! Which congestion control a connection has, from its route (`congctl` of ip-route(8)) or by choice (`TCP_CONGESTION`
-//! of tcp(7)).
+//! The congestion control of connections: that of the route (`congctl` of ip-route(8)), or that of the socket option
+//! `TCP_CONGESTION` (tcp(7)).
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-/// The congestion control of a connection to `destination`. The kernel takes it from the route when the connection
-/// begins, so this needs no answer from there; the connection is given up at once.
+/// Returns the congestion control of a connection to `destination`. The kernel takes it from the route at connect(2),
+/// so the function closes the socket without waiting for an answer.
 ///
 /// # Errors
 /// The kernel's error: `ENETUNREACH` without a route.
@@ -23,7 +23,7 @@ pub fn for_destination(destination: SocketAddr) -> io::Result<String> {
     of_socket(&socket)
 }
 
-/// The congestion control of sockets that choose none (`net.ipv4.tcp_congestion_control` of this network namespace).
+/// Returns the default congestion control (`net.ipv4.tcp_congestion_control` of this network namespace).
 ///
 /// # Errors
 /// The error of socket(2).
@@ -39,8 +39,8 @@ pub fn set(socket: impl AsFd, congestion: &str) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_congestion(congestion.as_bytes())
 }
 
-/// Asks whether a TCP socket can have this congestion control, and gives the socket up. If it is that of a module, and the
-/// caller may, the kernel loads it.
+/// Checks on a temporary TCP socket whether a congestion control is available. If it is in a module and the caller has
+/// the privilege, the kernel loads the module.
 ///
 /// # Errors
 /// The kernel's error: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
@@ -60,7 +60,7 @@ pub fn connect(destination: SocketAddr, congestion: &str, timeout: Duration) -> 
     Ok(socket.into())
 }
 
-/// The congestion control of a TCP socket.
+/// Returns the congestion control of a TCP socket.
 ///
 /// # Errors
 /// The error of getsockopt(2).

@@ -19,11 +19,12 @@ struct EthtoolValue {
     data: u32,
 }
 
-/// Makes an interface of the calling thread's network namespace neither segment (TSO, GSO) nor merge (GRO): every packet
-/// goes by itself.
+/// Disables segmentation offload (TSO, GSO) and receive offload (GRO) of an interface of the calling thread's network
+/// namespace.
 ///
 /// # Errors
-/// The kernel's error: `ENODEV` if there is no such interface, `EOPNOTSUPP` if it cannot.
+/// The kernel's error: `ENODEV` if there is no such interface, `EOPNOTSUPP` if the interface does not support the
+/// change.
 pub fn disable_segmentation(interface: &str) -> io::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0))?;
     [ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO].into_iter().try_for_each(|command| set(&socket, interface, command, 0))
@@ -40,7 +41,7 @@ fn set(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Resu
     Ok(())
 }
 
-/// A request about an interface, otherwise empty.
+/// Returns a request with the name of an interface and all other fields zero.
 pub(crate) fn interface_request(interface: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

@@ -1,5 +1,5 @@
-//! Messages with a descriptor (unix(7), `SCM_RIGHTS`; cmsg(3)): the receiver gets the sender's open socket, file or
-//! device.
+//! Messages with a descriptor (unix(7), `SCM_RIGHTS`; cmsg(3)): the receiver gets a descriptor of the sender's open
+//! socket, file or device.
 
 use std::io;
 use std::mem;
@@ -8,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use libc::c_int;
 use socket2::{Domain, Socket, Type};
 
-/// Room for one descriptor and its header, aligned as `struct cmsghdr` has to be.
+/// Buffer for one descriptor and its header, with the alignment of `struct cmsghdr`.
 type FdControl = [u64; 4];
 
-/// How long one descriptor is, in bytes.
+/// Size of one descriptor, in bytes.
 const FD_SIZE: u32 = size_of::<c_int>() as u32;
 
-/// Two ends of a connection that keeps messages apart, in order (`SOCK_SEQPACKET`). Neither blocks.
+/// Returns the two nonblocking ends of a connection that preserves message boundaries and order (`SOCK_SEQPACKET`).
 ///
 /// # Errors
 /// The error of socketpair(2).
@@ -23,10 +23,11 @@ pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((one.into(), other.into()))
 }
 
-/// Sends a message, and a descriptor with it.
+/// Sends a message, optionally with a descriptor.
 ///
 /// # Errors
-/// The error of sendmsg(2): `WouldBlock` while too many wait to be received, `EPIPE` when the other end is closed.
+/// The error of sendmsg(2): `WouldBlock` while too many messages wait at the receiver, `EPIPE` if the other end is
+/// closed.
 pub fn send(socket: impl AsFd, message: &[u8], fd: Option<impl AsFd>) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
     let mut control = FdControl::default();
@@ -53,10 +54,10 @@ pub fn send(socket: impl AsFd, message: &[u8], fd: Option<impl AsFd>) -> io::Res
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives a message, and the descriptor that came with it. No bytes are the end: the other end is closed.
+/// Receives a message and its descriptor, if any. A length of 0 means that the other end is closed.
 ///
 /// # Errors
-/// The error of recvmsg(2): `WouldBlock` when nothing is there. `InvalidData` for a message longer than `buffer`, or
+/// The error of recvmsg(2): `WouldBlock` if there is no message. `InvalidData` for a message longer than `buffer`, or
 /// with more than one descriptor.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -78,7 +79,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Optio
     Ok((length, fd))
 }
 
-/// The descriptor in a header that recvmsg(2) has filled in.
+/// Returns the descriptor in a header that recvmsg(2) has filled in.
 fn received_fd(header: &libc::msghdr) -> Option<OwnedFd> {
     // SAFETY: the kernel has set the length of the control data, and written whole headers.
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const *header) };

@@ -1,5 +1,5 @@
-//! The head of a pid namespace and those above it: fork(2), and processes that only wait for a child, pass on signals,
-//! reap orphans and end as the child ended (`pid_namespaces(7)`, signal(7)).
+//! The init process of a pid namespace and its ancestors: fork(2), and processes that wait for a child, forward
+//! signals, reap orphans and exit with the status of the child (`pid_namespaces(7)`, signal(7)).
 
 use std::fs;
 use std::io;
@@ -15,10 +15,10 @@ fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Forks. The parent gets the pid of the child, the child gets `None`.
+/// Forks. Returns the pid of the child in the parent, and `None` in the child.
 ///
 /// # Errors
-/// The error of fork(2); or that this process has more than one thread: a child would find their locks held forever.
+/// The error of fork(2); or the process has more than one thread, whose locks would stay locked in the child.
 pub fn fork() -> io::Result<Option<pid_t>> {
     let threads = fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
@@ -45,7 +45,7 @@ pub fn kill_with_parent(command: &mut Command) {
 
 /// Makes the program that `command` starts have the same addresses in every run (personality(2)).
 pub fn disable_address_randomization(command: &mut Command) {
-    // The kernel's constant is an int that fits.
+    // The constant is an int, and its value fits.
     const NO_RANDOMIZE: libc::c_ulong = libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
     // SAFETY: personality(2) takes a number.
     let disable = || check(unsafe { libc::personality(NO_RANDOMIZE) }).map(drop);
@@ -53,7 +53,8 @@ pub fn disable_address_randomization(command: &mut Command) {
     unsafe { command.pre_exec(disable) };
 }
 
-/// Turns the machine off (reboot(2)). For the init process of a virtual machine: nothing is stopped or written before.
+/// Powers the machine off (reboot(2)), for the init process of a virtual machine. Processes are not stopped and file
+/// systems not synchronised.
 ///
 /// # Errors
 /// The kernel's error: `EPERM` without `CAP_SYS_BOOT`.
@@ -62,9 +63,9 @@ pub fn power_off() -> io::Result<()> {
     check(unsafe { libc::reboot(libc::RB_POWER_OFF) }).map(drop)
 }
 
-/// Makes the kernel kill this process when its parent ends; `parent` is the reading end of a pipe whose only writing end the
-/// parent holds. False if the parent has ended already. (The pid of a parent outside of the pid namespace cannot be asked
-/// for.)
+/// Makes the kernel kill this process when its parent ends. `parent` is the read end of a pipe whose only write end the
+/// parent holds. Returns false if the parent has already ended. (The pid of a parent outside the pid namespace cannot
+/// be read.)
 ///
 /// # Errors
 /// The error of prctl(2) or poll(2).
@@ -77,14 +78,14 @@ pub fn kill_on_parent_exit(parent: impl AsFd) -> io::Result<bool> {
     Ok(poll.revents & libc::POLLHUP == 0)
 }
 
-/// Signals held back for [`ChildWaiter::wait_for_child`], so that none is lost between fork(2) and waiting.
+/// Blocked signals for [`ChildWaiter::wait_for_child`], so that none is lost between fork(2) and the wait.
 pub struct ChildWaiter {
     watched: libc::sigset_t,
     previous: libc::sigset_t,
 }
 
 impl ChildWaiter {
-    /// Holds back the signals. To be called before fork(2).
+    /// Blocks the signals. Call this before fork(2).
     ///
     /// # Errors
     /// The error of sigprocmask(2).
@@ -97,14 +98,14 @@ impl ChildWaiter {
             for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
                 libc::sigaddset(&raw mut watched, signal);
             }
-            // A parent that ignored it would have no exit status to wait for.
+            // If SIGCHLD is ignored, waitpid(2) returns no exit status.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             check(libc::sigprocmask(libc::SIG_BLOCK, &raw const watched, &raw mut previous))?;
         }
         Ok(Self { watched, previous })
     }
 
-    /// Lets signals through as before: for the child.
+    /// Restores the previous signal mask; to be called in the child.
     ///
     /// # Errors
     /// The error of sigprocmask(2).
@@ -113,8 +114,8 @@ impl ChildWaiter {
         check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.previous, ptr::null_mut()) }).map(drop)
     }
 
-    /// Makes the program that `command` starts have the signals let through as before. A program inherits the mask of the
-    /// thread that starts it (execve(2)).
+    /// Starts the program of `command` with the previous signal mask. Otherwise the program would inherit the mask of
+    /// the thread that starts it (execve(2)).
     pub fn restore_signals_in(&self, command: &mut Command) {
         let previous = self.previous;
         let restore = move || {
@@ -125,8 +126,9 @@ impl ChildWaiter {
         unsafe { command.pre_exec(restore) };
     }
 
-    /// Waits until `child` ends and returns its exit code, or 128 and the number of the signal it died of. Until then every
-    /// other child is reaped, and SIGTERM and SIGHUP are passed on; SIGINT and SIGQUIT reach the child by the terminal.
+    /// Waits until `child` ends. Returns its exit code, or 128 plus the number of the signal that killed it. Until then
+    /// all other children are reaped, and SIGTERM and SIGHUP are forwarded; the terminal sends SIGINT and SIGQUIT to
+    /// the child itself.
     ///
     /// # Errors
     /// The kernel's error: `ECHILD` if there is no such child.
@@ -149,7 +151,7 @@ impl ChildWaiter {
     }
 }
 
-/// Reaps ended processes; returns the exit code of `child` when it has ended.
+/// Reaps ended processes. Returns the exit code of `child` if it has ended.
 fn reap_until(child: pid_t) -> io::Result<Option<u8>> {
     loop {
         let mut status = 0;

@@ -1,4 +1,5 @@
-//! TLS records that the kernel makes and opens (Documentation/networking/tls.rst of Linux).
+//! Kernel TLS: the kernel encrypts and decrypts the records of a connection (Documentation/networking/tls.rst of
+//! Linux).
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -21,10 +22,10 @@ pub const ALERT: u8 = 21;
 /// The type of a record with bytes of the stream (RFC 8446, B.1).
 const APPLICATION_DATA: u8 = 23;
 
-/// Bytes of a nonce.
+/// Length of a nonce, in bytes.
 pub const NONCE_LENGTH: usize = 12;
 
-/// A version of the protocol.
+/// A version of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Version {
@@ -47,7 +48,7 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// Bytes of a key.
+    /// Returns the length of a key, in bytes.
     #[must_use]
     pub const fn key_length(self) -> usize {
         match self {
@@ -63,16 +64,17 @@ pub struct TrafficKeys<'a> {
     pub version: Version,
     /// The cipher of the suite.
     pub cipher: Cipher,
-    /// The key, of the length of the cipher's keys.
+    /// The key, with the length [`Cipher::key_length`].
     pub key: &'a [u8],
-    /// The static part of the nonces. For AES-GCM in TLS 1.2: the salt, and the first explicit nonce, from which the kernel counts up.
+    /// The static part of the nonces. For AES-GCM in TLS 1.2: the salt and the first explicit nonce, which the kernel
+    /// increments for each record.
     pub iv: [u8; NONCE_LENGTH],
     /// The number of the next record.
     pub sequence: u64,
 }
 
 impl TrafficKeys<'_> {
-    /// The struct of linux/tls.h: version, cipher, IV, key, salt, number of the record.
+    /// Encodes the structure of linux/tls.h: version, cipher, IV, key, salt, record number.
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let salt_length = if self.cipher == Cipher::ChaCha20Poly1305 { 0 } else { 4 };
         let (salt, iv) = self.iv.split_at(salt_length);
@@ -81,7 +83,7 @@ impl TrafficKeys<'_> {
     }
 }
 
-/// Prepares a connection for keys. Without keys it stays as it is.
+/// Enables kernel TLS on a connection (`TCP_ULP`). Without keys, reads and writes are unchanged.
 ///
 /// # Errors
 /// The kernel's error: `ENOENT` without kernel TLS, `ENOTCONN` unless both directions of the connection are open.
@@ -89,7 +91,7 @@ pub fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")
 }
 
-/// From now on, written bytes leave in records with these keys.
+/// Sets the send keys: bytes written from now on are sent in records with these keys.
 ///
 /// # Errors
 /// The kernel's error: `ENOENT` or `EINVAL` if it does not have the cipher.
@@ -97,7 +99,7 @@ pub fn set_send_keys(socket: BorrowedFd<'_>, keys: &TrafficKeys<'_>) -> io::Resu
     set_bytes(socket, libc::SOL_TLS, TLS_TX, &keys.to_bytes())
 }
 
-/// From now on, the socket is read with [`receive`], and opens records with these keys.
+/// Sets the receive keys. From now on the socket must be read with [`receive`].
 ///
 /// # Errors
 /// As [`set_send_keys`].
@@ -105,7 +107,7 @@ pub fn set_receive_keys(socket: BorrowedFd<'_>, keys: &TrafficKeys<'_>) -> io::R
     set_bytes(socket, libc::SOL_TLS, TLS_RX, &keys.to_bytes())
 }
 
-/// Tries a version and a cipher in both directions, on a loopback connection that is given up at once.
+/// Tests whether the kernel supports a version and a cipher in both directions, on a temporary loopback connection.
 ///
 /// # Errors
 /// The kernel's error: `ENOENT` without kernel TLS or without the cipher, `ENOPROTOOPT` before Linux 6.0.
@@ -118,8 +120,8 @@ pub fn check_available(version: Version, cipher: Cipher) -> io::Result<()> {
     let keys = TrafficKeys { version, cipher, key, iv: [0; NONCE_LENGTH], sequence: 0 };
     set_send_keys(socket, &keys)?;
     set_receive_keys(socket, &keys)?;
-    // Kernels without this option may splice the first part of a record that came in many segments, and drop the rest
-    // (tls_sw_splice_read() of Linux 5.19).
+    // Kernels without this option may splice only the first part of a record that arrived in many segments, and drop
+    // the rest (tls_sw_splice_read() of Linux 5.19).
     match get::<c_int>(socket, libc::SOL_TLS, TLS_RX_EXPECT_NO_PAD) {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Err(error),
         _ => Ok(()),
@@ -129,20 +131,20 @@ pub fn check_available(version: Version, cipher: Cipher) -> io::Result<()> {
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes of the stream.
+    /// Number of received bytes of the stream.
     Data(usize),
-    /// So many bytes of one record of another type (RFC 8446, B.1).
+    /// One record of another type (RFC 8446, B.1).
     Control {
         /// The type of the record.
         kind: u8,
-        /// The number of bytes.
+        /// The number of received bytes.
         length: usize,
     },
     /// FIN: no record follows.
     End,
 }
 
-/// Reads once (recvmsg(2)): bytes of the stream, or of one other record.
+/// Reads once (recvmsg(2)): bytes of the stream, or one record of another type.
 ///
 /// # Errors
 /// The kernel's error: EAGAIN without a complete record, and those of [`is_record_error`].
@@ -160,10 +162,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
     })
 }
 
-/// Sends an alert, its level and its description (RFC 8446, 6), after all bytes that were written before (sendmsg(2)).
+/// Sends an alert, which consists of level and description (RFC 8446, 6), after all bytes that were written before
+/// (sendmsg(2)).
 ///
 /// # Errors
-/// The kernel's error: EAGAIN without room.
+/// The kernel's error: EAGAIN if the send buffer is full.
 pub fn send_alert(socket: BorrowedFd<'_>, mut alert: [u8; 2]) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: alert.as_mut_ptr().cast(), iov_len: alert.len() };
     let mut control = RecordType::new(ALERT);
@@ -174,8 +177,8 @@ pub fn send_alert(socket: BorrowedFd<'_>, mut alert: [u8; 2]) -> io::Result<()> 
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Whether a read has failed because the stream is no TLS, or was changed: `EBADMSG` for a wrong tag, `EINVAL` and `EMSGSIZE` for a
-/// wrong header.
+/// Returns whether a read has failed because the stream is not TLS or was modified: `EBADMSG` for a wrong tag, `EINVAL`
+/// and `EMSGSIZE` for a wrong header.
 #[must_use]
 pub fn is_record_error(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EBADMSG | libc::EINVAL | libc::EMSGSIZE))
@@ -185,7 +188,7 @@ pub fn is_record_error(error: &io::Error) -> bool {
 #[repr(C)]
 struct RecordType {
     header: libc::cmsghdr,
-    /// The type, and padding.
+    /// The record type, and padding.
     kind: [u8; size_of::<usize>()],
 }
 
@@ -202,7 +205,7 @@ impl RecordType {
     }
 }
 
-/// A message header that points to both.
+/// Returns a message header that points to `part` and `control`.
 fn message(part: &mut libc::iovec, control: &mut RecordType) -> libc::msghdr {
     // SAFETY: a message header is pointers and numbers; all zero is one without anything.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };

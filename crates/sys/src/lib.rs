@@ -1,5 +1,5 @@
-//! System calls: the only package that says `unsafe`. Thin, safe wrappers, named after their man pages; every one
-//! returns the kernel's own error and leaves the decision to its caller.
+//! Safe wrappers of system calls, and the only package with `unsafe` code. Modules are named after man pages. Each
+//! function returns the error of the kernel unchanged, and the caller decides how to handle it.
 
 pub mod adjtimex;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! How an interface is set (rtnetlink(7), `RTM_SETLINK` and `RTM_NEWADDR`), in the network namespace of the calling thread.
-//! Without `/proc/sys`, which services often may not write to.
+//! Settings of interfaces (rtnetlink(7), `RTM_SETLINK` and `RTM_NEWADDR`), in the network namespace of the calling
+//! thread. `/proc/sys` is not used, because services often may not write to it.
 
 use std::ffi::CString;
 use std::io;
@@ -14,7 +14,7 @@ const FORWARDING: c_int = 1;
 const RP_FILTER: c_int = 8;
 const ACCEPT_LOCAL: c_int = 23;
 
-/// linux/if_link.h: the settings of IPv4, and how IPv6 makes addresses by itself; and that it makes none.
+/// linux/if_link.h: the settings of IPv4, the generation of IPv6 addresses, and the mode without generation.
 const IFLA_INET_CONF: c_int = 1;
 const IFLA_INET6_ADDR_GEN_MODE: c_int = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
@@ -29,18 +29,18 @@ const IFLA_GRO_IPV4_MAX_SIZE: c_int = 64;
 /// Length of `struct ifinfomsg`, in bytes.
 const LINK_HEADER: usize = 16;
 
-/// The largest superpackets of an interface, in bytes; 0 where the kernel does not tell.
+/// The largest superpackets of an interface, in bytes; 0 if the kernel does not report the value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SuperpacketLimits {
-    /// Of IPv4, sent and received (Linux 6.3).
+    /// Limit for IPv4, sent and received (Linux 6.3).
     pub ipv4: u32,
-    /// Of IPv6, sent and received (Linux 5.19).
+    /// Limit for IPv6, sent and received (Linux 5.19).
     pub ipv6: u32,
-    /// What the device can send.
+    /// Largest superpacket that the device can send.
     pub supported: u32,
 }
 
-/// A way to set interfaces.
+/// A netlink socket for interfaces.
 #[derive(Debug)]
 pub struct Links(Netlink);
 
@@ -53,7 +53,7 @@ impl Links {
         Netlink::open(libc::NETLINK_ROUTE).map(Self)
     }
 
-    /// Limits the packets of interface number `index` to `mtu` bytes.
+    /// Sets the MTU of the interface with index `index`, in bytes.
     ///
     /// # Errors
     /// The kernel's error: `EINVAL` for an unsupported value, `ENODEV`, `EPERM`.
@@ -61,8 +61,8 @@ impl Links {
         self.0.request(set_link_request(index, 0).with_attribute(c_int::from(libc::IFLA_MTU), &mtu.to_ne_bytes()))
     }
 
-    /// Has the host take packets at an interface that come from anywhere, also from its own addresses (`rp_filter` 2,
-    /// `accept_local`), and forward them; and give it no address of IPv6 by itself.
+    /// Lets the host accept packets from any source address on an interface, also from local addresses (`rp_filter` 2,
+    /// `accept_local`), and forward them. Disables the generation of an IPv6 address for the interface.
     ///
     /// # Errors
     /// The kernel's error: `ENODEV`, `EPERM`.
@@ -70,7 +70,7 @@ impl Links {
         let conf = [(FORWARDING, 1_u32), (RP_FILTER, 2), (ACCEPT_LOCAL, 1)];
         let conf = conf.map(|(key, value)| attribute(key, &value.to_ne_bytes())).concat();
         self.set_family(index, libc::AF_INET, &attribute(IFLA_INET_CONF, &conf))?;
-        // A kernel or an interface without IPv6 has nothing to be kept from.
+        // The error is ignored: a kernel or an interface without IPv6 generates no address.
         let _ = self.set_family(index, libc::AF_INET6, &attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]));
         Ok(())
     }
@@ -81,10 +81,11 @@ impl Links {
         )
     }
 
-    /// Gives an interface an address that no program gets as its own, because its scope is nowhere (ip-address(8)).
+    /// Adds an address to an interface that the kernel never selects as a source address, because its scope is
+    /// `nowhere` (ip-address(8)).
     ///
     /// # Errors
-    /// The kernel's error: `EEXIST` when it has it, `ENODEV`, `EPERM`.
+    /// The kernel's error: `EEXIST` if the interface has the address, `ENODEV`, `EPERM`.
     pub fn add_scope_nowhere_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
         // `struct ifaddrmsg`: the family, the prefix, no flags, the scope, the interface.
         let mut header = vec![libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_NOWHERE];
@@ -97,7 +98,7 @@ impl Links {
         self.0.request(request)
     }
 
-    /// The largest superpackets of an interface.
+    /// Returns the largest superpackets of an interface.
     ///
     /// # Errors
     /// The kernel's error: `ENODEV`.
@@ -114,7 +115,7 @@ impl Links {
         limits
     }
 
-    /// Removes an interface, even when a process has it open.
+    /// Removes an interface, even if a process has its device open.
     ///
     /// # Errors
     /// The kernel's error: `ENODEV`, `EPERM`.
@@ -122,7 +123,7 @@ impl Links {
         self.0.request(link_request(libc::RTM_DELLINK, index, 0))
     }
 
-    /// Turns an interface on.
+    /// Sets an interface up.
     ///
     /// # Errors
     /// The kernel's error: `ENODEV`, `EPERM`.
@@ -143,12 +144,12 @@ fn read_limits(message: &[u8]) -> SuperpacketLimits {
     }
 }
 
-/// A change of an interface, which turns these flags on.
+/// Returns a request that changes an interface and sets these flags.
 fn set_link_request(index: u32, flags: u32) -> NetlinkRequest {
     link_request(libc::RTM_SETLINK, index, flags)
 }
 
-/// A request with a `struct ifinfomsg`.
+/// Returns a request with a `struct ifinfomsg`.
 fn link_request(kind: u16, index: u32, flags: u32) -> NetlinkRequest {
     let mut header = vec![0; 4];
     for field in [index, flags, flags] {
@@ -157,7 +158,7 @@ fn link_request(kind: u16, index: u32, flags: u32) -> NetlinkRequest {
     NetlinkRequest::new(kind, &header)
 }
 
-/// The number of the interface of this name, if there is one.
+/// Returns the index of the interface of this name; `None` if there is none.
 #[must_use]
 pub fn index(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;

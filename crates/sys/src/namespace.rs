@@ -1,4 +1,4 @@
-//! For tests: a network namespace for each test, removed at the end of the test.
+//! A network namespace for each test, removed at the end of the test.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
-//! Messages made of attributes, to the kernel and back (netlink(7)).
+//! Netlink messages with attributes, to and from the kernel (netlink(7)).
 //!
-//! The kernel works on a request within send(2): when that returns, the answer is there to be received.
+//! The kernel processes a request within send(2): when the call returns, the answer can be received.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,11 +14,11 @@ const ATTRIBUTE_HEADER: usize = 4;
 /// The bits of an attribute's type that identify it; the others are flags of its encoding.
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
-/// A request: a header, the family's own header, and attributes.
+/// A request: the netlink header, the header of the family, and attributes.
 pub(crate) struct NetlinkRequest(Vec<u8>);
 
 impl NetlinkRequest {
-    /// `header` is a multiple of four bytes long.
+    /// Returns a request without attributes. The length of `header` must be a multiple of four bytes.
     pub(crate) fn new(kind: u16, header: &[u8]) -> Self {
         let mut bytes = vec![0; MESSAGE_HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -26,13 +26,13 @@ impl NetlinkRequest {
         Self(bytes).with_flags(libc::NLM_F_REQUEST)
     }
 
-    /// With one attribute more.
+    /// Returns the request with one more attribute.
     pub(crate) fn with_attribute(mut self, kind: c_int, value: &[u8]) -> Self {
         self.0.extend(attribute(kind, value));
         self
     }
 
-    /// With one or several of `NLM_F_*` more.
+    /// Returns the request with one or more additional flags `NLM_F_*`.
     pub(crate) fn with_flags(mut self, flag: c_int) -> Self {
         let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flag as u16;
         self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
@@ -46,29 +46,29 @@ impl NetlinkRequest {
     }
 }
 
-/// A message of the kernel.
+/// A message from the kernel.
 #[derive(Debug)]
 pub enum Message<'a> {
-    /// `NLMSG_ERROR`: a request was done, or why not.
+    /// `NLMSG_ERROR`: the result of a request.
     Done(io::Result<()>),
-    /// Any other: all that follows its header.
+    /// Any other message, without its header.
     Other(&'a [u8]),
 }
 
-/// A socket to one part of the kernel; it never blocks.
+/// A nonblocking netlink socket of one protocol.
 #[derive(Debug)]
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
-    /// The same socket once more.
+    /// Duplicates the descriptor of the socket.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptor is free.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// A socket that is open.
+    /// Returns the socket of an open descriptor.
     pub(crate) const fn from_fd(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -76,7 +76,7 @@ impl Netlink {
     /// Opens a socket to `protocol`, one of `NETLINK_*`.
     ///
     /// # Errors
-    /// The kernel's error: `EPROTONOSUPPORT` for a part that it does not have.
+    /// The kernel's error: `EPROTONOSUPPORT` for a protocol that the kernel lacks.
     pub(crate) fn open(protocol: c_int) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) takes no pointers.
@@ -88,10 +88,10 @@ impl Netlink {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Sends a request that is only answered if it fails, or if an answer is its purpose.
+    /// Sends a request. The kernel answers only if the request fails, or if it is a query.
     ///
     /// # Errors
-    /// The kernel's, about the sending.
+    /// The error of send(2).
     pub(crate) fn send(&self, request: NetlinkRequest) -> io::Result<()> {
         let bytes = request.into_bytes();
         // SAFETY: the kernel reads as many bytes as there are. A socket without a peer sends to the kernel.
@@ -99,7 +99,7 @@ impl Netlink {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sends a request and receives whether it was done.
+    /// Sends a request, and receives its result.
     ///
     /// # Errors
     /// The kernel's error.
@@ -115,10 +115,10 @@ impl Netlink {
         done
     }
 
-    /// Receives one datagram and hands out the messages in it.
+    /// Receives one datagram, and passes the messages in it to `each`.
     ///
     /// # Errors
-    /// The kernel's error: `WouldBlock` when nothing is there.
+    /// The kernel's error: `WouldBlock` if there is no datagram.
     pub(crate) fn receive(&self, buffer: &mut [u8], each: impl FnMut(Message<'_>)) -> io::Result<()> {
         // SAFETY: the kernel writes at most `buffer.len()` bytes into it.
         let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
@@ -134,7 +134,7 @@ impl AsFd for Netlink {
     }
 }
 
-/// The messages of a datagram, up to one that does not fit.
+/// Returns the messages of a datagram, up to the first that is incomplete.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
@@ -150,7 +150,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// One attribute; several of them are the value of one that holds others.
+/// Encodes one attribute. The concatenation of several is the value of a nested attribute.
 #[must_use]
 pub fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
     let length = (ATTRIBUTE_HEADER + value.len()) as u16;
@@ -160,7 +160,7 @@ pub fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The attributes of a message, each with its type, up to one that does not fit.
+/// Returns the attributes of a message with their types, up to the first that is incomplete.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
@@ -171,7 +171,7 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, &[u8])> {
     })
 }
 
-/// Messages and attributes begin at multiples of four bytes.
+/// Rounds up to a multiple of four bytes, where messages and attributes begin.
 const fn align(length: usize) -> usize {
     length.next_multiple_of(4)
 }

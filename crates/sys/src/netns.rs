@@ -1,4 +1,4 @@
-//! Namespaces of a lab: made by unshare(2), kept by a descriptor, entered by setns(2); and the mounts inside them
+//! Namespaces of a lab, created by unshare(2), kept by a descriptor and entered by setns(2), and the mounts inside them
 //! (namespaces(7), `user_namespaces(7)`, `mount_namespaces(7)`).
 
 use std::ffi::CString;
@@ -30,8 +30,8 @@ pub fn unshare_all(user: bool) -> io::Result<()> {
     check(unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWNET | user) })
 }
 
-/// A new network namespace with nothing in it but a loopback interface. It lasts as long as a descriptor is open or a
-/// process is inside; it has no name.
+/// Creates a network namespace without a name and with only a loopback interface. The namespace exists while a
+/// descriptor is open or a process is inside.
 ///
 /// # Errors
 /// The error of unshare(2) or open(2) of `/proc/thread-self/ns/net`.
@@ -63,7 +63,7 @@ pub fn start_in_network_namespace(command: &mut Command, namespace: Arc<OwnedFd>
     unsafe { command.pre_exec(enter) };
 }
 
-/// The effective group id.
+/// Returns the effective group id.
 #[must_use]
 pub fn effective_gid() -> u32 {
     // SAFETY: getegid(2) takes nothing and cannot fail.
@@ -81,7 +81,7 @@ fn mount(source: &Path, target: &Path, kind: &str, flags: c_ulong, options: &str
     })
 }
 
-/// Cuts every mount of this namespace off from other namespaces: nothing that is mounted here is seen outside.
+/// Makes every mount of this namespace private: mounts made here are not visible in other namespaces.
 ///
 /// # Errors
 /// The error of mount(2).
@@ -93,7 +93,7 @@ pub fn make_mounts_private() -> io::Result<()> {
 /// Mounts a `/proc` that shows the pid namespace of the caller.
 ///
 /// # Errors
-/// The kernel's error: `EPERM` in a user namespace that has seen a `/proc` with parts hidden, as in containers.
+/// The kernel's error: `EPERM` in a user namespace whose visible `/proc` has hidden parts, as in containers.
 pub fn mount_proc() -> io::Result<()> {
     mount(Path::new("proc"), Path::new("/proc"), "proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, "")
 }
@@ -115,7 +115,7 @@ pub fn unshare_mounts() -> io::Result<()> {
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })
 }
 
-/// Mounts a BPF file system of its own, with nothing in it, on `directory`.
+/// Mounts a new, empty BPF file system on `directory`.
 ///
 /// # Errors
 /// The error of mount(2): `ENODEV` for a kernel without BPF, `ENOENT` without the directory.
@@ -123,7 +123,7 @@ pub fn mount_bpf(directory: &Path) -> io::Result<()> {
     mount(Path::new("bpf"), directory, "bpf", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, "mode=0700")
 }
 
-/// Whether `directory` is in a BPF file system.
+/// Returns whether `directory` is in a BPF file system.
 ///
 /// # Errors
 /// The error of statfs(2).
@@ -134,7 +134,7 @@ pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
     check(unsafe { libc::statfs(path.as_ptr(), file_system.as_mut_ptr()) })?;
     // SAFETY: statfs(2) succeeded, so it is filled in.
     let kind = unsafe { file_system.assume_init() }.f_type;
-    // The C libraries disagree about the type of `f_type`.
+    // The type of `f_type` differs between C libraries.
     Ok(i128::from(kind) == i128::from(libc::BPF_FS_MAGIC))
 }
 
@@ -160,7 +160,7 @@ pub fn switch_root(directory: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Puts the file `source` in the place of the file `target`.
+/// Bind-mounts the file `source` over the file `target`.
 ///
 /// # Errors
 /// The error of mount(2).

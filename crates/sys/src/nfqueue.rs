@@ -1,8 +1,8 @@
-//! Packets that wait for a verdict (linux/netfilter/nfnetlink_queue.h): a rule sends them to a numbered queue, and the
-//! process that has bound the number decides.
+//! Queues of packets that wait for a verdict (linux/netfilter/nfnetlink_queue.h): a rule sends packets to a numbered
+//! queue, and the process that has bound this number decides on them.
 //!
-//! A packet waits in the kernel until its verdict. A queue that is closed drops its packets; later ones pass if the
-//! rule says `bypass`.
+//! A packet waits in the kernel until its verdict. When a queue is closed, its packets are dropped; later packets pass
+//! if the rule has the flag `bypass`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,13 +12,14 @@ use libc::c_int;
 use crate::netlink::{Message, Netlink, NetlinkRequest, attributes};
 use crate::option::set;
 
-/// How much of a packet is copied, in bytes: all headers of TCP over IPv4 (120 at most), and of IPv6 with extensions.
+/// Bytes of a packet that the kernel copies: enough for all headers of TCP over IPv4 (at most 120 bytes), and of IPv6
+/// with extensions.
 const COPY_RANGE: u32 = 256;
 
-/// A datagram of the kernel: the copied part of one packet, and a few attributes.
+/// Size of the receive buffer for one netlink message, in bytes: the copied part of one packet, and a few attributes.
 const DATAGRAM_SIZE: usize = 4096;
 
-/// The cost of a queued datagram in the receive buffer, in bytes, as setsockopt(2) counts.
+/// Space of a queued message in the socket's receive buffer, in bytes, as setsockopt(2) counts.
 const BUFFER_PER_PACKET: u32 = 1024;
 
 /// Length of `struct nfgenmsg`, in bytes.
@@ -28,44 +29,44 @@ const FAMILY_HEADER: usize = 4;
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 
-/// A queue of packets, bound by this process as long as it is open.
+/// A queue of packets, bound by this process until the queue is closed.
 #[derive(Debug)]
 pub struct NfQueue {
     socket: Netlink,
     number: u16,
 }
 
-/// A packet that waits.
+/// A packet that waits for its verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The number for the verdict.
+    /// The identifier of the packet for [`NfQueue::set_verdict`].
     pub id: u32,
-    /// The firewall mark it came with.
+    /// The firewall mark of the packet.
     pub mark: u32,
-    /// Index of the interface it came in by; 0 if it comes from this host.
+    /// Index of the incoming interface; 0 for a packet from this host.
     pub interface: u32,
-    /// From the IP header on, the first 256 bytes.
+    /// The first 256 bytes of the packet, from the IP header on.
     pub payload: &'a [u8],
 }
 
 /// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on behind the rule that queued it, with this firewall mark.
+    /// The packet continues after the rule that queued it, with this firewall mark.
     Accept {
-        /// All 32 bits of it.
+        /// All 32 bits of the mark.
         mark: u32,
     },
-    /// It is gone; its sender is not told.
+    /// The packet is dropped without a reply to its sender.
     Drop,
 }
 
 impl NfQueue {
-    /// Binds queue `number` of the calling thread's network namespace. At most `max_packets` packets wait in it; when
-    /// it is full, packets pass as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`).
+    /// Binds queue `number` of the calling thread's network namespace. At most `max_packets` packets wait in the queue;
+    /// when it is full, packets pass without a verdict (`NFQA_CFG_F_FAIL_OPEN`).
     ///
     /// # Errors
-    /// The kernel's error: `EBUSY` when another process has the number, else as in [`check_available`].
+    /// The kernel's error: `EBUSY` if another process has bound the number, else as in [`check_available`].
     pub fn bind(number: u16, max_packets: u32) -> io::Result<Self> {
         let queue = Self { socket: Netlink::open(libc::NETLINK_NETFILTER)?, number };
         set(queue.as_fd(), libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, &1)?;
@@ -73,7 +74,7 @@ impl NfQueue {
         if set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &buffer_size).is_err() {
             set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &buffer_size)?;
         }
-        // Superpackets come whole: only their headers are read.
+        // Superpackets are not segmented, because only their headers are read.
         let flags = (libc::NFQA_CFG_F_FAIL_OPEN | libc::NFQA_CFG_F_GSO) as u32;
         let bind = queue
             .request(libc::NFQNL_MSG_CONFIG)
@@ -86,29 +87,29 @@ impl NfQueue {
         Ok(queue)
     }
 
-    /// Queue `number`, as another process has bound it and given its socket away. The kernel knows the owner of a queue by
-    /// the socket, so that packets go on coming, and verdicts are taken.
+    /// Returns queue `number` from the socket of another process that has bound it. The kernel identifies the owner of
+    /// a queue by the socket, so this process receives the packets, and its verdicts are valid.
     #[must_use]
     pub const fn from_fd(socket: OwnedFd, number: u16) -> Self {
         Self { socket: Netlink::from_fd(socket), number }
     }
 
-    /// A second handle of the queue: each packet goes to one reader.
+    /// Returns a second handle of the queue. Each packet is delivered to one reader only.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptor is free.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, number: self.number })
     }
 
-    /// Whether `error`, from [`Self::bind`], says that the kernel has no queues at all.
+    /// Returns whether `error`, from [`Self::bind`], means that the kernel does not support queues.
     #[must_use]
     pub fn is_unsupported(error: &io::Error) -> bool {
         matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPROTONOSUPPORT | libc::EOPNOTSUPP))
     }
 
-    /// From now on packets come. That is why nothing is awaited here: a packet could be before the answer. Should the
-    /// kernel refuse, `receive` tells.
+    /// Starts the delivery of packets. The answer is not awaited, because a packet could precede it. If the kernel
+    /// rejects the request, `receive` returns the error.
     fn start_copying(&self) -> io::Result<()> {
         let [a, b, c, d] = COPY_RANGE.to_be_bytes();
         let params = [a, b, c, d, libc::NFQNL_COPY_PACKET as u8];
@@ -119,23 +120,23 @@ impl NfQueue {
         request(kind, self.number)
     }
 
-    /// Receives once, without waiting, and hands out the packets that came, perhaps none.
+    /// Receives one datagram without waiting, and passes the packets in it, if any, to `each`.
     ///
     /// # Errors
-    /// The kernel's error: `WouldBlock` when nothing is there.
+    /// The kernel's error: `WouldBlock` if there is no message.
     pub fn receive(&self, mut each: impl FnMut(Packet<'_>)) -> io::Result<()> {
         let mut buffer = [0; DATAGRAM_SIZE];
         let mut failed = Ok(());
         self.socket.receive(&mut buffer, |message| match message {
             Message::Other(body) => Packet::parse(body).into_iter().for_each(&mut each),
-            // A verdict on a packet that the kernel has dropped before, with the interface it came from.
+            // The verdict was on a packet that the kernel has already dropped, together with its incoming interface.
             Message::Done(Err(error)) if error.raw_os_error() == Some(libc::ENOENT) => {}
             Message::Done(result) => failed = result,
         })?;
         failed
     }
 
-    /// Gives the verdict on a packet. A packet that no longer waits is no error.
+    /// Sends the verdict on a packet. A packet that no longer waits is no error.
     ///
     /// # Errors
     /// The kernel's error.
@@ -183,7 +184,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Whether this process could bind a queue: asks the kernel for something that has no effect.
+/// Checks whether this process may bind a queue, with a request that has no effect.
 ///
 /// # Errors
 /// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, `EPROTONOSUPPORT` without nfnetlink, `EINVAL` without
@@ -192,14 +193,14 @@ pub fn check_available() -> io::Result<()> {
     check_permission(&Netlink::open(libc::NETLINK_NETFILTER)?)
 }
 
-/// `NFQNL_CFG_CMD_PF_BIND` does nothing since Linux 3.8, but requires the privilege.
+/// Sends `NFQNL_CFG_CMD_PF_BIND`, which has had no effect since Linux 3.8 but requires the privilege.
 fn check_permission(socket: &Netlink) -> io::Result<()> {
     socket.request(
         request(libc::NFQNL_MSG_CONFIG, 0).with_attribute(libc::NFQA_CFG_CMD, &command(libc::NFQNL_CFG_CMD_PF_BIND)),
     )
 }
 
-/// The kernel says `EPERM` also of a number that another process has bound.
+/// Distinguishes the causes of `EPERM`, which the kernel also returns for a number that another process has bound.
 fn bind_error(socket: &Netlink, error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::EPERM) if check_permission(socket).is_ok() => io::Error::from_raw_os_error(libc::EBUSY),
@@ -207,14 +208,14 @@ fn bind_error(socket: &Netlink, error: io::Error) -> io::Error {
     }
 }
 
-/// A request about a queue, beginning with `struct nfgenmsg`.
+/// Returns a request about a queue, which begins with `struct nfgenmsg`.
 fn request(kind: c_int, queue: u16) -> NetlinkRequest {
     let [high, low] = queue.to_be_bytes();
     let header: [u8; FAMILY_HEADER] = [libc::AF_UNSPEC as u8, libc::NFNETLINK_V0 as u8, high, low];
     NetlinkRequest::new((libc::NFNL_SUBSYS_QUEUE << 8 | kind) as u16, &header)
 }
 
-/// `struct nfqnl_msg_config_cmd`, about all protocol families.
+/// Encodes a `struct nfqnl_msg_config_cmd` for all protocol families.
 const fn command(command: c_int) -> [u8; 4] {
     [command as u8, 0, 0, 0]
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::clock::monotonic;
 
-/// Longest wait for a manager that does not read.
+/// Timeout for a manager that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The way to the manager, if there is one that wants to hear. By default there is none.
+/// The connection to the service manager. By default there is no manager.
 #[derive(Debug, Default)]
 pub struct Notifier {
     manager: Option<(UnixDatagram, SocketAddr)>,
@@ -41,19 +41,20 @@ impl Notifier {
             socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         }
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
-        // A watchdog of another process has come here by inheritance.
+        // The variables may be inherited and describe the watchdog of another process.
         let is_own = variable("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(std::process::id().into());
         let watchdog = number("WATCHDOG_USEC").filter(|micros| is_own && *micros > 0).map(Duration::from_micros);
         Ok(Self { manager, watchdog })
     }
 
-    /// How long the manager waits for a sign of life, since the last, before it ends this process.
+    /// Returns the time after the last watchdog message at which the manager kills this process; `None` without a
+    /// watchdog.
     #[must_use]
     pub const fn watchdog_timeout(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// The service is up, for the first time or after `reloading`.
+    /// Reports that the service is ready, at the start or after `reloading`.
     ///
     /// # Errors
     /// The kernel's error; nothing is sent then.
@@ -61,16 +62,16 @@ impl Notifier {
         self.send("READY=1")
     }
 
-    /// The service reads its configuration again; `ready` says when it is done.
+    /// Reports that the service reloads its configuration; `ready` reports the end of the reload.
     ///
     /// # Errors
     /// The kernel's error; nothing is sent then.
     pub fn reloading(&self) -> io::Result<()> {
-        // The time tells the manager whether this is about the reload that it has asked for.
+        // By this time the manager recognises the reload that it has requested.
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()))
     }
 
-    /// The service is about to end.
+    /// Reports that the service is about to end.
     ///
     /// # Errors
     /// The kernel's error; nothing is sent then.
@@ -78,7 +79,7 @@ impl Notifier {
         self.send("STOPPING=1")
     }
 
-    /// A sign of life for the watchdog.
+    /// Sends a keep-alive message for the watchdog.
     ///
     /// # Errors
     /// The kernel's error; nothing is sent then.
@@ -86,7 +87,7 @@ impl Notifier {
         self.send("WATCHDOG=1")
     }
 
-    /// One line about the service, for `systemctl status`.
+    /// Sends one line about the service for `systemctl status`.
     ///
     /// # Errors
     /// The kernel's error; nothing is sent then.
@@ -95,7 +96,7 @@ impl Notifier {
         self.send(&format!("STATUS={}", text.replace(['\n', '\r'], " ")))
     }
 
-    /// From now on process `pid` is the service: the manager ignores messages of this one.
+    /// Reports that process `pid` is the main process from now on; the manager then ignores messages of this process.
     ///
     /// # Errors
     /// The kernel's error; nothing is sent then.
@@ -107,7 +108,7 @@ impl Notifier {
         let Some((socket, address)) = &self.manager else { return Ok(()) };
         loop {
             match socket.send_to_addr(state.as_bytes(), address) {
-                // A signal that came meanwhile is no answer.
+                // Retry after a signal.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 sent => return sent.map(drop),
             }

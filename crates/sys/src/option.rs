@@ -1,4 +1,4 @@
-//! Socket options as the kernel takes them (getsockopt(2), setsockopt(2)).
+//! Access to socket options (getsockopt(2), setsockopt(2)).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

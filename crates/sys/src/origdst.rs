@@ -1,4 +1,4 @@
-//! Where a connection was going before a firewall turned it to this host (`SO_ORIGINAL_DST`,
+//! The original destination of a connection that a firewall has redirected to this host (`SO_ORIGINAL_DST`,
 //! linux/netfilter_ipv4.h and linux/netfilter_ipv6/ip6_tables.h).
 
 use std::io;
@@ -7,15 +7,15 @@ use std::os::fd::BorrowedFd;
 
 use socket2::SockRef;
 
-/// The address a client has dialled, of the socket that accepted it after `REDIRECT` or `DNAT`. For a connection that was
-/// not turned it is the socket's own.
+/// Returns the address that a client has connected to, for an accepted socket after `REDIRECT` or `DNAT`. For a
+/// connection without address translation, this is the local address of the socket.
 ///
 /// # Errors
 /// The kernel's error: `ENOENT` for a connection that is not tracked, `ENOPROTOOPT` without connection tracking.
 pub fn original_destination(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let socket = SockRef::from(&socket);
     let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
-    // A socket of IPv6 may carry IPv4, which is tracked as such.
+    // An IPv6 socket may carry IPv4, which is tracked as IPv4.
     let address = if local.ip().to_canonical().is_ipv4() { socket.original_dst_v4() } else { socket.original_dst_v6() };
     address?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

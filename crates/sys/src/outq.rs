@@ -1,18 +1,18 @@
-//! The unsent and unread bytes of a TCP socket (tcp(7): `SIOCOUTQ`, `SIOCOUTQNSD`, `SIOCINQ`).
+//! The unacknowledged, unsent and unread bytes of a TCP socket (tcp(7): `SIOCOUTQ`, `SIOCOUTQNSD`, `SIOCINQ`).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes that were written and not yet acknowledged; a FIN counts as one.
+/// Returns the number of bytes that were written and not yet acknowledged; a FIN counts as one byte.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    // The same number as SIOCOUTQ.
+    // The same value as SIOCOUTQ.
     ioctl_count(socket, libc::TIOCOUTQ)
 }
 
-/// Bytes that were written and not yet sent.
+/// Returns the number of bytes that were written and not yet sent.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -22,12 +22,12 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     ioctl_count(socket, SIOCOUTQNSD)
 }
 
-/// Bytes that have arrived and were not yet read.
+/// Returns the number of bytes that have arrived and were not yet read.
 ///
 /// # Errors
-/// The kernel's error: a socket that listens.
+/// The kernel's error: the socket is listening.
 pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    // The same number as SIOCINQ.
+    // The same value as SIOCINQ.
     ioctl_count(socket, libc::FIONREAD)
 }
 

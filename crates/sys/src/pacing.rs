@@ -1,4 +1,5 @@
-//! How fast a connection may send (`SO_MAX_PACING_RATE` of socket(7)), and how much it has sent (`TCP_INFO` of tcp(7)).
+//! The maximum pacing rate of a connection (`SO_MAX_PACING_RATE` of socket(7)), and its send counters (`TCP_INFO` of
+//! tcp(7)).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,35 +10,35 @@ use libc::c_int;
 use crate::option::{get, set};
 use crate::tcp_info::read;
 
-/// Unbounded; the initial value of a socket.
+/// The pacing rate without a bound, the initial value of a socket.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// A header of IPv4 or IPv6, one of TCP, and timestamps (RFC 7323), in bytes.
+/// Length of the header of IPv4, IPv6 and TCP, and of timestamps (RFC 7323), in bytes.
 const IPV4: u64 = 20;
 const IPV6: u64 = 40;
 const TCP: u64 = 20;
 const TIMESTAMPS: u64 = 12;
 
-/// `TCPI_OPT_TIMESTAMPS` of linux/tcp.h, and where it is.
+/// `TCPI_OPT_TIMESTAMPS` of linux/tcp.h, and the offset of its field.
 const OPTIONS: usize = 5;
 const HAS_TIMESTAMPS: u8 = 1;
 
-/// The bytes and packets that a connection has sent.
+/// The send counters of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendCounters {
-    /// Bytes of payload, each as often as it was sent; Linux 4.19, before that nothing.
+    /// Bytes of payload, including retransmissions; 0 before Linux 4.19.
     pub bytes: u64,
     /// Payload of a full packet, in bytes.
     pub mss: u64,
     /// Bytes of IP and TCP headers per packet.
     pub headers: u64,
-    /// Bytes that were written and wait to be sent for the first time.
+    /// Bytes that were written and not yet sent.
     pub unsent: u64,
-    /// For how long the receiver's window was all that held it back.
+    /// Time for which only the receiver's window limited the sender.
     pub rwnd_limited: Duration,
 }
 
-/// Bytes of payload a second that a connection may send, at most.
+/// Returns the maximum pacing rate of a connection, in bytes of payload per second.
 ///
 /// # Errors
 /// The kernel's error.
@@ -45,7 +46,7 @@ pub fn max_pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
     get(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
 }
 
-/// Sets [`max_pacing_rate`]. The kernel paces from then on, also when the bound is lifted again.
+/// Sets [`max_pacing_rate`]. From then on the kernel paces the connection, even after the bound is removed.
 ///
 /// # Errors
 /// The kernel's error.
@@ -53,8 +54,8 @@ pub fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> 
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate)
 }
 
-/// Bytes of payload a second at which a paced connection sends now: within [`max_pacing_rate`], and computed by the kernel
-/// or the congestion control.
+/// Returns the current rate of a paced connection, in bytes of payload per second. The kernel or the congestion control
+/// computes the rate, bounded by [`max_pacing_rate`].
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -62,13 +63,14 @@ pub fn pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(read(socket)?.u64(104))
 }
 
-/// Whether the socket is Multipath TCP, whose packets may leave by several interfaces and are not paced by it.
+/// Returns whether the socket is Multipath TCP, whose packets may leave by several interfaces and are not paced by this
+/// socket.
 #[must_use]
 pub fn is_multipath(socket: BorrowedFd<'_>) -> bool {
     get::<c_int>(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL).is_ok_and(|protocol| protocol == libc::IPPROTO_MPTCP)
 }
 
-/// The bytes and packets that a connection has sent.
+/// Reads the send counters of a connection.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.

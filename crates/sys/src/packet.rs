@@ -1,8 +1,8 @@
-//! Whole frames in and out of an interface, superpackets included (packet(7), `PACKET_VNET_HDR`; recvmmsg(2),
-//! sendmmsg(2)).
+//! Reception and transmission of frames at an interface, including superpackets (packet(7), `PACKET_VNET_HDR`;
+//! recvmmsg(2), sendmmsg(2)).
 //!
-//! Every frame is preceded by a `virtio_net_hdr` of [`VNET_HEADER`] bytes (linux/virtio_net.h), which names the
-//! segmentation and checksum work that is still to be done.
+//! Every frame is preceded by a `virtio_net_hdr` of [`VNET_HEADER`] bytes (linux/virtio_net.h), which describes the
+//! outstanding segmentation and checksum computation.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,40 +11,39 @@ use std::time::{Duration, SystemTime};
 
 use crate::option::{get, set};
 
-/// The bytes in front of every frame.
+/// Length of the header before every frame, in bytes.
 pub const VNET_HEADER: usize = 10;
 
-/// Room for one control message with a timestamp, aligned as the kernel wants it.
+/// Size of the buffer for one control message with a timestamp, in units of its alignment.
 const CONTROL: usize = 8;
 
-/// A socket that sees every frame that arrives at one interface, and none that leaves by it.
+/// A socket that receives every frame that arrives at one interface, and no outgoing frame.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
-/// A frame that was received.
+/// The kernel's data about a received frame.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceivedFrame {
-    /// Its length with the header in front of it, in bytes; longer than the buffer if it did not fit.
+    /// Length of the frame including the `virtio_net_hdr`, in bytes; larger than the buffer if the frame was truncated.
     pub length: usize,
-    /// When the kernel saw it.
+    /// Time of reception by the kernel; `None` if not reported.
     pub timestamp: Option<SystemTime>,
 }
 
-/// A frame to send: two pieces that follow one another, the first beginning with the `virtio_net_hdr`.
+/// A frame to send, in two consecutive pieces. The first piece begins with the `virtio_net_hdr`.
 #[derive(Debug, Clone, Copy)]
 pub struct OutgoingFrame<'a> {
-    /// The `virtio_net_hdr`, headers, and the beginning of the payload.
+    /// The `virtio_net_hdr`, the headers, and the beginning of the payload.
     pub head: &'a [u8],
-    /// The rest, perhaps empty.
+    /// The rest of the payload; may be empty.
     pub body: &'a [u8],
 }
 
 impl PacketSocket {
-    /// Opens a socket on `interface`, with room for `receive_buffer` bytes of waiting frames, or as many as the system
-    /// allows.
+    /// Opens a socket on `interface`, with a receive buffer of `receive_buffer` bytes, or as many as the system allows.
     ///
     /// # Errors
-    /// The kernel's error: no such interface, or no `CAP_NET_RAW`.
+    /// The kernel's error: the interface does not exist, or the process lacks `CAP_NET_RAW`.
     pub fn open(interface: &str, receive_buffer: usize) -> io::Result<Self> {
         // SAFETY: socket(2) takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
@@ -66,7 +65,8 @@ impl PacketSocket {
         Ok(Self(socket))
     }
 
-    /// How many frames the kernel has dropped since this was last asked, for want of room.
+    /// Returns the number of frames that the kernel has dropped since the last call because the receive buffer was
+    /// full.
     ///
     /// # Errors
     /// The kernel's error.
@@ -100,11 +100,10 @@ fn bind(socket: &OwnedFd, interface: &str) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives into as many of `buffers` as there are frames, in order, without waiting; describes the frames in
-/// `received`.
+/// Receives the available frames into `buffers`, in order and without waiting. Describes the frames in `received`.
 ///
 /// # Errors
-/// The kernel's, `WouldBlock` if there is no frame.
+/// The kernel's error: `WouldBlock` if there is no frame.
 pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
     received.clear();
     let mut pieces: Vec<libc::iovec> = buffers
@@ -140,7 +139,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
     Ok(())
 }
 
-/// The `SO_TIMESTAMPNS` among the control messages (socket(7)).
+/// Returns the `SO_TIMESTAMPNS` in the control messages (socket(7)).
 fn timestamp(header: &libc::msghdr) -> Option<SystemTime> {
     // SAFETY: the header comes from recvmmsg, which has set the control pointer and length.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() };
@@ -157,10 +156,11 @@ fn timestamp(header: &libc::msghdr) -> Option<SystemTime> {
     None
 }
 
-/// Sends frames in order; returns how many went.
+/// Sends frames in order. Returns the number of sent frames.
 ///
 /// # Errors
-/// The kernel's, about the first of them: `EINVAL` for a superpacket it does not take, `ENOBUFS` when the interface is full.
+/// The kernel's error for the first frame: `EINVAL` for an unsupported superpacket, `ENOBUFS` if the queue of the
+/// interface is full.
 pub fn send(socket: BorrowedFd<'_>, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
     let mut pieces: Vec<[libc::iovec; 2]> = frames
         .iter()

@@ -1,4 +1,4 @@
-//! Waiting for descriptors to a nanosecond (ppoll(2)).
+//! Waits for descriptors, with timeouts in nanoseconds (ppoll(2)).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,15 +12,15 @@ pub struct Poll<'a> {
 }
 
 impl<'a> Poll<'a> {
-    /// A set of descriptors, in their order.
+    /// Returns a set of these descriptors, in this order.
     #[must_use]
     pub fn new(descriptors: Vec<BorrowedFd<'a>>) -> Self {
         let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         Self { entries: descriptors.iter().map(entry).collect(), _descriptors: descriptors }
     }
 
-    /// Waits until one can be read, or until `timeout` has passed (`None`: for ever). An interruption is like a
-    /// timeout.
+    /// Waits until a descriptor is readable, or until `timeout` has passed (`None`: without limit). An interruption by
+    /// a signal counts as a timeout.
     ///
     /// # Errors
     /// The kernel's error.
@@ -41,20 +41,20 @@ impl<'a> Poll<'a> {
         if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
     }
 
-    /// Whether any was ready when the last wait ended.
+    /// Returns whether any descriptor was ready when the last wait ended.
     #[must_use]
     pub fn any_ready(&self) -> bool {
         self.entries.iter().any(|entry| entry.revents != 0)
     }
 
-    /// Whether the descriptor at `index` had something to read, or an error, when the last wait ended.
+    /// Returns whether the descriptor at `index` was readable, or had an error, when the last wait ended.
     #[must_use]
     pub fn is_ready(&self, index: usize) -> bool {
         self.entries[index].revents != 0
     }
 }
 
-/// Whether a descriptor can be written to, or has an error, now (poll(2), `POLLOUT`).
+/// Returns whether a descriptor is writable or has an error now (poll(2), `POLLOUT`).
 ///
 /// # Errors
 /// The kernel's error.

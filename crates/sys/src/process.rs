@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::option::get;
 
-/// Raises the soft limit of open files to the hard one and returns it.
+/// Raises the soft limit of open files to the hard limit and returns it.
 ///
 /// # Errors
 /// The error of getrlimit(2) or setrlimit(2).
@@ -17,7 +17,7 @@ pub fn raise_open_file_limit() -> io::Result<u64> {
     Ok(limit.rlim_max)
 }
 
-/// Sets the soft limit of open files. Descriptors that are open stay open.
+/// Sets the soft limit of open files. Open descriptors above the limit stay open.
 ///
 /// # Errors
 /// The error of getrlimit(2) or setrlimit(2): `EINVAL` above the hard limit.
@@ -43,8 +43,8 @@ pub fn set_open_file_limits(most: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `run` with the soft limit of open files raised to the hard limit, and restores the soft limit. Meanwhile the other
-/// threads have the higher limit as well, and keep a descriptor that they open above the soft limit.
+/// Calls `run` with the soft limit of open files raised to the hard limit, then restores the soft limit. During the
+/// call the higher limit applies to all threads, and descriptors that they open above the soft limit stay open.
 ///
 /// # Errors
 /// The error of getrlimit(2) or setrlimit(2).
@@ -65,15 +65,15 @@ fn open_file_limit() -> io::Result<libc::rlimit> {
     Ok(limit)
 }
 
-/// The effective user id.
+/// Returns the effective user id.
 #[must_use]
 pub fn effective_uid() -> u32 {
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// The process at the other end of a connected unix socket, which has called listen(2) (unix(7), `SO_PEERCRED`). `None` for one of
-/// another PID namespace.
+/// Returns the process that has called listen(2) at the other end of a connected unix socket (unix(7), `SO_PEERCRED`);
+/// `None` for a process of another PID namespace.
 #[must_use]
 pub fn listening_process(socket: BorrowedFd<'_>) -> Option<u32> {
     // `struct ucred`: the process, the user and the group.
@@ -81,17 +81,17 @@ pub fn listening_process(socket: BorrowedFd<'_>) -> Option<u32> {
     (process > 0).then_some(process)
 }
 
-/// The size of a page of memory in bytes, the unit of the kernel's limits for pipes and sockets (sysconf(3)).
+/// Returns the size of a memory page in bytes, the unit of the kernel's limits for pipes and sockets (sysconf(3)).
 #[must_use]
 pub fn page_size() -> u64 {
     // SAFETY: sysconf(3) takes a number and touches no memory of ours.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    // Only an unknown name makes it fail.
+    // sysconf(3) fails only for an unknown name.
     u64::try_from(size).unwrap_or(4096)
 }
 
-/// Returns freed heap memory to the kernel (malloc_trim(3)); after a rush of sessions it would otherwise stay with the
-/// process.
+/// Returns freed heap memory to the kernel (malloc_trim(3)). Otherwise the process would keep the memory after a peak
+/// of sessions.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) touches only memory that the allocator itself holds free.
@@ -100,26 +100,26 @@ pub fn trim_heap() {
     }
 }
 
-/// When a process was started, in clock ticks after boot (proc_pid_stat(5)): with it a pid means one process only. None
-/// when there is no such process, or it has died and its parent has not looked yet.
+/// Returns the start time of a process in clock ticks after boot (proc_pid_stat(5)). Pid and start time together
+/// identify a process uniquely. `None` if there is no such process, or if it is a zombie.
 #[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program, in parentheses, may have spaces in it.
+    // The name of the program, in parentheses, may contain spaces.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     fields.next().filter(|state| !["Z", "X"].contains(state))?;
     fields.nth(18)?.parse().ok()
 }
 
-/// Whether a process has a TCP socket that listens at `address`, or at its port of all addresses (proc_net_tcp(5),
-/// proc_pid_fd(5)).
+/// Returns whether a process has a TCP socket that listens at `address`, or at its port on all addresses
+/// (proc_net_tcp(5), proc_pid_fd(5)).
 ///
 /// # Errors
-/// The kernel's error: `EACCES` when the descriptors of that process are not to be seen by this one.
+/// The kernel's error: `EACCES` if this process may not read the descriptors of that process.
 pub fn has_listener(pid: u32, address: SocketAddr) -> io::Result<bool> {
     let sockets = listening_sockets(address)?;
     for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // A descriptor that has been closed since has no link any more.
+        // A descriptor that was closed in the meantime no longer has a link.
         let Ok(link) = fs::read_link(descriptor?.path()) else { continue };
         if sockets.iter().any(|socket| link.as_os_str() == socket.as_str()) {
             return Ok(true);
@@ -128,7 +128,7 @@ pub fn has_listener(pid: u32, address: SocketAddr) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The links of the sockets that listen there, as descriptors have them.
+/// Returns the link texts, as in `/proc/PID/fd`, of the sockets that listen at `address`.
 fn listening_sockets(address: SocketAddr) -> io::Result<Vec<String>> {
     const LISTEN: &str = "0A";
     let ip = address.ip().to_canonical();
@@ -140,7 +140,7 @@ fn listening_sockets(address: SocketAddr) -> io::Result<Vec<String>> {
     let local_addresses = addresses.map(|ip| kernel_address(ip, address.port()));
     let mut sockets = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        // Without IPv6 there is no such table.
+        // Without IPv6 the table of IPv6 sockets is missing.
         let text = fs::read_to_string(table).or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(String::new()),
             _ => Err(error),
@@ -156,7 +156,7 @@ fn listening_sockets(address: SocketAddr) -> io::Result<Vec<String>> {
     Ok(sockets)
 }
 
-/// An address as these tables have it: words of 32 bits in the byte order of the host.
+/// Formats an address as in these tables: words of 32 bits in the byte order of the host.
 fn kernel_address(ip: IpAddr, port: u16) -> String {
     let octets = match ip {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -167,7 +167,7 @@ fn kernel_address(ip: IpAddr, port: u16) -> String {
     format!("{words}:{port:04X}")
 }
 
-/// Replaces standard input by /dev/null, and closes the former one.
+/// Replaces standard input by /dev/null, and closes the previous one.
 ///
 /// # Errors
 /// The error of open(2) or dup2(2).

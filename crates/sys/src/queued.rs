@@ -1,5 +1,5 @@
-//! How much the kernel may hold of a connection's bytes (tcp(7)): those that the peer may send before we have read, and
-//! those that we have written before the peer has room.
+//! Bounds of the bytes of a connection that the kernel queues (tcp(7)): received bytes that this process has not read,
+//! and written bytes that were not sent.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ const SO_BUF_LOCK: c_int = 72;
 /// `SOCK_RCVBUF_LOCK`: the kernel leaves the receive buffer as it is.
 const RCVBUF_LOCK: c_int = 2;
 
-/// Whether the receive buffer has a fixed size, rather than one that the kernel chooses as bytes come and go.
+/// Returns whether the receive buffer has a fixed size instead of one that the kernel adapts.
 ///
 /// # Errors
 /// The kernel's error: `ENOPROTOOPT` before Linux 5.14.
@@ -23,7 +23,7 @@ pub fn is_receive_buffer_locked(socket: BorrowedFd<'_>) -> io::Result<bool> {
     get::<c_int>(socket, libc::SOL_SOCKET, SO_BUF_LOCK).map(|locks| locks & RCVBUF_LOCK != 0)
 }
 
-/// The size of the receive buffer in bytes, as [`lock_receive_buffer`] takes it.
+/// Returns the size of the receive buffer in bytes, in the unit of [`lock_receive_buffer`].
 ///
 /// # Errors
 /// The kernel's error.
@@ -32,7 +32,7 @@ pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(doubled.cast_unsigned() / 2)
 }
 
-/// The kernel memory of received data that was not read, in bytes, with the overhead of packets (`SO_MEMINFO`,
+/// Returns the kernel memory of unread data, in bytes, including the overhead of packets (`SO_MEMINFO`,
 /// linux/sock_diag.h).
 ///
 /// # Errors
@@ -43,13 +43,14 @@ pub fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(memory[0])
 }
 
-/// Bounds the bytes that the peer may send before this process has read. Queued bytes stay; data beyond the bound,
-/// within a window that was offered before, is dropped on arrival.
+/// Sets a fixed receive buffer, which bounds the bytes that the peer may send before this process has read. Queued
+/// bytes remain. Data beyond the bound, within a window that was advertised before, is dropped on arrival.
 ///
 /// # Errors
-/// The kernel's error; `Unsupported` where it would grant less (`net.core.rmem_max`), and then nothing has changed.
+/// The kernel's error; `Unsupported` if the kernel would grant less (`net.core.rmem_max`), in which case nothing has
+/// changed.
 pub fn lock_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    // The kernel doubles it, for its own bookkeeping (socket(7)).
+    // The kernel doubles the size, for its bookkeeping (socket(7)).
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX).min(c_int::MAX / 2);
     if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_ok() {
         return Ok(());
@@ -60,7 +61,7 @@ pub fn lock_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()>
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)
 }
 
-/// The largest receive buffer that is granted without privilege, tried on a temporary socket.
+/// Returns the largest receive buffer that is granted without privilege, as tested on a temporary socket.
 fn max_receive_buffer() -> io::Result<u32> {
     static MAX_SIZE: OnceLock<u32> = OnceLock::new();
     if let Some(size) = MAX_SIZE.get() {
@@ -73,7 +74,7 @@ fn max_receive_buffer() -> io::Result<u32> {
     Ok(*MAX_SIZE.get_or_init(|| size))
 }
 
-/// Returns the size of the receive buffer to the kernel's control, from its present value.
+/// Lets the kernel adapt the size of the receive buffer again, starting at its current value.
 ///
 /// # Errors
 /// The kernel's error.
@@ -82,7 +83,7 @@ pub fn unlock_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RCVBUF_LOCK))
 }
 
-/// The largest window that the kernel advertises to the peer, in bytes (`TCP_WINDOW_CLAMP`, tcp(7)).
+/// Returns the largest window that the kernel advertises to the peer, in bytes (`TCP_WINDOW_CLAMP`, tcp(7)).
 ///
 /// # Errors
 /// The kernel's error.
@@ -107,7 +108,8 @@ pub fn set_receive_lowat(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes.cast_signed())
 }
 
-/// Most bytes that wait to be sent before the socket counts as full, `TCP_NOTSENT_LOWAT`; 0 for the host's default.
+/// Returns the number of unsent bytes at which the socket counts as full (`TCP_NOTSENT_LOWAT`); 0 for the host's
+/// default.
 ///
 /// # Errors
 /// The kernel's error.

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads once, at most `max_bytes` bytes and at most the spare capacity, and appends them to `buffer`. 0 is the end of
-/// the stream.
+/// Reads once, at most `max_bytes` bytes and at most the spare capacity, and appends the bytes to `buffer`. Returns
+/// their number; 0 means the end of the stream.
 ///
 /// # Errors
 /// The kernel's error: EAGAIN without data, ECONNRESET, ...

@@ -1,5 +1,5 @@
-//! By which interface packets leave, and routes (rtnetlink(7), `RTM_*ROUTE`; netdevice(7)), in the network namespace of the
-//! calling thread.
+//! Routes and egress interfaces (rtnetlink(7), `RTM_*ROUTE`; netdevice(7)), in the network namespace of the calling
+//! thread.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use socket2::SockRef;
 use crate::link;
 use crate::netlink::{Message, Netlink, NetlinkRequest, attributes};
 
-/// `struct rtmsg`: its length, and where its fields are, in bytes.
+/// `struct rtmsg`: its length, and the offsets of its fields, in bytes.
 const HEADER: usize = 12;
 const TO_LENGTH: usize = 1;
 const FROM_LENGTH: usize = 2;
@@ -22,22 +22,22 @@ const PROTOCOL: usize = 5;
 const SCOPE: usize = 6;
 const TYPE: usize = 7;
 
-/// A route that is there.
+/// A route in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// The destination network.
     pub to: Network,
-    /// The number of the interface; none where there are several.
+    /// The index of the interface; `None` if there are several.
     pub interface: Option<u32>,
-    /// Whether the kernel made it, because the interface has an address in that network.
+    /// Whether the kernel added the route because the interface has an address in that network.
     pub is_connected: bool,
 }
 
-// Of linux/rtnetlink.h: the metrics that a route does not leave to sockets, one bit each; and the least timeout, in ms.
+// From linux/rtnetlink.h: the metrics that a route locks, one bit each, and the minimum retransmission timeout in ms.
 const RTAX_LOCK: c_int = 1;
 const RTAX_RTO_MIN: c_int = 13;
 
-/// A way to ask the kernel for routes.
+/// A netlink socket for queries and changes of routes.
 #[derive(Debug)]
 pub struct Routes(Netlink);
 
@@ -50,16 +50,16 @@ impl Routes {
         Netlink::open(libc::NETLINK_ROUTE).map(Self)
     }
 
-    /// The number of the interface by which packets of a connected socket leave.
+    /// Returns the index of the egress interface of a connected socket.
     ///
     /// # Errors
-    /// The kernel's error: not a connected socket, or no route any more.
+    /// The kernel's error: the socket is not connected, or its route no longer exists.
     pub fn egress_interface(&self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         self.query_socket(socket, interface)
     }
 
-    /// The lower bound that the route of a connected socket has for its retransmission timeouts, where it has one
-    /// (`rto_min` of ip-route(8)). It wins over the socket's own.
+    /// Returns the lower bound of the retransmission timeout from the route of a connected socket; `None` if the route
+    /// has none (`rto_min` of ip-route(8)). The bound takes precedence over that of the socket.
     ///
     /// # Errors
     /// As [`Routes::egress_interface`].
@@ -75,11 +75,11 @@ impl Routes {
         };
         let (from, to) = (address(socket.local_addr()?)?, address(socket.peer_addr()?)?);
         let mark = socket.mark()?;
-        // The kernel knows no way from an address that is not its own: of a transparent socket only the rest is asked.
+        // The kernel has no route from an address of another host: for a transparent socket the query omits the source.
         self.query(Some(from), to, mark, read).or_else(|_| self.query(None, to, mark, read))
     }
 
-    /// All routes of the table `main` that lead somewhere.
+    /// Returns all routes of the table `main` that forward packets.
     ///
     /// # Errors
     /// The kernel's error.
@@ -89,7 +89,7 @@ impl Routes {
             let mut header = [0; HEADER];
             header[0] = family as u8;
             self.0.send(NetlinkRequest::new(libc::RTM_GETROUTE, &header).with_flags(libc::NLM_F_DUMP))?;
-            // Every part is made when the one before is received.
+            // The kernel creates each part of the list when the previous part is received.
             let mut buffer = vec![0; 32 << 10];
             loop {
                 match self.0.receive(&mut buffer, |message| routes.extend(parse_route(&message))) {
@@ -102,11 +102,11 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Leads packets to `net` to interface number `interface`, where this host's own have the address `source` unless they
-    /// have chosen one.
+    /// Adds a route for `net` through the interface with index `interface`. `source` is the source address of this
+    /// host's packets whose sockets have not chosen one.
     ///
     /// # Errors
-    /// The kernel's error: `EEXIST` when there is one that is as good, `EINVAL` when `source` is none of this host's,
+    /// The kernel's error: `EEXIST` if an equal route exists, `EINVAL` if `source` is not an address of this host,
     /// `ENETDOWN`.
     pub fn add(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
         let request =
@@ -118,10 +118,10 @@ impl Routes {
         })
     }
 
-    /// Takes that away again.
+    /// Removes the route for `net` through `interface`.
     ///
     /// # Errors
-    /// The kernel's error: `ESRCH` when there is none.
+    /// The kernel's error: `ESRCH` if there is no such route.
     pub fn remove(&self, net: &Network, interface: u32) -> io::Result<()> {
         self.0.request(route_request(libc::RTM_DELROUTE, net, interface))
     }
@@ -154,7 +154,7 @@ fn octets(ip: IpAddr) -> (c_int, Vec<u8>) {
     }
 }
 
-/// A request about a route of ours.
+/// Returns a request about a route for `net` through `interface`.
 fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
     let (family, to) = octets(net.address());
     let mut header = [0; HEADER];
@@ -162,7 +162,7 @@ fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
     header[TO_LENGTH] = net.prefix_len();
     header[TABLE] = libc::RT_TABLE_MAIN;
     header[PROTOCOL] = libc::RTPROT_STATIC;
-    // There is no router behind it.
+    // The route has no gateway.
     header[SCOPE] = if net.address().is_ipv4() { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
     header[TYPE] = libc::RTN_UNICAST;
     NetlinkRequest::new(kind, &header)
@@ -170,7 +170,7 @@ fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
         .with_attribute(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
 }
 
-/// A route in a list of them; none for those of other tables, and for those that lead nowhere.
+/// Parses a route in a list; `None` for routes of other tables, and for routes that forward no packets.
 fn parse_route(message: &Message<'_>) -> Option<Route> {
     let Message::Other(body) = message else { return None };
     let (header, rest) = body.split_at_checked(HEADER)?;
@@ -189,7 +189,7 @@ fn parse_route(message: &Message<'_>) -> Option<Route> {
     Some(Route { to, interface, is_connected: header[PROTOCOL] == libc::RTPROT_KERNEL })
 }
 
-/// The value that `read` finds in an answer.
+/// Returns the value that `read` finds in an answer.
 fn parse_answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
     let route = match message {
         Message::Done(Err(error)) => return Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),
@@ -199,12 +199,12 @@ fn parse_answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::R
     read(route).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The interface of a route.
+/// Returns the interface of a route.
 fn interface(route: &[u8]) -> Option<u32> {
     number(route, c_int::from(libc::RTA_OIF))
 }
 
-/// The `rto_min` of a route, where it is one that wins.
+/// Returns the `rto_min` of a route; `None` unless the route locks it.
 fn rto_min(route: &[u8]) -> Option<Duration> {
     let (_, metrics) = attributes(route).find(|(kind, _)| *kind == c_int::from(libc::RTA_METRICS))?;
     let locked = number(metrics, RTAX_LOCK)? & 1 << RTAX_RTO_MIN != 0;
@@ -216,10 +216,10 @@ fn number(attributes_of: &[u8], expected_kind: c_int) -> Option<u32> {
     value.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// The name of interface number `index`.
+/// Returns the name of the interface with index `index`.
 ///
 /// # Errors
-/// The kernel's error: it has gone.
+/// The kernel's error: the interface no longer exists.
 pub fn interface_name(index: u32) -> io::Result<String> {
     let mut name = [0_u8; libc::IF_NAMESIZE];
     // SAFETY: if_indextoname(3) writes at most IF_NAMESIZE bytes with the terminating zero, and `name` has as many.
@@ -231,7 +231,7 @@ pub fn interface_name(index: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..length]).into_owned())
 }
 
-/// Whether there is an interface of this name.
+/// Returns whether there is an interface of this name.
 #[must_use]
 pub fn has_interface(name: &str) -> bool {
     link::index(name).is_some()

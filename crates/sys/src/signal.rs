@@ -1,17 +1,17 @@
-//! Signals to and from this process (sigaction(2), kill(2)).
+//! Handlers of signals, and signals to other processes (sigaction(2), kill(2)).
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The last interrupt, or 0.
+/// Number of the last interrupt signal; 0 before the first.
 static INTERRUPT: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn on_interrupt(signal: libc::c_int) {
     INTERRUPT.store(signal, Ordering::Relaxed);
 }
 
-/// From now on SIGINT and SIGTERM end nothing: [`is_interrupted`] tells of them, and they cut short the system call that
-/// the main thread waits in (it returns `EINTR`).
+/// Installs a handler of SIGINT and SIGTERM. From now on these signals do not end the process: [`is_interrupted`]
+/// reports them, and they interrupt a blocking system call of the main thread, which returns `EINTR`.
 ///
 /// # Errors
 /// The error of sigaction(2).
@@ -28,13 +28,13 @@ pub fn catch_interrupts() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether SIGINT or SIGTERM has come since [`catch_interrupts`].
+/// Returns whether SIGINT or SIGTERM has arrived since [`catch_interrupts`].
 #[must_use]
 pub fn is_interrupted() -> bool {
     INTERRUPT.load(Ordering::Relaxed) != 0
 }
 
-/// The exit code of a process that an interrupt has ended, as shells report it: 128 and the number of the signal. None
+/// Returns the exit code of an interrupted process as shells report it: 128 plus the number of the signal. `None`
 /// without an interrupt since [`catch_interrupts`].
 #[must_use]
 pub fn interrupt_exit_code() -> Option<u8> {
@@ -42,9 +42,9 @@ pub fn interrupt_exit_code() -> Option<u8> {
     (signal != 0).then(|| u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
-/// Restores the default action of SIGPIPE, which the runtime of Rust ignores: from now on a write to a pipe without a
-/// reader ends this process without a message, as users expect of a command such as `ekiden status | head`. Not for a process
-/// that still writes to other programs, or to sockets without `MSG_NOSIGNAL`.
+/// Restores the default action of SIGPIPE, which the runtime of Rust ignores. From now on a write to a pipe without a
+/// reader ends this process without a message, as users expect of a command such as `ekiden status | head`. Do not call
+/// this in a process that writes to other programs, or to sockets without `MSG_NOSIGNAL`.
 ///
 /// # Errors
 /// The error of signal(2).
@@ -59,7 +59,8 @@ pub fn end_on_broken_pipe() -> io::Result<()> {
 /// Kills every process of a process group.
 ///
 /// # Errors
-/// The error of kill(2): `ESRCH` if there is none. `EINVAL` for 0 and 1, which would be other processes.
+/// The error of kill(2): `ESRCH` if there is no such group. `EINVAL` for 0 and 1, with which kill(2) would signal other
+/// processes.
 pub fn kill_group(group: u32) -> io::Result<()> {
     let group = libc::pid_t::try_from(group).ok().filter(|group| *group > 1);
     let group = group.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -70,10 +71,11 @@ pub fn kill_group(group: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a child of this process, that has not been waited for, to end (SIGTERM).
+/// Sends SIGTERM to a child of this process that has not been waited for.
 ///
 /// # Errors
-/// The error of kill(2): `ESRCH` if there is none. `EINVAL` for a number that is no process, or a whole group.
+/// The error of kill(2): `ESRCH` if there is no such process. `EINVAL` for a number that is not a pid, or that denotes
+/// a process group.
 pub fn send_term(child: i32) -> io::Result<()> {
     send(child, libc::SIGTERM)
 }
@@ -86,10 +88,10 @@ pub fn send_kill(process: u32) -> io::Result<()> {
     send(number(process)?, libc::SIGKILL)
 }
 
-/// Asks a relay for an upgrade (SIGUSR2).
+/// Requests an upgrade of a relay (SIGUSR2).
 ///
 /// # Errors
-/// As [`send_term`], and `EPERM` when the process belongs to another user.
+/// As [`send_term`], and `EPERM` if the process belongs to another user.
 pub fn send_upgrade(process: u32) -> io::Result<()> {
     send(number(process)?, libc::SIGUSR2)
 }

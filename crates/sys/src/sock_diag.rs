@@ -1,4 +1,4 @@
-//! Ends sockets by their addresses (sock_diag(7), `SOCK_DESTROY` of linux/sock_diag.h).
+//! Destroys sockets by their addresses (sock_diag(7), `SOCK_DESTROY` of linux/sock_diag.h).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,10 @@ use crate::netlink::{Netlink, NetlinkRequest};
 /// linux/sock_diag.h; not in every libc.
 const SOCK_DESTROY: u16 = 21;
 
-/// Any socket with these ends (`INET_DIAG_NOCOOKIE`).
+/// The cookie that matches any socket with the given addresses (`INET_DIAG_NOCOOKIE`).
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 
-/// A way to end sockets of the calling thread's network namespace.
+/// A netlink socket that destroys sockets of the calling thread's network namespace.
 #[derive(Debug)]
 pub struct SocketDestroyer(Netlink);
 
@@ -24,18 +24,17 @@ impl SocketDestroyer {
         Netlink::open(libc::NETLINK_SOCK_DIAG).map(Self)
     }
 
-    /// Ends the TCP connection from `local` to `remote`, for this host, in any state; in TIME_WAIT no process uses it
-    /// any more.
+    /// Destroys this host's end of the TCP connection from `local` to `remote` in any state, including TIME_WAIT.
     ///
     /// # Errors
-    /// The kernel's error: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for
-    /// TIME_WAIT Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
+    /// The kernel's error: `ENOENT` if there is no such connection, `EOPNOTSUPP` if the kernel lacks the operation
+    /// (`CONFIG_INET_DIAG_DESTROY`; for TIME_WAIT Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
     pub fn destroy(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
         self.0.request(NetlinkRequest::new(SOCK_DESTROY, &request(local, remote)))
     }
 }
 
-/// `struct inet_diag_req_v2` (linux/inet_diag.h).
+/// Encodes a `struct inet_diag_req_v2` (linux/inet_diag.h).
 fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut bytes = vec![family as u8, libc::IPPROTO_TCP as u8, 0, 0];

@@ -1,4 +1,4 @@
-//! Moving bytes between sockets through a pipe, without copying them (splice(2), pipe(2), fcntl(2)).
+//! Moves bytes between sockets through a pipe, without copying them (splice(2), pipe(2), fcntl(2)).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -11,12 +11,12 @@ pub struct Pipe {
     capacity: usize,
 }
 
-/// Capacities to try, best first. The kernel refuses large ones with EPERM once the user has more than
+/// Capacities to try in this order, in bytes. The kernel rejects large ones with EPERM if the user has more than
 /// `fs.pipe-user-pages-soft` pages in pipes.
 const CAPACITIES: [libc::c_int; 3] = [1 << 20, 256 << 10, 64 << 10];
 
 impl Pipe {
-    /// Makes the largest pipe that the kernel grants, from 1 MiB down to 64 KiB.
+    /// Creates the largest pipe that the kernel grants, from 1 MiB down to 64 KiB.
     ///
     /// # Errors
     /// The error of pipe2(2) (out of descriptors), or EPERM when the user's quota of pipe pages is used up, so
@@ -34,7 +34,7 @@ impl Pipe {
         Ok(Self { read, write, capacity })
     }
 
-    /// Bytes that fit, when every page in the pipe is full.
+    /// Returns the capacity in bytes, which is reached if every page in the pipe is full.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
@@ -43,8 +43,8 @@ impl Pipe {
     /// Moves up to `most` bytes from `socket` into the pipe; 0 means end of stream.
     ///
     /// # Errors
-    /// The kernel's. `WouldBlock` means that the socket is empty *or* that the pipe has no free slot: ask only with an
-    /// empty pipe, and it means the socket.
+    /// The kernel's. `WouldBlock` means that the socket is empty *or* that the pipe has no free slot; with an empty
+    /// pipe, it means that the socket is empty.
     pub fn fill(&self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         splice(socket.as_raw_fd(), self.write.as_raw_fd(), most)
     }
@@ -52,13 +52,14 @@ impl Pipe {
     /// Moves up to `most` bytes from the pipe into `socket`.
     ///
     /// # Errors
-    /// The kernel's. `WouldBlock` means that the socket has no room, provided that the pipe is not empty.
+    /// The kernel's. `WouldBlock` means that the send buffer of the socket is full, provided that the pipe is not
+    /// empty.
     pub fn drain(&self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         splice(self.read.as_raw_fd(), socket.as_raw_fd(), most)
     }
 }
 
-/// Sends bytes that precede spliced ones. `MSG_MORE` (send(2)) keeps them from taking a packet of their own.
+/// Sends bytes that precede spliced bytes. `MSG_MORE` (send(2)) avoids a separate packet for these bytes.
 ///
 /// # Errors
 /// The kernel's error.
@@ -76,7 +77,7 @@ fn set_capacity(pipe: &OwnedFd, size: libc::c_int) -> io::Result<usize> {
 }
 
 fn splice(from: RawFd, to: RawFd, most: usize) -> io::Result<usize> {
-    // Never SPLICE_F_MORE: without knowing that more follows it delays the last bytes.
+    // SPLICE_F_MORE is not set: unless more bytes are known to follow, it delays the last bytes.
     let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;
     // SAFETY: null offsets are allowed for pipes and sockets; no memory of ours is involved.
     let moved = unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), most, flags) };

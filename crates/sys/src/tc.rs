@@ -1,6 +1,7 @@
-//! BPF programs at an interface's clsact (tc(8), tc-bpf(8), rtnetlink(7)), in the calling thread's network namespace.
+//! BPF programs at the clsact qdisc of an interface (tc(8), tc-bpf(8), rtnetlink(7)), in the calling thread's network
+//! namespace.
 //!
-//! Only the kernel knows the attached programs: it is asked each time, and nothing is kept in files.
+//! The attached programs are read from the kernel each time; no state is kept in files.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -10,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crate::ethtool::interface_request;
 use crate::netlink::{Message, Netlink, NetlinkRequest, attribute, attributes};
 
-/// linux/pkt_sched.h: the queueing discipline that is none, and the places for filters in it.
+/// linux/pkt_sched.h: clsact, a qdisc without a queue, and its hooks for filters.
 const CLSACT: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const INGRESS: u32 = 0xffff_fff2;
@@ -24,7 +25,7 @@ const TCA_BPF_FLAGS: i32 = 8;
 const TCA_BPF_ID: i32 = 11;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 
-/// linux/if_ether.h, as it is on the wire.
+/// linux/if_ether.h, in network byte order.
 const ETH_P_ALL: u16 = 3_u16.to_be();
 
 /// Length of `struct tcmsg`, in bytes.
@@ -33,15 +34,15 @@ const TCMSG: usize = 20;
 /// A filter, or the head of a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Filters of a lower preference are asked first.
+    /// Filters with a lower preference run first.
     pub preference: u16,
-    /// Its name among those of its preference; 0 for the head of a list.
+    /// The identifier among the filters of the same preference; 0 for the head of a list.
     pub handle: u32,
-    /// The name and the id of its BPF program.
+    /// The name and the id of the BPF program.
     pub program: Option<(String, u32)>,
 }
 
-/// The index of an interface.
+/// Returns the index of an interface.
 ///
 /// # Errors
 /// The kernel's error: `ENODEV` if there is none of this name.
@@ -52,7 +53,7 @@ pub fn index(name: &str) -> io::Result<u32> {
     if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
 }
 
-/// Whether an interface's frames begin with an Ethernet header (netdevice(7), `SIOCGIFHWADDR`).
+/// Returns whether an interface's frames begin with an Ethernet header (netdevice(7), `SIOCGIFHWADDR`).
 ///
 /// # Errors
 /// The kernel's error: `ENODEV` if there is none of this name.
@@ -68,7 +69,7 @@ pub fn has_ethernet(name: &str) -> io::Result<bool> {
     Ok(matches!(kind, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK))
 }
 
-/// All interfaces: index and name.
+/// Returns the index and name of all interfaces.
 ///
 /// # Errors
 /// The kernel's error.
@@ -94,10 +95,10 @@ pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
     Ok(found)
 }
 
-/// Makes a clsact. Whether there was none.
+/// Creates a clsact. Returns false if there was one already.
 ///
 /// # Errors
-/// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where it has no clsact (`CONFIG_NET_SCH_INGRESS`).
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if the kernel lacks clsact (`CONFIG_NET_SCH_INGRESS`).
 pub fn create_clsact(interface: u32) -> io::Result<bool> {
     let request = NetlinkRequest::new(libc::RTM_NEWQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0))
         .with_attribute(i32::from(libc::TCA_KIND), b"clsact\0")
@@ -109,7 +110,7 @@ pub fn create_clsact(interface: u32) -> io::Result<bool> {
     }
 }
 
-/// Removes the clsact and all that hangs there.
+/// Removes the clsact and all filters attached to it.
 ///
 /// # Errors
 /// The kernel's error.
@@ -117,10 +118,10 @@ pub fn remove_clsact(interface: u32) -> io::Result<()> {
     open_route_socket()?.request(NetlinkRequest::new(libc::RTM_DELQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0)))
 }
 
-/// Hangs a program where packets leave; with `replace`, in the place of the one with this preference and handle.
+/// Attaches a program at the egress; `replace` permits it to replace the program with this preference and handle.
 ///
 /// # Errors
-/// The kernel's error: `EEXIST` if there is one already and it is not to be replaced.
+/// The kernel's error: `EEXIST` if there is one already and `replace` is false.
 pub fn attach_egress(
     interface: u32,
     preference: u16,
@@ -142,7 +143,7 @@ pub fn attach_egress(
     open_route_socket()?.request(request)
 }
 
-/// Removes a program from where packets leave.
+/// Detaches a program from the egress.
 ///
 /// # Errors
 /// The kernel's error: `ENOENT` if there is none.
@@ -151,7 +152,7 @@ pub fn detach_egress(interface: u32, preference: u16, handle: u32) -> io::Result
     open_route_socket()?.request(request.with_attribute(i32::from(libc::TCA_KIND), b"bpf\0"))
 }
 
-/// The filters at the egress of the interface.
+/// Returns the filters at the egress of the interface.
 ///
 /// # Errors
 /// The kernel's error.
@@ -159,7 +160,7 @@ pub fn egress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, EGRESS)
 }
 
-/// The filters at the ingress of the interface.
+/// Returns the filters at the ingress of the interface.
 ///
 /// # Errors
 /// The kernel's error.
@@ -167,7 +168,7 @@ pub fn ingress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, INGRESS)
 }
 
-/// The name of the queueing discipline at the root of an interface, where packets really wait.
+/// Returns the name of the root queueing discipline of an interface, in which packets wait.
 ///
 /// # Errors
 /// The kernel's error.
@@ -197,7 +198,7 @@ fn filter_program(options: &[u8]) -> Option<(String, u32)> {
     Some((c_string(value_of(TCA_BPF_NAME)?), number(value_of(TCA_BPF_ID)?, 0)?))
 }
 
-/// Asks for a list, and hands out the `struct tcmsg` of each entry and its attributes.
+/// Requests a list, and passes the `struct tcmsg` and the attributes of each entry to `each`.
 fn dump(kind: u16, message: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
     let netlink = open_route_socket()?;
     netlink.send(NetlinkRequest::new(kind, message).with_flags(libc::NLM_F_DUMP))?;
@@ -218,7 +219,7 @@ fn open_route_socket() -> io::Result<Netlink> {
     Netlink::open(libc::NETLINK_ROUTE)
 }
 
-/// `struct tcmsg` (linux/rtnetlink.h).
+/// Encodes a `struct tcmsg` (linux/rtnetlink.h).
 fn tcmsg(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     [0, interface, handle, parent, info].iter().flat_map(|number| number.to_ne_bytes()).collect()
 }

@@ -13,14 +13,14 @@ use ekiden_proto::resume::SectionStart;
 
 const LONGEST: usize = 256;
 
-/// The structure as the kernel gave it.
+/// The structure as returned by the kernel.
 pub(crate) struct RawTcpInfo {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
 impl RawTcpInfo {
-    /// So many bytes at `offset`; none where this kernel has no such field.
+    /// Returns `N` bytes at `offset`; `None` if this kernel has no such field.
     pub(crate) fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         self.bytes[..self.length].get(offset..offset + N)?.try_into().ok()
     }
@@ -38,7 +38,7 @@ impl RawTcpInfo {
     }
 }
 
-/// Asks the kernel about `socket`.
+/// Returns the kernel's data about the section of `socket`.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -50,7 +50,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
     let rtt = |offset| Duration::from_micros(u64::from(raw.u32(offset)));
     SectionInfo {
         rtt: rtt(68),
-        // The kernel says ~0 where there is no sample yet.
+        // The kernel returns ~0 if there is no sample yet.
         min_rtt: if raw.u32(148) == u32::MAX { Duration::ZERO } else { rtt(148) },
         retransmitted: raw.u32(100),
         segments_out: raw.u32(156),
@@ -63,7 +63,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
     }
 }
 
-/// The kernel's counters of `socket`, from which estimates of its section follow.
+/// Returns the kernel's counters of `socket`, the input of the estimates of its section.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -71,7 +71,7 @@ pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
     Ok(counters(&read(socket)?))
 }
 
-/// [`tcp_info`] and [`tcp_counters`] of the same moment, by one system call.
+/// Returns [`tcp_info`] and [`tcp_counters`] of the same time, with one system call.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -101,15 +101,16 @@ fn counters(raw: &RawTcpInfo) -> TcpCounters {
         own_window: raw.u32(64),
         rcv_rtt: Duration::from_micros(u64::from(raw.u32(92))),
         rcv_mss: raw.u32(20),
-        // ~0 where there is no bound.
+        // ~0 means no bound.
         max_pacing_rate: Some(raw.u64(112)).filter(|&rate| !matches!(rate, 0 | u64::MAX)),
-        // TCP_INFINITE_SSTHRESH of net/tcp.h: no loss has been answered yet.
+        // TCP_INFINITE_SSTHRESH of net/tcp.h: the sender has not reduced its window after a loss yet.
         has_backed_off: raw.u32(76) < 0x7fff_ffff,
         since_last_receive: Duration::from_millis(u64::from(raw.u32(52))),
     }
 }
 
-/// Bytes that the peer may still send within the window it was offered; `None` before Linux 6.2 (`tcpi_rcv_wnd`).
+/// Returns the bytes that the peer may still send within the advertised window; `None` before Linux 6.2
+/// (`tcpi_rcv_wnd`).
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -117,7 +118,7 @@ pub fn advertised_window(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(read(socket)?.field(232).map(u32::from_ne_bytes))
 }
 
-/// The largest segment that the peer may send, in bytes of payload (`tcpi_advmss`).
+/// Returns the largest segment that the peer may send, in bytes of payload (`tcpi_advmss`).
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.
@@ -125,9 +126,9 @@ pub fn advertised_mss(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(read(socket)?.u32(84))
 }
 
-/// Whether the connection is over for the kernel (`TCP_CLOSE`, tcp_states.h). After an end of stream that means a reset
-/// whose error another call has consumed (a connection that ended well is in `TCP_CLOSE_WAIT`), unless this side had
-/// closed its own direction before.
+/// Returns whether the connection is in the state `TCP_CLOSE` (tcp_states.h). After an end of stream this means a reset
+/// whose error another call has consumed, unless this side had closed its direction before. (After an orderly close by
+/// the peer the state is `TCP_CLOSE_WAIT`.)
 #[must_use]
 pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     const TCP_CLOSE: u8 = 7;

@@ -1,4 +1,4 @@
-//! How promptly the calling thread runs (prctl(2), sched(7)), and how much.
+//! Scheduling of the calling thread, and its statistics (prctl(2), sched(7)).
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,16 +8,18 @@ use std::time::Duration;
 /// The scheduler's statistics of a thread, since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedStats {
-    /// The time on a processor.
+    /// Time on a processor.
     pub run_time: Duration,
-    /// Time ready to run, waiting for a processor: others had it, or the quota of its cgroup was used up.
+    /// Time for which the thread was ready to run and waited for a processor, because other threads ran or the quota of
+    /// its cgroup was used up.
     pub runqueue_wait: Duration,
 }
 
-/// That of the calling thread (`/proc/thread-self/schedstat`; sched-stats.rst in the kernel's documentation).
+/// Returns the statistics of the calling thread (`/proc/thread-self/schedstat`; sched-stats.rst in the kernel's
+/// documentation).
 ///
 /// # Errors
-/// There is no such file: no `/proc`, or a kernel without `CONFIG_SCHED_INFO`.
+/// The file is missing: there is no `/proc`, or the kernel lacks `CONFIG_SCHED_INFO`.
 pub fn sched_stats() -> io::Result<SchedStats> {
     read(&std::fs::read_to_string("/proc/thread-self/schedstat")?).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -27,7 +29,7 @@ fn read(text: &str) -> Option<SchedStats> {
     Some(SchedStats { run_time: spans.next()??, runqueue_wait: spans.next()?? })
 }
 
-/// Asks for timers that are at most a nanosecond late by design (`PR_SET_TIMERSLACK`); the default is 50 µs.
+/// Sets the timer slack of the thread to one nanosecond (`PR_SET_TIMERSLACK`); the default is 50 µs.
 ///
 /// # Errors
 /// The kernel's error.
@@ -37,19 +39,20 @@ pub fn set_min_timer_slack() -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes the thread run before all others that are not real-time (`SCHED_FIFO`, lowest priority).
+/// Gives the thread precedence over all threads that are not real-time (`SCHED_FIFO`, lowest priority).
 ///
 /// # Errors
-/// The kernel's error: no `CAP_SYS_NICE`.
+/// The kernel's error: the process lacks `CAP_SYS_NICE`.
 pub fn set_realtime() -> io::Result<()> {
-    // The kernel's `struct sched_param` is this number. Not by libc's function: musl's always fails.
+    // The kernel's `struct sched_param` is this number. The system call is direct, because the function of musl always
+    // fails.
     let priority: libc::c_int = 1;
     // SAFETY: the number outlives the call; 0 means the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The processors on which the calling thread may run, by number (`sched_getaffinity(2)`).
+/// Returns the numbers of the processors on which the calling thread may run (`sched_getaffinity(2)`).
 ///
 /// # Errors
 /// The kernel's error: `EINVAL` on a machine with more than 1024 processors.
@@ -66,8 +69,7 @@ pub fn allowed_processors() -> io::Result<Vec<usize>> {
     Ok((0..libc::CPU_SETSIZE as usize).filter(is_allowed).collect())
 }
 
-/// Makes the program that `command` starts run on one processor (`sched_setaffinity(2)`). An error is then the error of
-/// `spawn`.
+/// Makes `command` start its program on one processor (`sched_setaffinity(2)`). An error is then the error of `spawn`.
 pub fn start_on_processor(command: &mut Command, number: usize) {
     // SAFETY: a cpu_set_t is plain bits, for which zero means no processor.
     let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };

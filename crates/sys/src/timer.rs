@@ -1,15 +1,15 @@
-//! A clock that rings once, to a microsecond (timerfd_create(2)).
+//! A one-shot timer with a resolution of microseconds (timerfd_create(2)).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// It can be read when it has rung.
+/// A timer whose descriptor is readable after it has expired.
 #[derive(Debug)]
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// One that is not set.
+    /// Creates a timer that is not armed.
     ///
     /// # Errors
     /// The kernel's error.
@@ -24,7 +24,8 @@ impl Timer {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Rings after `span`, which is not zero and less than a second; before that it is as if it had not rung.
+    /// Arms the timer to expire after `span`, which is greater than zero and less than a second. An earlier expiry is
+    /// cleared.
     ///
     /// # Errors
     /// The kernel's error.

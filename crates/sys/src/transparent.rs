@@ -1,5 +1,5 @@
-//! Sockets with addresses that are not this host's (`IP_TRANSPARENT` of ip(7), `SO_MARK` of socket(7)), and which
-//! addresses are (rtnetlink(7)).
+//! Sockets with addresses of other hosts (`IP_TRANSPARENT` of ip(7), `SO_MARK` of socket(7)), and a test for local
+//! addresses (rtnetlink(7)).
 
 use std::cell::Cell;
 use std::io;
@@ -12,13 +12,13 @@ use socket2::{Domain, SockRef};
 use crate::netlink::{Message, Netlink, NetlinkRequest};
 use crate::option::set;
 
-/// Where `rtm_dst_len` and `rtm_type` are in a `struct rtmsg`, and how long it is, in bytes.
+/// The offsets of `rtm_dst_len` and `rtm_type` in a `struct rtmsg`, and its length, in bytes.
 const PREFIX: usize = 1;
 const TYPE: usize = 7;
 const ROUTE_HEADER: usize = 12;
 
-/// Permits any address for a socket: to bind to a foreign one, or to accept connections from `tproxy`. A socket of IPv6
-/// may do so for IPv4 too.
+/// Permits a socket to bind to an address of another host, or to accept connections from `tproxy`. On an IPv6 socket
+/// this includes IPv4.
 ///
 /// # Errors
 /// The kernel's error: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
@@ -30,7 +30,7 @@ pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_IP, libc::IP_TRANSPARENT, &on)
 }
 
-/// Puts a firewall mark on all that a socket sends, before it is routed.
+/// Sets the firewall mark of all packets that a socket sends; the mark is set before routing.
 ///
 /// # Errors
 /// The kernel's error: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
@@ -39,16 +39,16 @@ pub fn set_mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
 }
 
 thread_local! {
-    /// The socket that [`is_local`] asks on. A socket that had an error is not put back, because an answer could be left
-    /// in it.
+    /// The netlink socket for [`is_local`]. After an error the socket is not reused, because it could hold an unread
+    /// answer.
     static ROUTES: Cell<Option<Netlink>> = const { Cell::new(None) };
 }
 
-/// Whether an address is local: the routing tables for packets without a mark deliver packets for the address to this host, as
-/// `fib daddr type local` of nft(8). The network namespace is that of the first call of the thread.
+/// Returns whether an address is local: the routing tables for packets without a mark deliver packets for the address
+/// to this host, as in `fib daddr type local` of nft(8). The network namespace is that of the thread's first call.
 ///
 /// # Errors
-/// The kernel's, about the asking; having no route is an answer.
+/// The query has failed. An address without a route is no error.
 pub fn is_local(ip: IpAddr) -> io::Result<bool> {
     let socket = ROUTES.take().map_or_else(|| Netlink::open(libc::NETLINK_ROUTE), Ok)?;
     let local = query_local(&socket, ip)?;

@@ -1,4 +1,5 @@
-//! TUN devices: IP packets of an interface as reads and writes of a descriptor (Documentation/networking/tuntap.rst).
+//! TUN devices: a process reads and writes the IP packets of an interface through a descriptor
+//! (Documentation/networking/tuntap.rst).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,11 +15,12 @@ use crate::packet::{OutgoingFrame, ReceivedFrame};
 const TUN_F_USO4: c_uint = 0x20;
 const TUN_F_USO6: c_uint = 0x40;
 
-/// Where devices come from.
+/// The device file that creates TUN devices.
 pub const PATH: &str = "/dev/net/tun";
 
-/// Makes a TUN device called `interface` in the calling thread's network namespace. Every packet read or written begins
-/// with a `virtio_net_hdr` of 10 bytes. With `offload` the kernel hands over TCP superpackets, and UDP ones if it can.
+/// Creates a TUN device called `interface` in the calling thread's network namespace. Every packet read or written
+/// begins with a `virtio_net_hdr` of 10 bytes. With `offload` the kernel passes TCP superpackets, and UDP superpackets
+/// if it supports them.
 ///
 /// # Errors
 /// The kernel's error: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken.
@@ -34,8 +36,8 @@ pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
 }
 
 /// Creates a TUN device called `interface` in the calling thread's network namespace, where the name must be unused. A
-/// read or write transfers one packet without any header, at most as long as the MTU, and does not block. The device
-/// lasts as long as the descriptor.
+/// read or write transfers one packet without an additional header, at most as long as the MTU, and does not block. The
+/// device exists until the descriptor is closed.
 ///
 /// # Errors
 /// The kernel's error: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken, `EPERM`
@@ -44,7 +46,7 @@ pub fn create_plain(interface: &str) -> io::Result<File> {
     attach(interface, libc::IFF_TUN_EXCL)
 }
 
-/// Makes one, without information about the protocol before packets.
+/// Creates a device without the protocol information header before packets (`IFF_NO_PI`).
 fn attach(interface: &str, flags: c_int) -> io::Result<File> {
     let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
     let device = options.open(PATH)?;
@@ -63,11 +65,11 @@ fn set_offload(device: &File, flags: c_uint) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads into as many of `buffers` as there are packets, without waiting; describes the packets in `received`. There
-/// are no timestamps.
+/// Reads the available packets into `buffers`, without waiting. Describes the packets in `received`, without
+/// timestamps.
 ///
 /// # Errors
-/// The kernel's, `WouldBlock` if there is no packet.
+/// The kernel's error: `WouldBlock` if there is no packet.
 pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
     received.clear();
     for buffer in buffers {
@@ -82,10 +84,10 @@ pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
     Ok(())
 }
 
-/// Writes packets in order; returns how many went.
+/// Writes packets in order. Returns the number of written packets.
 ///
 /// # Errors
-/// The kernel's, about the first of them.
+/// The kernel's error for the first packet.
 pub fn send(device: BorrowedFd<'_>, packets: &[OutgoingFrame<'_>]) -> io::Result<usize> {
     for (index, packet) in packets.iter().enumerate() {
         let pieces = [packet.head, packet.body]

@@ -1,4 +1,4 @@
-//! The timers of a connection, and the counters to choose them by (tcp(7), `TCP_INFO`).
+//! The timers of a connection, and the counters for tuning them (tcp(7), `TCP_INFO`).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use crate::option::get;
 use crate::sockopt::{TCP_DELACK_MAX_US, TCP_RTO_MAX_MS, TCP_RTO_MIN_US};
 use crate::tcp_info::{RawTcpInfo, read};
 
-/// Options that are in force; none for those that this kernel does not have.
+/// Timer options in force; `None` for options that this kernel lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpTimers {
     /// The value of `TCP_RTO_MIN_US`.
@@ -26,11 +26,11 @@ pub struct TcpTimers {
     pub thin_linear_timeouts: Option<bool>,
     /// `TCP_USER_TIMEOUT`; zero for the host's default.
     pub user_timeout: Option<Duration>,
-    /// The retransmission timeout that follows, `tcpi_rto`.
+    /// The resulting retransmission timeout, `tcpi_rto`.
     pub rto: Option<Duration>,
 }
 
-/// The options of a connection.
+/// Returns the timer options of a connection.
 #[must_use]
 pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
     let option = |name| get::<c_int>(socket, libc::IPPROTO_TCP, name).ok().map(c_int::cast_unsigned);
@@ -47,7 +47,7 @@ pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
     }
 }
 
-/// The counters of a connection at `at`.
+/// Returns the counters of a connection; `at` is the time of the sample.
 ///
 /// # Errors
 /// The kernel's error: not a TCP socket.

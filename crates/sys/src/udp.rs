@@ -1,5 +1,5 @@
-//! Datagrams as a measuring instrument needs them: the kernel's own receive timestamps and drop counts (socket(7)),
-//! batches (recvmmsg(2)), superpackets (udp(7)), congestion marks (ip(7)), and a sleep that ends on time.
+//! Datagrams for measurements: the kernel's receive timestamps and drop counts (socket(7)), batches (recvmmsg(2)),
+//! superpackets (udp(7)), congestion marks (ip(7)), and a precise sleep.
 
 use std::io;
 use std::net::UdpSocket;
@@ -11,10 +11,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::option::set;
 
-/// How many datagrams one call takes at most.
+/// Largest number of datagrams that one call receives.
 const MAX_BATCH: usize = 64;
 
-/// How much of each datagram is kept: the head says which one it is, and the kernel tells the length of the rest.
+/// Bytes of each datagram that are kept: the head identifies the datagram, and the kernel reports the whole length.
 const HEAD_SIZE: usize = 128;
 
 /// Explicit congestion notification, `ECT(0)`: two bits of the type of service (RFC 3168 section 5).
@@ -26,23 +26,23 @@ const UDP_SEGMENT: c_int = 103;
 /// The kernel's data about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramInfo {
-    /// When it reached this host's network stack, in nanoseconds since the epoch (`SO_TIMESTAMPNS`).
+    /// Time of arrival at this host's network stack, in nanoseconds since the epoch (`SO_TIMESTAMPNS`).
     pub at: u64,
-    /// The length of its payload, in bytes.
+    /// Length of the payload, in bytes.
     pub length: usize,
-    /// The two congestion bits of its IP header.
+    /// The two ECN bits of the IP header.
     pub ecn: u8,
-    /// How many datagrams the socket had dropped until then for want of room (`SO_RXQ_OVFL`).
+    /// Number of datagrams that the socket had dropped until then because its receive buffer was full (`SO_RXQ_OVFL`).
     pub overflow: u32,
 }
 
-/// Nanoseconds since the epoch, by the clock of the receive timestamps.
+/// Returns the nanoseconds since the epoch, by the clock of the receive timestamps.
 #[must_use]
 pub fn realtime_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Sleeps until `at`, in nanoseconds since the epoch; at once if that is over.
+/// Sleeps until `at`, in nanoseconds since the epoch. Returns at once if that time has passed.
 pub fn sleep_until(at: u64) {
     let deadline = libc::timespec { tv_sec: (at / 1_000_000_000) as _, tv_nsec: (at % 1_000_000_000) as _ };
     loop {
@@ -56,8 +56,8 @@ pub fn sleep_until(at: u64) {
     }
 }
 
-/// Makes `socket` report the times, the marks and the drops of received datagrams, with room for about `room` bytes;
-/// beyond `net.core.rmem_max` only with `CAP_NET_ADMIN`, without it up to that limit.
+/// Makes `socket` report times, marks and drops of received datagrams, with a receive buffer of about `room` bytes.
+/// Without `CAP_NET_ADMIN` the buffer is limited to `net.core.rmem_max`.
 ///
 /// # Errors
 /// The kernel's error.
@@ -70,8 +70,8 @@ pub fn enable_receive_info(socket: BorrowedFd<'_>, room: usize) -> io::Result<()
     set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1_i32)
 }
 
-/// From now on, payloads longer than `bytes` leave as superpackets of datagrams of that length (`UDP_SEGMENT`); with 0
-/// they leave as they are.
+/// Sends payloads longer than `bytes` as superpackets of datagrams of that length from now on (`UDP_SEGMENT`); 0
+/// disables this.
 ///
 /// # Errors
 /// The kernel's error.
@@ -79,7 +79,7 @@ pub fn set_segment_size(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
     set(borrowed(socket), libc::SOL_UDP, UDP_SEGMENT, &c_int::from(bytes))
 }
 
-/// From now on, datagrams say that they may be marked instead of dropped.
+/// Marks datagrams as ECN-capable from now on, so that routers may mark instead of drop them.
 ///
 /// # Errors
 /// The kernel's error.
@@ -87,7 +87,7 @@ pub fn set_ecn_capable(socket: &UdpSocket) -> io::Result<()> {
     set(borrowed(socket), libc::IPPROTO_IP, libc::IP_TOS, &ECT_0)
 }
 
-/// A raw socket for ICMP, which needs `CAP_NET_RAW`; received data begin with the IP header.
+/// Opens a raw socket for ICMP, which requires `CAP_NET_RAW`. Received data begin with the IP header.
 ///
 /// # Errors
 /// The kernel's error.
@@ -99,12 +99,12 @@ fn borrowed(socket: &UdpSocket) -> BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(socket)
 }
 
-/// Room for control messages, aligned as their headers want it.
+/// Buffer for control messages, with the alignment of their headers.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct ControlBuffer([u8; 128]);
 
-/// Receives datagrams many at a time.
+/// Receives datagrams in batches.
 pub struct BatchReceiver {
     heads: Vec<[u8; HEAD_SIZE]>,
     controls: Vec<ControlBuffer>,
@@ -117,8 +117,8 @@ impl Default for BatchReceiver {
 }
 
 impl BatchReceiver {
-    /// Waits for a datagram, up to the socket's read timeout, and passes on those that have arrived: the first bytes of
-    /// each, and the kernel's data about it.
+    /// Waits for a datagram, up to the socket's read timeout, and passes all datagrams that have arrived to `each`: the
+    /// first bytes of each datagram, and the kernel's data about it.
     ///
     /// # Errors
     /// The kernel's error: `WouldBlock` after the timeout.
@@ -152,14 +152,14 @@ impl BatchReceiver {
 
 fn receive_batch(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
     let count = messages.len() as libc::c_uint;
-    // The flags are of different types in different libcs.
+    // The type of the flags differs between C libraries.
     let flags = (libc::MSG_WAITFORONE | libc::MSG_TRUNC) as _;
     // SAFETY: every header points to one part and one control buffer of the lengths it says, and all outlive the call.
     let received = unsafe { libc::recvmmsg(socket, messages.as_mut_ptr(), count, flags, std::ptr::null_mut()) };
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// The data in the control messages of a received datagram.
+/// Returns the data in the control messages of a received datagram.
 fn datagram_info(header: &libc::msghdr) -> DatagramInfo {
     let mut arrival = DatagramInfo::default();
     // SAFETY: the kernel has filled the control buffer of `header` and set its length.

@@ -1,4 +1,5 @@
-//! Formats quantities. Those of the table, all but percentages, have at most five characters, so that it fits 80 columns.
+//! Formats quantities. The quantities in the table (all but percentages) have at most five characters, so that the
+//! table fits 80 columns.
 
 /// Formats a rate or a count with three digits and an SI prefix, as in `9.87M`.
 pub fn short(value: f64) -> String {

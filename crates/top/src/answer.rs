@@ -79,7 +79,7 @@ pub struct Section {
     pub jump: Option<Jump>,
 }
 
-/// Bytes that were sent at once, and what came of them. The word is shown unchanged.
+/// Bytes that were sent at once, and the outcome. The word is shown unchanged.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Jump {
     #[serde(default)]

@@ -82,7 +82,8 @@ impl App {
         }
     }
 
-    /// Takes an answer, or the reason why a request failed. After a failure the last known sessions stay on the screen.
+    /// Processes an answer, or the reason why a request failed. After a failure the last known sessions stay on the
+    /// screen.
     pub fn on_response(&mut self, answer: Result<SessionsResponse, String>, now: Instant) {
         match answer {
             Ok(answer) => {

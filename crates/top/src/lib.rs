@@ -4,8 +4,8 @@
 //! answer passes through these steps: [`run`](fn@run) fetches it, `SessionsResponse::parse` parses it, `LiveSessions::update`
 //! computes rates, `SessionList::filter_and_sort` filters and sorts, and `draw` draws the visible part.
 //!
-//! This is a package of its own so that the daemon does not depend on terminal libraries. It does not depend on the
-//! relay either: the caller passes a function that fetches an answer.
+//! This is a separate package, so that the daemon does not depend on terminal libraries. The package does not depend on
+//! the relay either: the caller passes a function that fetches an answer.
 #![forbid(unsafe_code)]
 
 mod amount;

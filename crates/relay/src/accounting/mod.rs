@@ -1,7 +1,7 @@
 //! Limits and usage of users and listeners: concurrent sessions, rates, and quotas that are kept across restarts.
 //!
-//! An [`Account`] is shared by all threads. A session counts on the account of its listener and on that of its user
-//! ([`SessionAccounts`]). [`usage`] keeps the bytes of quotas in a database.
+//! An [`Account`] is shared by all threads. A session is charged to the account of its listener and to the account of
+//! its user ([`SessionAccounts`]). [`usage`] keeps the bytes of quotas in a database.
 
 mod account;
 mod period;

@@ -58,7 +58,7 @@ pub struct SystemState {
     pub page_size: u64,
     /// The devices of default routes, with their largest superpackets.
     pub uplinks: Vec<(String, SuperpacketLimits)>,
-    /// Persistent TUN devices with names like those of ekiden (`ip tuntap add`).
+    /// Persistent TUN devices (`ip tuntap add`) with names such as ekiden uses.
     pub persistent_devices: Vec<String>,
 }
 

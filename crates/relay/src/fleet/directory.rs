@@ -218,7 +218,7 @@ impl FleetShared {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of etcd.
+    /// Locks and returns the state of etcd.
     pub fn etcd(&self) -> MutexGuard<'_, EtcdStatus> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }

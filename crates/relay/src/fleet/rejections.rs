@@ -16,7 +16,7 @@ const MAX_RELAYS: usize = 1000;
 pub struct Rejections {
     /// Reasons reported for each relay.
     reported: Mutex<BTreeMap<PublicKey, BTreeSet<String>>>,
-    /// Relays whose certificate is not valid at the moment. Clocks advance and are corrected.
+    /// Relays whose certificate is not valid at this time, but may become valid as clocks advance and are corrected.
     rechecks: Mutex<BTreeSet<PublicKey>>,
 }
 

@@ -53,7 +53,8 @@ impl<'a> ProbeContext<'a> {
         }
     }
 
-    /// As [`Self::new`], with a pool for the first hop of `path_choice`: the section of an ended session is kept for the next one.
+    /// Like [`Self::new`], with a pool for the first hop of `path_choice`, which keeps the section of an ended session
+    /// for the next session.
     pub fn with_reuse(config: &'a Config, path_choice: &PathChoice) -> Self {
         let context = Self::new(config);
         let Some(hop) = path_choice.path.hops.first().filter(|hop| hop.is_section()) else { return context };
@@ -182,7 +183,8 @@ pub async fn open(
     Ok(ProbeConnection { stream, section, started_at: session_start, result: connect_result, earlier_sessions })
 }
 
-/// Each relay reports the setup time of all sections after it; the differences are the round trips of the sections.
+/// Returns the round-trip times of the sections: each relay reports the setup time of all sections after it, and the
+/// differences are the round-trip times.
 fn section_times(total: Duration, times: &[Duration]) -> Vec<Duration> {
     let from = [total].into_iter().chain(times.iter().copied());
     let next = times.iter().copied().chain([Duration::ZERO]);

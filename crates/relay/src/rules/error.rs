@@ -16,7 +16,7 @@ pub enum RulesError {
         "{program}: {message}: needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit"
     )]
     NotPermitted {
-        /// Which program says so.
+        /// The program that failed.
         program: &'static str,
         /// The message of the program.
         message: String,
@@ -24,7 +24,7 @@ pub enum RulesError {
     /// The kernel lacks a feature.
     #[error("{program}: {message}: this kernel lacks a feature: modprobe {module}, or use a kernel with {option}")]
     Kernel {
-        /// Which program says so.
+        /// The program that failed.
         program: &'static str,
         /// The message of the program.
         message: String,

@@ -144,7 +144,7 @@ impl Ruleset {
     }
 }
 
-/// The interface whose traffic comes from programs on this host.
+/// The interface name that stands for programs on this host.
 const OWN_PROGRAMS: &str = "lo";
 
 fn interfaces(listener: &Listener) -> impl Iterator<Item = &str> {

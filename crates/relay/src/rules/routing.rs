@@ -1,9 +1,9 @@
 //! Policy routing: incoming packets with the mark LOCAL are delivered to this host, for any address (ip-rule(8),
 //! ip-route(8)).
 //!
-//! The rules exclude lookups with `lo` as the incoming interface: those of the route of outgoing packets, and of the
-//! reverse path of incoming packets. With `src_valid_mark` or `fwmark_reflect` these lookups carry the mark, and would
-//! return a wrong route.
+//! The rules exclude lookups with `lo` as the incoming interface, which the kernel makes for the route of outgoing
+//! packets and for the reverse path of incoming packets. With `src_valid_mark` or `fwmark_reflect` these lookups carry
+//! the mark, and would return a wrong route.
 
 use super::apply::run;
 use super::error::RulesError;

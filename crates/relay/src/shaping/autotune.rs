@@ -134,7 +134,7 @@ pub enum SectionTuning {
     /// Only the congestion control is to be chosen, and too few bytes were transferred to choose it. Most sections end
     /// in this state and never have a tuner.
     Later {
-        /// Gone when the section is.
+        /// The socket; cannot be upgraded after the section has closed.
         stream: Weak<TcpStream>,
         /// Bytes that have moved through the section.
         moved: u32,
@@ -178,7 +178,7 @@ impl SectionTuning {
 /// The tuner of one section of a session. The scheduler holds it while the section transfers bytes.
 #[derive(Debug)]
 pub struct Tuner {
-    /// Gone when the section is.
+    /// The socket; cannot be upgraded after the section has closed.
     stream: Weak<TcpStream>,
     scheduler: Weak<TuneScheduler>,
     /// The settings that follow the path; `None` if the profile has no tuning.

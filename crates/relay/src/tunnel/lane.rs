@@ -78,7 +78,7 @@ impl Lane {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The relay at the other end.
+    /// Returns the relay at the other end.
     pub fn remote(&self) -> &LaneRemote {
         &self.remote
     }
@@ -114,7 +114,7 @@ impl Lane {
         }
     }
 
-    /// Takes the first packet that is not late, if it has at most `room` bytes.
+    /// Removes and returns the first packet that is not late, if it has at most `room` bytes.
     pub fn pop(&self, room: usize) -> Option<Vec<u8>> {
         let (late, packet) = {
             let mut queue = self.queue();
@@ -158,7 +158,7 @@ impl Lane {
         self.established.store(true, Ordering::Relaxed);
     }
 
-    /// Whether both sides have agreed.
+    /// Returns whether the lane is established.
     pub fn is_established(&self) -> bool {
         self.established.load(Ordering::Relaxed)
     }
@@ -285,7 +285,7 @@ impl LaneQueue {
         late
     }
 
-    /// Number of packets in the queue.
+    /// Returns the number of packets in the queue.
     pub fn len(&self) -> usize {
         self.packets.len()
     }

@@ -105,7 +105,7 @@ impl SourceBindings {
         Self { networks, sole_unbound_peer }
     }
 
-    /// Returns whether packets with this source address may come from `remote` into a tunnel.
+    /// Returns whether `remote` may send packets with this source address into a tunnel.
     pub fn permits(&self, config: &Config, remote: &LaneRemote, source: IpAddr) -> bool {
         if let Some(nets) = remote.key().and_then(|key| self.networks.get(&key)) {
             return contains_address(nets, source);
@@ -142,7 +142,7 @@ impl SourceBindings {
 }
 
 impl Config {
-    /// The warning about networks from which no peer may send packets.
+    /// Returns a warning for each network from which no peer may send packets.
     #[must_use]
     pub fn unbound_network_warnings(&self) -> Vec<String> {
         let warning = |net: Network| {
@@ -155,7 +155,7 @@ impl Config {
     }
 }
 
-/// The paths over relays that packets to `ip` may take; none in a network with `answer_only`.
+/// Returns the paths over relays that packets to `ip` may take; none in a network with `answer_only`.
 fn paths(config: &Config, ip: IpAddr) -> impl Iterator<Item = &Path> {
     let answers_only = config.tunnels().any(|(_, tun)| tun.answer_only && contains_address(&tun.nets, ip));
     let routes = (!answers_only).then(|| config.routes_into(Network::from(ip))).into_iter().flatten();

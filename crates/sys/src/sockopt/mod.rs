@@ -1,8 +1,8 @@
 //! Applies a profile to a socket, setting by setting, and returns their outcomes (setsockopt(2), tcp(7), socket(7),
 //! ip(7)). Accepted sockets inherit every setting from their listener, so nothing is done per accepted connection.
 //!
-//! Every socket that gets a profile also leaves urgent data in its place in the stream (`SO_OOBINLINE`, socket(7)).
-//! Without this option a read skips the urgent byte, and the byte is lost to every reader that does not ask for it.
+//! Every socket with a profile also keeps urgent data in the stream (`SO_OOBINLINE`, socket(7)). Without this option a
+//! read skips the urgent byte, which is lost unless the reader requests it with `MSG_OOB`.
 
 mod request;
 
@@ -25,19 +25,19 @@ pub(crate) const TCP_RTO_MAX_MS: c_int = 44;
 pub(crate) const TCP_RTO_MIN_US: c_int = 45;
 pub(crate) const TCP_DELACK_MAX_US: c_int = 46;
 
-/// How many connections with data in their SYN a listener holds (RFC 7413, `TCP_FASTOPEN`).
+/// Largest number of pending connections with data in their SYN on a listener (RFC 7413, `TCP_FASTOPEN`).
 const FAST_OPEN_QUEUE: c_int = 1024;
 
 /// The role of a socket; a few settings differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketRole {
-    /// A listening socket; accepted ones inherit.
+    /// A listening socket; accepted sockets inherit its settings.
     Listener,
     /// A socket about to connect.
     Dialer,
 }
 
-/// Applies `profile` before listen(2) or connect(2) and reports every setting, read back from the kernel.
+/// Applies `profile` before listen(2) or connect(2). Returns the outcome of every setting, read back from the kernel.
 #[must_use]
 pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
     let _ = keep_urgent_data_inline(socket);
@@ -59,21 +59,21 @@ pub fn apply_setting(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole
 pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
     let _ = keep_urgent_data_inline(socket);
     for setting in profile.initial_settings() {
-        // Already reported the first time; a section without one of its settings still carries bytes.
+        // The error is ignored: it was reported the first time, and a section without one of its settings still works.
         let _ = apply_one(socket, &setting, role);
     }
 }
 
-/// Keeps urgent data in its place in the stream (`SO_OOBINLINE`).
+/// Keeps urgent data in the stream (`SO_OOBINLINE`).
 ///
 /// # Errors
-/// The kernel's error: EOPNOTSUPP for a Multipath TCP socket, whose urgent data is always inline. A socket of plain TCP
-/// that such a listener accepts does not have the option and needs it.
+/// The kernel's error: EOPNOTSUPP for a Multipath TCP socket, whose urgent data is always inline. A plain TCP socket
+/// that such a listener accepts does not inherit the option and needs it.
 pub fn keep_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1_i32)
 }
 
-/// Whether urgent data stays in its place in the stream, also on sockets that this one accepts.
+/// Returns whether urgent data stays in the stream, also on sockets that `socket` accepts.
 ///
 /// # Errors
 /// The kernel's error.
@@ -122,8 +122,8 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
         Setting::KeepaliveInterval(span) => tcp(libc::TCP_KEEPINTVL, seconds(*span), Unit::Seconds),
         Setting::KeepaliveCount(count) => tcp(libc::TCP_KEEPCNT, c_int::from(*count), Unit::Plain),
         Setting::UserTimeout(span) => tcp(libc::TCP_USER_TIMEOUT, millis(*span), Unit::Millis),
-        // Outside these ranges the kernel says EINVAL (seen on Linux 6.18; 8 ms are two jiffies at 250 Hz). Profiles have them as
-        // bounds; values of the automatic tuning have no such bounds.
+        // Outside these ranges the kernel returns EINVAL (seen on Linux 6.18; 8 ms are two jiffies at 250 Hz). Values
+        // in profiles are within these bounds; values of the automatic tuning may be outside.
         Setting::RtoMin(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_RTO_MIN_US, v, Unit::Micros)),
         Setting::RtoMax(span) => within(millis(*span), 1_000..=120_000, |v| tcp(TCP_RTO_MAX_MS, v, Unit::Millis)),
         Setting::DelackMax(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_DELACK_MAX_US, v, Unit::Micros)),
@@ -140,8 +140,8 @@ fn integer(socket: BorrowedFd<'_>, level: c_int, name: c_int, requested: c_int, 
     Ok(Request::Integer { level, name, requested, unit })
 }
 
-/// Asks for `requested`; where the kernel says EINVAL, asks for the nearest value in `range` and lets the read-back,
-/// which still compares with `requested`, report it as clamped.
+/// Sets `requested`. If the kernel returns EINVAL, sets the nearest value in `range`; the read-back, which compares
+/// with `requested`, then reports the setting as clamped.
 fn within(
     requested: c_int,
     range: std::ops::RangeInclusive<c_int>,
@@ -175,8 +175,8 @@ fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: SocketRole) -> io::Result
     Ok(Request::Done)
 }
 
-/// From now on, bind(2) to port 0 leaves the port to connect(2), which chooses it per target, so that many targets share
-/// the same ports (ip(7)).
+/// Delays the choice of the port after bind(2) to port 0 until connect(2), so that connections to different targets can
+/// share a port (`IP_BIND_ADDRESS_NO_PORT`, ip(7)).
 ///
 /// # Errors
 /// The kernel's error.
@@ -189,7 +189,7 @@ fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
     let class = c_int::from(dscp) << 2;
     let v6 = SockRef::from(&socket).domain()? == socket2::Domain::IPV6;
     if v6 {
-        // An IPv6 socket may carry IPv4, which has its own field.
+        // An IPv6 socket may carry IPv4, which has a separate field.
         let _ = set(socket, libc::IPPROTO_IP, libc::IP_TOS, &class);
         return integer(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class, Unit::Plain);
     }
@@ -213,16 +213,17 @@ fn set_congestion(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
 
 fn buffer(socket: BorrowedFd<'_>, force: c_int, plain: c_int, size: Bytes) -> io::Result<Request> {
     let requested = saturating(size.0);
-    // The forced form passes the ceiling net.core.[rw]mem_max but needs CAP_NET_ADMIN.
+    // The `FORCE` option exceeds the limit net.core.[rw]mem_max but requires CAP_NET_ADMIN.
     if set(socket, libc::SOL_SOCKET, force, &requested).is_err() {
         set(socket, libc::SOL_SOCKET, plain, &requested)?;
     }
     Ok(Request::Integer { level: libc::SOL_SOCKET, name: plain, requested, unit: Unit::Bytes })
 }
 
-/// The kernel derives the first window and the window scale from the buffer, and grows the buffer unless it is locked.
+/// Sets the initial receive window by the receive buffer: the kernel derives the first window and the window scale from
+/// the buffer, and grows the buffer unless it is locked.
 fn initial_rwnd(socket: BorrowedFd<'_>, size: Bytes, role: SocketRole) -> io::Result<Request> {
-    // Where the kernel cannot unlock the buffer (before Linux 5.14), the window would never grow.
+    // If the kernel cannot unlock the buffer (before Linux 5.14), the window would never grow.
     if role == SocketRole::Listener || is_receive_buffer_locked(socket)? {
         return Ok(Request::Done);
     }

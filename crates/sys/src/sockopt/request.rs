@@ -1,4 +1,4 @@
-//! The request of a setting to the kernel, and the value that the kernel holds.
+//! A request to set an option, and the read-back of the value that the kernel holds.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use libc::c_int;
 
 use crate::option::get;
 
-/// How an integer option shows itself to people.
+/// The unit in which an integer option is displayed.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     Plain,
@@ -33,7 +33,7 @@ impl Unit {
     }
 }
 
-/// The request, so that its value can be read back.
+/// A completed request, whose value can be read back.
 pub(super) enum Request {
     Integer { level: c_int, name: c_int, requested: c_int, unit: Unit },
     Text { name: c_int, requested: String },
@@ -42,14 +42,14 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// `None` when the kernel holds the requested value, otherwise its value.
+    /// Returns `None` if the kernel holds the requested value, otherwise the kernel's value.
     pub(super) fn read_back(&self, socket: BorrowedFd<'_>) -> io::Result<Option<String>> {
         let differs = |is_equal: bool, shown: &dyn fmt::Display| (!is_equal).then(|| shown.to_string());
         match self {
             Self::Done => Ok(None),
             Self::Integer { level, name, requested, unit } => {
                 let actual: c_int = get(socket, *level, *name)?;
-                // The kernel doubles buffer sizes to account for its own bookkeeping (socket(7)).
+                // The kernel doubles buffer sizes to allow for its bookkeeping (socket(7)).
                 let doubled = *level == libc::SOL_SOCKET && matches!(*name, libc::SO_RCVBUF | libc::SO_SNDBUF);
                 let actual = if doubled { actual / 2 } else { actual };
                 Ok(differs(actual == *requested, &unit.show(actual)))

@@ -28,7 +28,7 @@ impl EtcdError {
         Self::Unavailable(EtcdErrorMessage(reason.to_string()))
     }
 
-    /// The error as a message.
+    /// Converts the error into the message for the operator.
     pub fn into_message(self) -> EtcdErrorMessage {
         match self {
             Self::TooLarge => EtcdErrorMessage(
@@ -38,14 +38,14 @@ impl EtcdError {
         }
     }
 
-    /// The error of a response with this HTTP status and body.
+    /// Returns the error of a response with this HTTP status and body.
     pub fn from_response(status: StatusCode, body: &[u8]) -> Self {
         serde_json::from_slice(body).ok().as_ref().and_then(Self::from_gateway).unwrap_or_else(|| {
             Self::unavailable(format!("HTTP status {status}: the fleet needs etcd 3.4 or newer with its JSON gateway"))
         })
     }
 
-    /// The error that the gateway reports in this object; `None` if the object is no error.
+    /// Returns the error that the gateway reports in this object; `None` if the object is no error.
     pub fn from_gateway(error: &Value) -> Option<Self> {
         // In a stream, etcd before 3.6 calls the field `grpc_code`.
         let code = error.get("code").or_else(|| error.get("grpc_code"))?.as_i64()?;

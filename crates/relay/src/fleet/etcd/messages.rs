@@ -98,6 +98,8 @@ pub struct WatchResponse {
 }
 
 impl WatchResponse {
+    /// Checks that etcd has not ended the watch.
+    ///
     /// # Errors
     /// etcd has ended the watch.
     pub fn check_open(&self) -> Result<(), EtcdError> {

@@ -96,7 +96,7 @@ impl PacingState {
         (self.last_sent, self.sampled_at) = (sent, now);
         let demand = self.estimator.judge(sample, self.packet_ceiling);
         self.window.record(bytes, demand == u64::MAX);
-        // The section's own profile may allow less than its share; the rest goes to other sections.
+        // The profile of the section may allow less than its share; other sections get the rest.
         self.demand = demand.min(self.wire_bytes(self.original_ceiling));
         self.idle_samples = if bytes == 0 { self.idle_samples + 1 } else { 0 };
         Ok(self.idle_samples < IDLE_SAMPLES)
