@@ -24,14 +24,18 @@ impl Timer {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Arms the timer to expire after `span`, which is greater than zero and less than a second. An earlier expiry is
-    /// cleared.
+    /// Arms the timer to expire after `span`, at least 1 ns. An earlier expiry is cleared.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn set_after(&self, span: Duration) -> io::Result<()> {
         let no_interval = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let value = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(span.subsec_nanos().max(1) as i32) };
+        // Zero disarms a timer.
+        let span = span.max(Duration::from_nanos(1));
+        let value = libc::timespec {
+            tv_sec: libc::time_t::try_from(span.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(span.subsec_nanos() as i32),
+        };
         let timer_spec = libc::itimerspec { it_interval: no_interval, it_value: value };
         // SAFETY: the kernel reads `timer_spec`, which lives until after the call, and writes nothing.
         let result = unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &raw const timer_spec, std::ptr::null_mut()) };
@@ -65,7 +69,7 @@ mod tests {
             poll.wait(Some(Duration::from_secs(5))).unwrap();
             assert!(poll.any_ready() && set.elapsed() >= span, "{:?}", set.elapsed());
         }
-        timer.set_after(Duration::from_millis(900)).unwrap();
+        timer.set_after(Duration::from_secs(1)).unwrap();
         poll.wait(Some(Duration::ZERO)).unwrap();
         assert!(!poll.any_ready(), "the new delay has replaced the expired timer");
     }

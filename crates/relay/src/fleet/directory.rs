@@ -296,6 +296,6 @@ pub fn unix_seconds() -> u64 {
 
 impl fmt::Debug for FleetShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("roster", &self.roster).finish_non_exhaustive()
+        f.debug_struct("FleetShared").field("roster", &self.roster).finish_non_exhaustive()
     }
 }

@@ -102,8 +102,7 @@ pub async fn from_dialled(
     let PlainSection { stream, section, server, answer } = into_plain(dialled).await?;
     session.on_connected(server, Rc::clone(&section), started_at);
     session.start_section(Direction::Up, &section, earlier);
-    let answer =
-        answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(path_choice, answer), started_at }));
+    let answer = answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(path_choice, answer), started_at }));
     let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
     Ok(Upstream { stream, section, server, exchanges: 0, answer })
 }
