@@ -373,20 +373,21 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
 
 /// Sends `signal` to a command as soon as it has more than `others` descendants, which is when a machine runs, and
 /// waits for its end and theirs.
-pub fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> Output {
+pub fn stop_while_machines_run(mut command: Child, signal: &str, others: usize) -> Output {
     let outer = command.id();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    // On a busy machine a debug build reads the experiments for half a minute before it starts a machine.
+    let deadline = Instant::now() + Duration::from_secs(300);
     // One reading decides and is kept, because a booting kernel has children that end at once.
     let machines = loop {
         let seen = descendants(outer);
-        if seen.len() > others || Instant::now() > deadline {
+        if seen.len() > others || command.try_wait().unwrap().is_some() || Instant::now() > deadline {
             break seen;
         }
         std::thread::park_timeout(Duration::from_millis(5));
     };
     Command::new("kill").args([signal, &outer.to_string()]).status().unwrap();
     let output = command.wait_with_output().unwrap();
-    assert!(machines.len() > others, "no machine runs: {machines:?}");
+    assert!(machines.len() > others, "no machine runs: {machines:?}: {}", stderr_text(&output));
     wait_for_end(&machines);
     output
 }
