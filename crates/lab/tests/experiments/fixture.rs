@@ -3,8 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ekiden_testing::skipped;
+
+/// Longest wait for an event. On a busy machine a debug build needs half a minute to read all experiments.
+pub const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// An experiment of two blocks over bare links: direct, and by a relay, which is ekiden if it has been built.
 pub const SMALL: &str = r#"

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use fixture::{ExperimentFixture, SMALL, ekiden, ekiden_or_skip, is_skipped, stderr_text};
+use fixture::{ExperimentFixture, SMALL, TIME_LIMIT, ekiden, ekiden_or_skip, is_skipped, stderr_text};
 
 mod blocks;
 mod figures;
@@ -364,7 +364,7 @@ fn interrupt_ends_a_run_and_explains_how_to_resume() {
         .unwrap();
     let group = format!("-{}", child.id());
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + TIME_LIMIT;
     while !fixture.0.join("results/small-quick/runs.jsonl").exists()
         && !reader.is_finished()
         && Instant::now() < deadline

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, TIME_LIMIT, is_skipped, stderr_text};
 
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
                     [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
@@ -309,7 +309,7 @@ fn is_alive(pid: u32) -> bool {
 
 /// Waits until the host has removed all processes of a machine, which were killed.
 fn wait_for_end(machine: &[u32]) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + TIME_LIMIT;
     while machine.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
         std::thread::park_timeout(Duration::from_millis(5));
     }
@@ -375,8 +375,7 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
 /// waits for its end and theirs.
 pub fn stop_while_machines_run(mut command: Child, signal: &str, others: usize) -> Output {
     let outer = command.id();
-    // On a busy machine a debug build reads the experiments for half a minute before it starts a machine.
-    let deadline = Instant::now() + Duration::from_secs(300);
+    let deadline = Instant::now() + TIME_LIMIT;
     // One reading decides and is kept, because a booting kernel has children that end at once.
     let machines = loop {
         let seen = descendants(outer);
