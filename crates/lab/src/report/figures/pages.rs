@@ -130,11 +130,8 @@ pub fn remove_stale_figures(dir: &Path, experiments: &[Experiment]) -> anyhow::R
         }
         for extension in ["md", "json"] {
             let path = dir.join(&experiment.name).with_extension(extension);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| path.display().to_string());
-                }
-                _ => {}
+            if path.exists() {
+                fs::remove_file(&path).with_context(|| path.display().to_string())?;
             }
         }
         removed.push((experiment.name.clone(), format!("{reason:#}")));
