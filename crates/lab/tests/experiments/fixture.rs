@@ -3,12 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
 /// Longest wait for an event. On a busy machine a debug build needs half a minute to read all experiments.
-pub const TIME_LIMIT: Duration = Duration::from_secs(300);
+const TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// Waits until `is_over` is true, or for [`TIME_LIMIT`].
+pub fn wait_until(mut is_over: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIME_LIMIT;
+    while !is_over() && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
 
 /// An experiment of two blocks over bare links: direct, and by a relay, which is ekiden if it has been built.
 pub const SMALL: &str = r#"

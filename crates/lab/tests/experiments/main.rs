@@ -5,11 +5,10 @@
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use fixture::{ExperimentFixture, SMALL, TIME_LIMIT, ekiden, ekiden_or_skip, is_skipped, stderr_text};
+use fixture::{ExperimentFixture, SMALL, ekiden, ekiden_or_skip, is_skipped, stderr_text, wait_until};
 
 mod blocks;
 mod figures;
@@ -364,13 +363,7 @@ fn interrupt_ends_a_run_and_explains_how_to_resume() {
         .unwrap();
     let group = format!("-{}", child.id());
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
-    let deadline = Instant::now() + TIME_LIMIT;
-    while !fixture.0.join("results/small-quick/runs.jsonl").exists()
-        && !reader.is_finished()
-        && Instant::now() < deadline
-    {
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_until(|| fixture.0.join("results/small-quick/runs.jsonl").exists() || reader.is_finished());
     Command::new("kill").args(["-INT", "--", &group]).status().unwrap();
     let output = reader.join().unwrap();
     if is_skipped(&output) {

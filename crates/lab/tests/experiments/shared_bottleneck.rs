@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::fixture::{ExperimentFixture, TIME_LIMIT, ekiden_or_skip, is_skipped, stderr_text};
+use super::fixture::{ExperimentFixture, ekiden_or_skip, is_skipped, stderr_text, wait_until};
 
 /// CUBIC, Reno and short flows over a slow line, at four round trips.
 const SHARED: &str = r#"
@@ -119,10 +119,7 @@ fn sigterm_ends_all_workers_and_clients() {
     let child = command.spawn().unwrap();
     let outer = child.id();
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
-    let deadline = Instant::now() + TIME_LIMIT;
-    while clients(&fixture) < 2 && !reader.is_finished() && Instant::now() < deadline {
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_until(|| clients(&fixture) >= 2 || reader.is_finished());
     let interrupted = Instant::now();
     // A terminal would signal the whole process group; this signals only the outermost process.
     Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();

@@ -5,11 +5,10 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-use crate::fixture::{ExperimentFixture, SMALL, TIME_LIMIT, is_skipped, stderr_text};
+use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text, wait_until};
 
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
                     [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
@@ -309,10 +308,7 @@ fn is_alive(pid: u32) -> bool {
 
 /// Waits until the host has removed all processes of a machine, which were killed.
 fn wait_for_end(machine: &[u32]) {
-    let deadline = Instant::now() + TIME_LIMIT;
-    while machine.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    wait_until(|| !machine.iter().any(|pid| is_alive(*pid)));
     let left: Vec<&u32> = machine.iter().filter(|pid| is_alive(**pid)).collect();
     assert!(left.is_empty(), "left behind: {left:?}");
 }
@@ -375,16 +371,16 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
 /// waits for its end and theirs.
 pub fn stop_while_machines_run(mut command: Child, signal: &str, others: usize) -> Output {
     let outer = command.id();
-    let deadline = Instant::now() + TIME_LIMIT;
     // One reading decides and is kept, because a booting kernel has children that end at once.
-    let machines = loop {
-        let seen = descendants(outer);
-        if seen.len() > others || command.try_wait().unwrap().is_some() || Instant::now() > deadline {
-            break seen;
-        }
-        std::thread::park_timeout(Duration::from_millis(5));
-    };
-    Command::new("kill").args([signal, &outer.to_string()]).status().unwrap();
+    let mut machines = Vec::new();
+    wait_until(|| {
+        machines = descendants(outer);
+        machines.len() > others || command.try_wait().unwrap().is_some()
+    });
+    // The id of a command that has ended may be that of another process.
+    if command.try_wait().unwrap().is_none() {
+        Command::new("kill").args([signal, &outer.to_string()]).status().unwrap();
+    }
     let output = command.wait_with_output().unwrap();
     assert!(machines.len() > others, "no machine runs: {machines:?}: {}", stderr_text(&output));
     wait_for_end(&machines);
