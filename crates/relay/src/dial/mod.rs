@@ -52,8 +52,8 @@ pub use error::{DialError, FailingRelay};
 pub use resolver::Resolver;
 pub use section::{OpenParams, ReadyConnection};
 
-/// Maximum number of unsent bytes in the kernel on the section of a lane: the relay cannot drop late packets that are
-/// in the kernel's queue.
+/// `TCP_NOTSENT_LOWAT` of the section of a lane, and the maximum length of its writes of several packets, in bytes: the
+/// relay cannot drop late packets that are in the kernel's queue.
 pub const MAX_UNSENT_LANE: u32 = 16 * 1024;
 
 /// A section that is ready for the session's bytes.

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::time::Duration;
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
+use ekiden_sys::poll::is_writable;
 use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -142,6 +145,7 @@ impl LaneTransport<'_> {
     async fn send(&self) -> io::Result<()> {
         loop {
             self.lane.wait_ready().await;
+            wait_writable(self.stream).await?;
             let records = self.take_records();
             if !records.is_empty() {
                 write_all(self.stream, &records).await?;
@@ -166,7 +170,7 @@ impl LaneTransport<'_> {
             self.cipher.seal(&mut records[start..]);
             self.lane.record_sent(packet.len());
             self.stats.record_copied(self.lane.send_direction(), packet.len());
-            room = (MAX_UNSENT_LANE as usize).saturating_sub(records.len());
+            room = (MAX_UNSENT_LANE as usize).saturating_sub(records.len() + HEADER_LENGTH + TAG_LENGTH);
         }
         records
     }
@@ -191,6 +195,18 @@ impl LaneTransport<'_> {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Waits until fewer than half of [`MAX_UNSENT_LANE`] bytes are unsent in the kernel (tcp(7), `TCP_NOTSENT_LOWAT`). The
+/// option does not limit a write without this wait: the kernel compares it only for a new buffer, and fills the last
+/// buffer up to 64 KiB.
+async fn wait_writable(stream: &TcpStream) -> io::Result<()> {
+    // tokio does not report a connection as writable directly after its registration on this thread.
+    if is_writable(stream.as_fd())? {
+        return Ok(());
+    }
+    let check = || if is_writable(stream.as_fd())? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) };
+    stream.async_io(Interest::WRITABLE, check).await
 }
 
 #[cfg(test)]
