@@ -1,4 +1,4 @@
-//! SOCKS5 BIND (RFC 1928, 4 and 6): connections that a client accepts through the relay, as for the active mode of FTP.
+//! SOCKS5 BIND (RFC 1928, 4 and 6): connections from a server to a client through the relay, as in active mode of FTP.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "harness/mod.rs"]
@@ -20,10 +20,11 @@ use harness::*;
 use streams::*;
 use vsftpd::Vsftpd;
 
-/// The Python of Debian, which has the libraries of its packages.
+/// The Python interpreter of Debian, which finds the libraries of Debian packages.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Downloads and uploads a file by FTP in active mode: the control connection by CONNECT, each data connection by BIND.
+/// A client that downloads and uploads a file by FTP in active mode: the control connection uses CONNECT, and each data
+/// connection uses BIND.
 const ACTIVE_CLIENT: &str = "
 import ftplib, io, socket, socks, struct, sys
 relay, server = ('127.0.0.1', int(sys.argv[1])), ('127.0.0.1', int(sys.argv[2]))
@@ -65,7 +66,7 @@ fn relay(options: &str) -> Relay {
     Relay::listen(&[&format!("auto://127.0.0.1:0?{options}")])
 }
 
-/// Reads a reply. Returns its code and its address.
+/// Reads a SOCKS5 reply. Returns its code and address.
 fn reply(client: &mut TcpStream) -> (u8, SocketAddr) {
     let head = read_exactly(client, 4);
     let ip: IpAddr = match head[3] {
@@ -76,7 +77,7 @@ fn reply(client: &mut TcpStream) -> (u8, SocketAddr) {
     (head[1], SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]])))
 }
 
-/// Requests a connection from `peer`. Returns the client's connection and the first reply.
+/// Sends a BIND request for a connection from `peer`. Returns the client's connection and the first reply.
 fn request(relay: &Relay, peer: &str) -> (TcpStream, u8, SocketAddr) {
     let mut client = relay.connect();
     let peer: SocketAddr = peer.parse().unwrap();
@@ -90,7 +91,7 @@ fn request(relay: &Relay, peer: &str) -> (TcpStream, u8, SocketAddr) {
     (client, code, bound)
 }
 
-/// Connects to `address` from `ip`.
+/// Connects to `address` from the source address `ip`.
 fn connect_from(ip: &str, address: SocketAddr) -> TcpStream {
     let ip: IpAddr = ip.parse().unwrap();
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
@@ -148,7 +149,7 @@ fn refused_requests_get_a_reply_code_and_a_logged_reason() {
     assert_eq!(relay.closed()["detail"], "BIND, and the route to the peer does not begin with the path direct");
 }
 
-/// Each waiting client holds a port, and there are 64 places.
+/// Each client that waits for its peer occupies a port of the relay, so at most 64 clients may wait.
 #[test]
 fn waiting_clients_are_limited_and_release_their_places() {
     let mut relay = relay("socks_bind=true");
@@ -162,7 +163,7 @@ fn waiting_clients_are_limited_and_release_their_places() {
     assert!(TcpStream::connect(bound).is_err(), "the relay no longer listens");
     let next = request(&relay, "127.0.0.1:21");
     assert_eq!(next.1, 0);
-    // A session whose peer is connected releases its place.
+    // The place is also released when the peer has connected.
     let (mut client, _, bound) = waiting.pop().unwrap();
     let peer = connect_from("127.0.0.1", bound);
     assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));

@@ -1,5 +1,5 @@
-//! Real programs, installed as users have them, through the real binary to real servers. Each file has a subject of its
-//! own; `clients_slow.rs` has the programs that run long.
+//! Installed client programs, which connect through the relay to installed servers. Tests that take long are in
+//! `clients_slow.rs`.
 
 mod harness;
 

@@ -1,4 +1,5 @@
-//! Real programs that run long: `make test-clients` runs them, and `make test` skips them with a message.
+//! Installed client programs whose tests take long: `make test-clients` runs them, and `make test` skips them with a
+//! message.
 
 mod harness;
 
@@ -25,7 +26,7 @@ mod site;
 
 use harness::skipped;
 
-/// Whether the tests are skipped: without `make test-clients`, or where a program is missing.
+/// Returns whether the test must be skipped, because it does not run in `make test-clients` or a program is missing.
 fn is_skipped(programs: &[&str]) -> bool {
     if std::env::var_os("EKIDEN_TEST_CLIENTS").is_none_or(|value| value != "1") {
         skipped("run make test-clients");

@@ -1,4 +1,4 @@
-//! Warnings of `ekiden check`, `ekiden run` and the command line about a configuration.
+//! Warnings, hints and errors of `ekiden check`, `ekiden run` and the command line about a configuration.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -14,13 +14,13 @@ fn chmod(file: &Path, mode: u32) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The exit status of `ekiden check`, and its output on standard error.
+/// Runs `ekiden check`. Returns the exit status and the standard error.
 fn check(file: &Path) -> (Option<i32>, String) {
     let output = ekiden().arg("check").arg(file).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Regression: only the permissions of key files were checked.
+/// Regression: permissions of users files, history databases and configurations with a password were not checked.
 #[test]
 fn secret_files_readable_by_others_are_reported() {
     let folder = Folder::new();
@@ -52,7 +52,7 @@ fn secret_files_readable_by_others_are_reported() {
     all.iter().for_each(|path| chmod(path, 0o640));
     assert_eq!(check(&file), (Some(0), String::new()));
 
-    // The file has the password itself, like a key file.
+    // A password file contains nothing but the secret, so wrong permissions are an error, as for a key file.
     chmod(&password, 0o640);
     let hop = format!("socks5://u@192.0.2.1:1?password_file={}", password.display());
     folder.write("relay.toml", format!("version = 1\nforward = [{hop:?}]\n{LISTENER}"));
@@ -63,7 +63,7 @@ fn secret_files_readable_by_others_are_reported() {
     assert_eq!(check(&file), (Some(0), String::new()));
 }
 
-/// Every user of the host sees the argument in `ps`.
+/// Every user of the host can read the arguments of a process with ps(1).
 #[test]
 fn password_on_the_command_line_causes_a_warning() {
     let url = "socks5://u:hunter2@192.0.2.1:1";
@@ -76,7 +76,7 @@ fn password_on_the_command_line_causes_a_warning() {
     );
     assert!(message.contains("USER@HOST:PORT?password_file=FILE") && !message.contains("hunter2"), "{message}");
 
-    // Other users cannot read the environment.
+    // Only the owner of a process can read its environment (proc(5)).
     let mut command = ekiden();
     command.args(["run", "-L", "auto://127.0.0.1:0"]).env("EKIDEN_FORWARD", url);
     let mut relay = Relay::start(&mut command, 1);
@@ -86,7 +86,7 @@ fn password_on_the_command_line_causes_a_warning() {
     assert!(events.iter().all(|event| event["event"] != "warning"), "{events:?}");
 }
 
-/// An interface may appear later, like that of a VPN. A misspelt name would match no packet, without a message.
+/// A missing interface is only a warning or a hint, because it may be created later, as by a VPN.
 #[test]
 fn missing_interfaces_are_reported() {
     let folder = Folder::new();
@@ -102,7 +102,8 @@ fn missing_interfaces_are_reported() {
     assert_eq!(check(&file), (Some(0), expected));
 }
 
-/// The name of a relay is the name of a path, but a path that nothing names carries no session.
+/// Each `[[relay]]` defines a path of the same name, which carries sessions only if a route or `forward` names it, or a
+/// route selects `auto`.
 #[test]
 fn unused_relay_is_reported_as_a_hint() {
     let folder = Folder::new();
@@ -137,7 +138,7 @@ fn unknown_congestion_control_is_an_error() {
     }
     let (status, message) = named("frugal");
     assert!(status == Some(2) && message.contains(", one of ") && message.contains("cubic"), "{message}");
-    // The kernel has the control, or a replacement is used, or a module may provide it.
+    // Each of these is in the kernel, has a replacement, or may be provided by a module.
     for name in ["reno", "cubic", "westwood", "scalable", "ctcp", "yeah"] {
         assert_eq!(named(name).0, Some(0), "{name}");
     }
@@ -155,7 +156,7 @@ fn unknown_subcommand_error_suggests_a_subcommand() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("'status'"));
 }
 
-/// Writes a directory of fragments, and returns its path.
+/// Writes configuration fragments into the directory `conf.d`. Returns its path.
 fn fragments(folder: &Folder, files: &[(&str, &str)]) -> std::path::PathBuf {
     let directory = folder.0.join("conf.d");
     std::fs::create_dir_all(&directory).unwrap();
@@ -163,7 +164,7 @@ fn fragments(folder: &Folder, files: &[(&str, &str)]) -> std::path::PathBuf {
     directory
 }
 
-/// A listener that answers every connection with its name.
+/// Configuration of a listener whose server sends the name of the listener on each connection.
 fn greeting_listener(name: &'static str) -> String {
     use std::io::{Read, Write};
     let target = serve(move |mut stream| {
@@ -206,7 +207,7 @@ fn every_command_reads_the_merged_configuration() {
         let (status, message) = run(&with(&["status"]), variable);
         assert!(status == Some(1) && message.contains(admin.to_str().unwrap()), "{message}");
     }
-    // A flag replaces the variable: nothing is merged with a path that does not exist.
+    // `-c` replaces the environment variable: the nonexistent path in the variable causes no error.
     assert_eq!(run(&["rules", "print", "-c", directory], "/nonexistent").0, Some(0));
 
     std::fs::write(single, "version = 1\n\n[limits]\nsessions = 3\n").unwrap();

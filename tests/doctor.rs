@@ -1,5 +1,4 @@
-//! `ekiden doctor` on faulty machines: network namespaces in which a setting of the kernel is wrong. A shell runs the
-//! remedies that doctor prints, and doctor then reports no finding.
+//! Findings and fixes of `ekiden doctor` in network namespaces with unsuitable kernel settings.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -14,11 +13,11 @@ use serde_json::Value;
 
 use harness::{Folder, ekiden, skipped};
 
-/// A network namespace that ends with the test.
+/// A network namespace, which is removed at the end of the test.
 struct Host(Arc<OwnedFd>);
 
 impl Host {
-    /// Without the permission the test is skipped with a message.
+    /// Returns `None`, with a message about the skipped test, if namespaces are not permitted.
     fn new() -> Option<Self> {
         netns::new_network_namespace()
             .map_err(|error| skipped(format_args!("no network namespaces: {error}")))
@@ -31,7 +30,7 @@ impl Host {
         command.output().expect("the command runs")
     }
 
-    /// Runs a script, which must succeed. Returns its output.
+    /// Runs a shell script, which must succeed. Returns its standard output.
     fn shell(&self, script: &str) -> String {
         let mut command = Command::new("sh");
         command.args(["-euc", script]).env("EKIDEN", ekiden().get_program());
@@ -46,7 +45,7 @@ impl Host {
         self.run(command)
     }
 
-    /// Like `doctor`, without capabilities.
+    /// Like [`Self::doctor`], without capabilities.
     fn unprivileged_doctor(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(ekiden().get_program());
@@ -54,7 +53,7 @@ impl Host {
         self.run(command)
     }
 
-    /// The first finding of each check whose verdict is not good.
+    /// The first finding of each check that has findings other than `good`.
     fn findings(&self, arguments: &[&str]) -> BTreeMap<String, Value> {
         let output = self.doctor(&[&["--json"], arguments].concat());
         let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -158,7 +157,7 @@ fn configuration_adds_its_own_findings() {
 fn stale_tun_device_is_bad_and_is_removed_by_its_fix() {
     let Some(host) = Host::new() else { return };
     let report = |script: &str| {
-        // sysfs shows the files of the network namespace in which it was mounted.
+        // sysfs shows the network namespace in which it was mounted, so it is mounted again.
         let script = format!("{script}; mount -t sysfs none /sys && \"$EKIDEN\" doctor || echo exit $?");
         host.shell(&format!("unshare -m sh -euc '{script}'"))
     };
@@ -171,17 +170,17 @@ fn stale_tun_device_is_bad_and_is_removed_by_its_fix() {
     assert!(!printed.contains("device ekiden7") && !printed.contains("exit 1"), "{printed}");
 }
 
-/// The lines of sysctl(8), ip(8) and nft(8) for one host: the settings of its network, and all lines that are no settings.
-/// Other settings belong to the whole machine.
+/// The output of sysctl(8), ip(8) and nft(8) in the namespace. Settings outside `net.` are omitted, because they apply
+/// to the whole machine.
 fn state(host: &Host) -> Vec<String> {
-    // Counters change without a change of settings.
+    // Counters among the settings change without a change of settings.
     let text = host.shell("sysctl -a 2>/dev/null | grep -v -e count -e '\\.drop' ; ip rule; ip link; nft list ruleset");
     let lines = text.lines().filter(|line| line.starts_with("net.") || !line.contains(" = "));
     lines.map(without_loaded_congestion_controls).collect()
 }
 
-/// Removes the congestion controls of ekiden from a list. All namespaces share the list of the kernel, and other tests load
-/// these congestion controls at the same time, also under names with numbers.
+/// Removes the congestion controls of ekiden from the lists of the kernel. All namespaces share these lists, and other
+/// tests load these congestion controls at the same time, some under names with an underscore and a number.
 fn without_loaded_congestion_controls(line: &str) -> String {
     const PROVIDED: [&str; 8] = ["bic", "ctcp", "cubicresume", "highspeed", "hybla", "scalable", "vegas", "westwood"];
     let Some((list, names)) = line.split_once("_congestion_control = ") else { return line.to_owned() };
@@ -205,10 +204,10 @@ fn doctor_changes_no_setting() {
 fn exit_status_reflects_bad_findings_and_usage_errors() {
     let Some(host) = Host::new() else { return };
     let healthy = host.doctor(&[]);
-    // Other tests may change the kernel state that all namespaces share, for a moment.
+    // Other tests temporarily change kernel state that all namespaces share, so a bad finding is possible.
     let bad = String::from_utf8(healthy.stdout).unwrap().contains("\nBAD ");
     assert_eq!(healthy.status.code(), Some(i32::from(bad)));
-    // A configuration that needs CAP_NET_ADMIN, without and with this capability.
+    // This configuration needs CAP_NET_ADMIN.
     let folder = Folder::new();
     let file = folder.write(
         "ekiden.toml",
@@ -235,6 +234,6 @@ fn missing_privileges_and_hidden_settings_are_reported() {
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(i32::from(printed.contains("\nBAD "))), "{printed}");
     assert!(printed.contains("hint  privileges                   no CAP_NET_ADMIN"), "{printed}");
-    // This namespace is not the initial one, and shows fewer settings.
+    // Only the initial network namespace has this setting.
     assert!(printed.contains("net.core.default_qdisc is not readable"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Correct and faulty SOCKS clients, and the targets that the relay permits.
+//! SOCKS handshakes of correct and faulty clients, reply codes, and permitted targets.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -14,7 +14,7 @@ fn v4(address: SocketAddr) -> [u8; 6] {
     [a, b, c, d, high, low]
 }
 
-/// A server that sends "hello" and then echoes all bytes.
+/// Starts a server that sends "hello" and then echoes all bytes.
 fn echo_server() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");
@@ -66,7 +66,7 @@ fn handshakes_work_byte_by_byte_and_in_one_segment() {
     assert_eq!(read_exactly(&mut slow, 12)[..4], [5, 0, 5, 0]);
     assert_echo(slow);
 
-    // An optimistic client does not wait for the replies and sends its payload behind the request.
+    // This client sends its payload directly behind the request, before it receives a reply.
     let mut optimistic = relay.connect();
     request.extend(b"early");
     optimistic.write_all(&request).unwrap();
@@ -97,7 +97,8 @@ fn names_of_forbidden_addresses_are_denied() {
     assert_eq!(relay.closed()["end"], "denied");
 }
 
-/// An open listener reaches services of the relay's own host only with `allow_private`.
+/// Clients of an open listener reach private addresses, such as those of the relay's own host, only with
+/// `allow_private`.
 #[test]
 fn open_listeners_deny_private_targets_by_default() {
     let relay =
@@ -128,7 +129,7 @@ fn garbage_ends_the_session_and_not_the_relay() {
 #[test]
 fn only_users_with_the_right_password_get_access() {
     let folder = Folder::new();
-    // Created once with crypt(3), bcrypt at cost 4, for the password "baton".
+    // The bcrypt hash of the password "baton" at cost 4, created with crypt(3).
     let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
     let address = relay.address();

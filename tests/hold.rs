@@ -1,4 +1,4 @@
-//! How long a client's first packet waits for the server's answer: at most `timeouts.hold`, and no longer than its client.
+//! `connect = "hold"`: how long a transparent relay holds the SYN of a client.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "harness/mod.rs"]
@@ -24,7 +24,7 @@ use network::*;
 use relays::*;
 use streams::*;
 
-/// The client gets no reply before the server has answered.
+/// The relay answers the client's SYN only after the server has answered the SYN of the relay.
 #[test]
 fn client_syn_is_not_answered_before_the_server() {
     each_kind(PairOptions { settings: "[timeouts]\nhold = \"20s\"\n", ..PairOptions::default() }, |pair, family| {
@@ -48,10 +48,10 @@ fn client_syn_is_not_answered_before_the_server() {
 
 const HOLD: Duration = Duration::from_millis(300);
 
-/// A first packet is sent again after a second (RFC 6298, 2.1).
+/// A SYN is retransmitted after 1 s (RFC 6298, 2.1).
 const RETRANSMISSION: Duration = Duration::from_secs(1);
 
-/// Resolution of the kernel's own timers of 0.5 to 4 s (kernel/time/timer.c, 1000 Hz).
+/// Resolution of kernel timers with timeouts of 0.5 to 4 s, at 1000 Hz (kernel/time/timer.c).
 const TIMER_WHEEL: Duration = Duration::from_millis(64);
 
 #[test]
@@ -62,12 +62,13 @@ fn packets_to_a_silent_server_bypass_the_relay_after_hold() {
             pair.row["client"].nft(DROP_RETRANSMISSIONS);
         }
         let (listener, address) = pair.row.server(family);
-        // The relay remembers a silent server, and holds nothing for it.
+        // After the first timeout the relay has recorded the server as silent, and holds no further SYN to it.
         for is_held in [true, false] {
             let began = Instant::now();
             let (mut client, mut server) = pair.connect_to(&listener, address);
             let took = began.elapsed();
-            // The client may have to retransmit: the far relay does not know yet that the near relay has given up.
+            // The client has to retransmit its SYN if it reaches the far relay before the far relay detects that the
+            // near relay has given up.
             let is_retransmitted = pair.kind != Far::Router && took >= RETRANSMISSION;
             let exact = match (is_held, is_retransmitted) {
                 (true, false) => HOLD..=HOLD + TIMER_RESOLUTION,
@@ -83,7 +84,7 @@ fn packets_to_a_silent_server_bypass_the_relay_after_hold() {
     });
 }
 
-/// The server does not answer at all: after `hold` the relay lets the first packet pass, and the client stays in SYN-SENT.
+/// If the server never answers, the relay forwards the client's SYN after `hold`, and the client remains in SYN-SENT.
 #[test]
 fn unanswered_syn_leaves_the_client_in_syn_sent() {
     let Some(mut pair) =
@@ -102,12 +103,13 @@ fn unanswered_syn_leaves_the_client_in_syn_sent() {
     eventually("the bypass of the packet", || passed(&pair.near.relay.ask("/metrics")).then_some(()));
     assert!(!attempt.is_finished());
     assert!(pair.row["client"].run("ss", &["-Htan"], "").contains("SYN-SENT"));
-    // Ends the wait: from now on the server refuses.
+    // The server answers the next SYN with a reset, which ends the attempt of the client.
     pair.row["server"].nft("delete table inet silence");
     assert_eq!(join(attempt).expect_err("no listener").kind(), ErrorKind::ConnectionRefused);
 }
 
-/// If a client disconnects while its first packet is held, the relay resets the connection to the server and keeps no state.
+/// If a client aborts its attempt while its SYN is held, the relay resets the connection to the server and releases the
+/// place of the session.
 #[test]
 fn aborted_client_releases_its_held_connection() {
     let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";
@@ -122,6 +124,6 @@ fn aborted_client_releases_its_held_connection() {
     let mut server = accept(&listener);
     assert!(is_reset(&mut server));
     assert_eq!(pair.closed(address)[0]["end"], "left_early");
-    // The client's place is free again.
+    // The only place for a session is free again.
     assert!(is_relayed(&pair.connect(Family::V6).1));
 }

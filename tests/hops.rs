@@ -1,4 +1,4 @@
-//! Hops that work or fail, name resolution, and the cause of each failure.
+//! SOCKS5 and HTTP hops: chains, failures and their reported causes, credentials, and name resolution.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use harness::*;
 
-/// A server that sends first.
+/// Starts a server that sends before it receives.
 fn greeter() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");
@@ -20,12 +20,12 @@ fn assert_greeting(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
 }
 
-/// A relay with this single hop.
+/// Starts a relay whose path has this single hop.
 fn relay_with_hop(hop: &str) -> Relay {
     Relay::run(&["-L", "auto://127.0.0.1:0", "-F", hop], 1)
 }
 
-/// The SOCKS reply and the logged cause, for an existing target through a failing hop.
+/// Connects to an existing target through a failing hop. Returns the SOCKS reply code and the logged `end`.
 fn failure(hop: &str) -> (u8, String) {
     let mut relay = relay_with_hop(hop);
     let reply = socks5(relay.address(), greeter()).map(|_| ()).unwrap_err();
@@ -62,14 +62,13 @@ fn errors_of_the_last_hop_reach_the_client() {
     }
 }
 
-/// The failure of a hop must not be reported as a failure of the target.
 #[test]
 fn unreachable_hop_is_not_reported_as_an_unreachable_target() {
     assert_eq!(failure(&format!("socks5://{}", unused_address())), (1, "refused".into()));
     assert_eq!(failure(&format!("http://{}", unused_address())), (1, "refused".into()));
 }
 
-/// Checks the responses to a CONNECT and a GET: `Proxy-Status` and the page have this sentence.
+/// Asserts that the responses to a CONNECT and a GET have `sentence` in the field `Proxy-Status` and in the body.
 fn check_answers(relay: &Relay, sentence: &str) {
     let target = greeter();
     for request in [format!("CONNECT {target}"), format!("GET http://{target}/")] {
@@ -95,7 +94,7 @@ fn error_response_names_the_failed_hop_and_the_cause() {
     }
 }
 
-/// The relay quotes the cause that a proxy gives in `Proxy-Status`.
+/// The response and the log of the relay quote the cause that the proxy states in `Proxy-Status`.
 #[test]
 fn proxy_status_of_an_http_hop_is_quoted() {
     let dead = format!("socks5://{}", unused_address());
@@ -111,7 +110,6 @@ fn proxy_status_of_an_http_hop_is_quoted() {
     assert_eq!((&closed["end"], &closed["detail"]), (&"hop_failed".into(), &format!("hop {hop}, {sentence}").into()));
 }
 
-/// The failure of the next hop is not reported as a failure of the target.
 #[test]
 fn unreachable_second_hop_is_not_reported_as_a_refused_target() {
     let far = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -126,7 +124,7 @@ fn unreachable_second_hop_is_not_reported_as_a_refused_target() {
     }
 }
 
-/// An open listener gives the cause to each client, and no address of a hop.
+/// Clients of an open listener get the cause of a failure, but not the address of the hop.
 #[test]
 fn open_listeners_hide_hop_addresses_in_errors() {
     let hop = unused_address();
@@ -154,7 +152,7 @@ fn non_proxy_hops_are_reported_as_protocol_errors() {
 #[test]
 fn hop_that_ends_the_connection_without_a_reply_is_reported() {
     assert_eq!(failure(&format!("http://{}", serve(drop))), (1, "reset".into()));
-    // The hop reads the request first: a close with unread bytes is a reset, which SOCKS distinguishes.
+    // The server reads the request before it closes, because a close with unread bytes sends a reset.
     let closing = serve(|mut stream| {
         let _ = stream.read(&mut [0; 1024]);
     });
@@ -171,7 +169,7 @@ fn hop_that_ends_the_connection_without_a_reply_is_reported() {
 #[test]
 fn hop_credentials_are_sent_checked_and_never_logged() {
     let folder = Folder::new();
-    // Created once with crypt(3), bcrypt at cost 4, for the password "baton".
+    // The bcrypt hash of the password "baton" at cost 4, created with crypt(3).
     let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
     let far = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
     for scheme in ["socks5", "http"] {
@@ -210,8 +208,8 @@ fn relay_with_itself_as_hop_does_not_start() {
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The response to one query (RFC 1035, 4) by a name server that has one name, by IPv4 only, and fails for names under
-/// `broken.`
+/// Returns the response of a name server to a query (RFC 1035, 4): names with `greeter` have an IPv4 address and no
+/// IPv6 address, names with `broken` fail with SERVFAIL, and other names do not exist.
 fn name_answer(query: &[u8]) -> Vec<u8> {
     let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
     let question = &query[12..question_end];
@@ -253,7 +251,7 @@ fn configured_name_servers_are_used_and_failures_distinguished() {
     assert_eq!(ends, ["finished", "name_not_found", "name_server_failed"]);
 }
 
-/// The proxy gets the name of the target, or with `resolve = "here"` its address.
+/// The request to the proxy contains the name of the target, or with `resolve = "here"` its address.
 #[test]
 fn route_setting_selects_the_resolving_relay() {
     let folder = Folder::new();

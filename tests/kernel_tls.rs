@@ -1,5 +1,5 @@
-//! TLS records made by the kernel: the streams of the suite `tls`, cipher suites, key updates, and real clients. The virtual
-//! kernel has kernel TLS; on a kernel without TLS, these tests are skipped.
+//! Kernel TLS: cipher suites, key updates, altered records, and installed clients. The virtual kernel has kernel TLS;
+//! on a kernel without TLS, these tests are skipped.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "these tests use their own parts of it")]
@@ -34,7 +34,7 @@ use harness::{
 };
 use programs::{client, is_any_missing, program, run_successfully};
 
-/// A relay with a TLS listener; `None` without kernel TLS, with a message.
+/// Starts a relay with a TLS listener. Returns `None`, with a message about the skipped test, without kernel TLS.
 fn fixture() -> Option<(Certificate, Relay)> {
     if !has_kernel_tls() {
         skipped("the kernel has no TLS (modprobe tls)");
@@ -45,7 +45,7 @@ fn fixture() -> Option<(Certificate, Relay)> {
     Some((certificate, relay))
 }
 
-/// A server that returns all bytes after the end of the stream.
+/// Starts a server that sends all received bytes back after the end of the stream.
 fn echo_at_end() -> (SocketAddr, JoinHandle<()>) {
     let (listener, address) = server();
     let serving = std::thread::spawn(move || {
@@ -56,7 +56,7 @@ fn echo_at_end() -> (SocketAddr, JoinHandle<()>) {
     (address, serving)
 }
 
-/// Waits until the status has a session in TLS with this transfer, and returns its cipher suite.
+/// Waits for a TLS session whose `transfer` in `/api/sessions` has this value. Returns its cipher suite.
 fn cipher_of(relay: &Relay, transfer: &str) -> Value {
     let has_transfer = |session: &Value| session["tls"]["transfer"] == transfer;
     eventually(&format!("a TLS session with the transfer {transfer}"), || {
@@ -69,7 +69,7 @@ fn spliced(closed: &Value) -> u64 {
     closed["bytes_spliced"].as_u64().unwrap()
 }
 
-/// Where the kernel does not have a cipher, the bytes are copied.
+/// The relay copies the bytes of sessions whose cipher the kernel does not support.
 #[test]
 fn streams_of_each_cipher_suite_arrive_whole() {
     let Some((certificate, mut relay)) = fixture() else { return };
@@ -99,7 +99,7 @@ fn streams_of_each_cipher_suite_arrive_whole() {
     }
 }
 
-/// Forwards one connection to `relay`, and returns all bytes that the relay has sent.
+/// Forwards one connection to `relay`. The thread returns all bytes that the relay has sent.
 fn record_responses(relay: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let (listener, address) = server();
     let recording = std::thread::spawn(move || {
@@ -116,7 +116,8 @@ fn record_responses(relay: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     (address, recording)
 }
 
-/// With AES-GCM in TLS 1.2 each record begins with its nonce (RFC 5288). rustls and the kernel share a key.
+/// rustls and then the kernel encrypt records with the same key. In TLS 1.2 with AES-GCM each record begins with the
+/// explicit part of its nonce (RFC 5288).
 #[test]
 fn nonces_are_used_once() {
     let Some((certificate, relay)) = fixture() else { return };
@@ -145,7 +146,7 @@ fn nonces_are_used_once() {
     assert!(count > 20 && nonces.len() == count, "{} of {count}", nonces.len());
 }
 
-/// An HTTPS proxy for curl, whose tunnels are spliced.
+/// Tunnels of curl through an HTTPS proxy are spliced.
 #[test]
 fn curl_downloads_and_uploads_by_a_tunnel() {
     let Some((certificate, mut relay)) = fixture() else { return };
@@ -170,7 +171,7 @@ fn curl_downloads_and_uploads_by_a_tunnel() {
     assert!(closed["end"] == "finished" && spliced(&closed) > 500_000, "{closed}");
 }
 
-/// Python fails at an end without `close_notify`.
+/// The TLS stream of Python reports an error if it ends without `close_notify` (`suppress_ragged_eofs=False`).
 #[test]
 fn python_reads_to_the_end_in_both_versions() {
     const SCRIPT: &str = "
@@ -258,7 +259,7 @@ fn key_update_of_openssl_resets_the_session() {
     openssl.wait().unwrap();
 }
 
-/// The kernel gets the keys of the last key update.
+/// After a key update in the handshake of the proxy, the kernel must decrypt with the new key.
 #[test]
 fn key_update_before_the_tunnel_reaches_the_kernel() {
     let Some((certificate, mut relay)) = fixture() else { return };
@@ -277,7 +278,7 @@ fn key_update_before_the_tunnel_reaches_the_kernel() {
     assert!(spliced(&relay.closed()) > 0);
 }
 
-/// The kernel cannot open a record of which this process has read a part.
+/// The kernel cannot decrypt a record if the relay has already read a part of it.
 #[test]
 fn partial_record_keeps_the_session_in_user_space() {
     let Some((certificate, mut relay)) = fixture() else { return };
@@ -301,7 +302,8 @@ fn partial_record_keeps_the_session_in_user_space() {
     assert_eq!(spliced(&relay.closed()), 0);
 }
 
-/// epoll reports a record that arrives alone. Only splice(2) reports a record behind another record, and only once.
+/// epoll(7) reports an error for an altered record that arrives alone. The error of an altered record behind a valid
+/// record is reported only by splice(2), and only once.
 #[test]
 fn altered_record_after_spliced_records_resets_the_session() {
     let Some((certificate, mut relay)) = fixture() else { return };
@@ -326,7 +328,8 @@ fn altered_record_after_spliced_records_resets_the_session() {
     }
 }
 
-/// close(2) discards the part of a record for which the send buffer has no room, and a small buffer has room for few records.
+/// close(2) discards the part of a record that does not fit into the send buffer, and a small send buffer (32 KiB) has
+/// room for few records.
 #[test]
 fn close_notify_follows_the_last_byte_with_a_small_send_buffer() {
     let Some((certificate, _)) = fixture() else { return };

@@ -1,4 +1,4 @@
-//! `ekiden keygen`: its output is a valid key file.
+//! The output of `ekiden keygen` is a valid key file.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;

@@ -1,4 +1,4 @@
-//! A binary built with --no-default-features: the other features work, and a missing feature is reported by name.
+//! A binary built with `--no-default-features`: messages about a missing feature name the remedy.
 #![cfg(not(feature = "bpf"))]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -34,7 +34,7 @@ fn missing_congestion_control_is_reported_with_its_remedy() {
         skipped("the kernel has hybla");
         return;
     }
-    // The replacements of hybla, the nearest first.
+    // The replacements of hybla, in order of preference.
     let nearest = ["bbr", "cubic"].into_iter().find(|name| congestion::check_available(name).is_ok());
     let expected = nearest.map_or_else(|| congestion::system_default().unwrap(), str::to_owned);
     assert_eq!(hybla["in_use"], expected, "{hybla}");

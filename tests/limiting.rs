@@ -1,4 +1,4 @@
-//! The limiting factor of a session, as a running relay reports it: real sessions on loopback, with one slow side.
+//! The limiting factor that the relay reports for sessions on loopback with one slow side.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use harness::*;
 use serde_json::Value;
 
-/// Block and interval of the slow side: 1.6 MB/s, of which loopback carries a thousand times as much.
+/// Block size and write interval of the slow side: 1.6 MB/s, about a thousandth of the rate of loopback.
 const BLOCK: usize = 32 * 1024;
 const EVERY: Duration = Duration::from_millis(20);
 
-/// A writer with a limited rate, which ends the stream when the value is dropped.
+/// A writer with a limited rate, which closes its connection when the value is dropped.
 struct SlowWriter {
     stop: Option<Sender<()>>,
     writer: Option<JoinHandle<()>>,
@@ -41,12 +41,12 @@ impl Drop for SlowWriter {
     }
 }
 
-/// Reads to the end of the stream, in a thread.
+/// Starts a thread that reads to the end of the stream, and returns the number of bytes.
 fn reader(mut stream: TcpStream) -> JoinHandle<u64> {
     std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()).unwrap())
 }
 
-/// Writes as fast as possible, in a thread, until the connection ends.
+/// Starts a thread that writes as fast as possible until the connection ends.
 fn flood(mut stream: TcpStream) -> JoinHandle<()> {
     std::thread::spawn(move || while stream.write_all(&[7; BLOCK]).is_ok() {})
 }
@@ -55,7 +55,7 @@ fn relay_to(target: SocketAddr) -> Relay {
     Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")])
 }
 
-/// Waits for the limit of a direction of the only session.
+/// Waits until the relay reports a limit of this direction of the only session.
 fn limit(relay: &Relay, direction: &str) -> Value {
     eventually(&format!("the limit of the {direction} direction"), || {
         let limit = relay.sessions()[0]["limits"][direction].clone();
@@ -63,7 +63,8 @@ fn limit(relay: &Relay, direction: &str) -> Value {
     })
 }
 
-/// Waits until `by` is the limit. While buffers fill, a flooding sender without processor time may be the limit for a moment.
+/// Waits until the relay reports the limit `by`. While buffers fill, the relay may report the sender for a short time,
+/// if the sender gets no CPU time.
 fn settled_limit(relay: &Relay, direction: &str, by: &str) -> Value {
     eventually(by, || Some(limit(relay, direction)).filter(|limit| limit["by"] == by))
 }

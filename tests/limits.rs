@@ -1,4 +1,4 @@
-//! Exhausted resources: places, descriptors, pipes. Single sessions wait or fail; the relay keeps running.
+//! Exhausted limits of sessions, descriptors and pipes: single sessions wait or fail, and the relay keeps running.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -25,7 +25,7 @@ fn assert_echo(stream: &mut TcpStream) {
     assert_eq!(read_exactly(stream, 4), b"echo");
 }
 
-/// `ekiden` under a shell's `ulimit`.
+/// A command that runs `ekiden run` with a limit set by `ulimit`.
 fn ekiden_with_ulimit(flags: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit {flags}; exec \"$0\" \"$@\"");
@@ -57,7 +57,7 @@ fn at_the_session_limit_clients_wait_and_none_is_refused() {
     relay.next(|event| event["event"] == "accept_resumed");
 }
 
-/// A connection that waits for a place is served with the configuration in force when the place becomes free.
+/// A connection that waits at the session limit gets the configuration that is valid when a session ends.
 #[test]
 fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
     let (folder, old, new) = (Folder::new(), echo_server(), serve(|mut stream| stream.write_all(b"new!").unwrap()));
@@ -71,7 +71,7 @@ fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
     config(&folder, "sessions = 1", new);
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    // Workers process this request after the switch to the new configuration.
+    // The worker answers this request only after it has switched to the new configuration.
     relay.sessions();
     drop(first);
     assert_eq!(read_exactly(&mut waiting, 4), b"new!");
@@ -93,8 +93,8 @@ fn one_client_cannot_exceed_its_session_limit() {
     assert_echo(&mut relay.connect());
 }
 
-/// With 64 descriptors there is no room for forty sessions. Single sessions may fail; the relay keeps running, and
-/// serves again when descriptors are free.
+/// 64 descriptors are too few for 40 sessions. Single sessions may fail, but the relay keeps running, and accepts again
+/// when descriptors are free.
 #[test]
 fn out_of_descriptors_the_relay_pauses_and_recovers() {
     let folder = Folder::new();
@@ -109,7 +109,7 @@ fn out_of_descriptors_the_relay_pauses_and_recovers() {
     assert_echo(&mut relay.connect());
 }
 
-/// Descriptors that other code took: the relay's own count permits accept(2), and accept(2) fails.
+/// accept(2) fails with EMFILE although the relay's own count of descriptors is below its limit.
 #[test]
 fn failed_accept_is_retried() {
     let target = echo_server();
@@ -117,7 +117,7 @@ fn failed_accept_is_retried() {
     let mut relay = Relay::listen(&[&url]);
     let id = relay.id().to_string();
     let limit = |nofile: &str| Command::new("prlimit").args(["--pid", &id, nofile]).status().unwrap();
-    // A limit at standard error, in a process that already has more descriptors: the next descriptor exceeds it.
+    // The process already has more than 3 descriptors, so it can open no further descriptor.
     assert!(limit("--nofile=3:").success());
     let mut client = relay.connect();
     let paused = relay.next(|event| event["event"] == "accept_paused");
@@ -126,18 +126,18 @@ fn failed_accept_is_retried() {
     assert_echo(&mut client);
 }
 
-/// The admin listener responds when sessions have taken all descriptors of their limit.
+/// The admin listener responds while sessions occupy all descriptors below the limit for sessions.
 #[test]
 fn admin_listener_responds_without_free_descriptors() {
     let folder = Folder::new();
     let file = config(&folder, "sessions = 1000", echo_server());
     let mut relay = Relay::start(&mut ekiden_with_ulimit("-n 64", &["-c", &file]), 1);
-    // Sessions without a connection to the server may fail; this session has a connection.
+    // This session gets its descriptors before the others, which may fail.
     let mut served = relay.connect();
     assert_echo(&mut served);
     let clients: Vec<TcpStream> = (0..64).map(|_| relay.connect()).collect();
     relay.next(|event| event["event"] == "accept_paused");
-    // The test takes the descriptors that sessions have left: no descriptor below the limit is free.
+    // Sessions may have left some descriptors free. With this limit no descriptor below the limit is free.
     let prlimit = |nofile: &str| {
         let id = relay.id().to_string();
         assert!(Command::new("prlimit").args(["--pid", &id, nofile]).status().unwrap().success());
@@ -147,14 +147,14 @@ fn admin_listener_responds_without_free_descriptors() {
         assert!(relay.ask("/metrics").contains("ekiden_sessions_open"));
         assert!(!relay.sessions().is_empty());
     }
-    // After the use of the reserve the limit for sessions is as before.
+    // After it has used the reserve, the relay restores the limit for sessions.
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(files.split_whitespace().nth(3), Some("3"), "{limits}");
     drop((served, clients));
 }
 
-/// The admin listener's reserve of descriptors lies above the limit of the sessions.
+/// The relay sets its soft limit below the hard limit; the descriptors above the soft limit are the reserve.
 #[test]
 fn descriptors_are_reserved_for_the_admin_listener() {
     let relay = Relay::start(&mut ekiden_with_ulimit("-n 64", &["-L", "auto://127.0.0.1:0"]), 1);
@@ -164,7 +164,8 @@ fn descriptors_are_reserved_for_the_admin_listener() {
     assert_eq!(numbers, ["56", "64"], "{files}");
 }
 
-/// Makes pipes of 1 MiB until the user's quota is used up (pipe(7)), prints `full`, and holds the pipes until its input ends.
+/// Creates pipes of 1 MiB until the pipe quota of the user is used up (pipe(7), `pipe-user-pages-soft`), prints `full`,
+/// and keeps the pipes open until its standard input is closed.
 const PIPE_HOARDER: &str = "
 import fcntl, os, sys
 pipes = []
@@ -177,14 +178,14 @@ except PermissionError:
 sys.stdin.read()
 ";
 
-/// An ordinary user has 64 pipes of 1 MiB, and none when other programs of the same user have taken them.
+/// An ordinary user may have 64 pipes of 1 MiB, and none if other programs of the same user have used up the quota.
 #[test]
 fn without_pipes_bytes_are_copied() {
     if ekiden_sys::process::effective_uid() != 0 {
         skipped("only root can become a user whose pipe quota is used up");
         return;
     }
-    // An unused user ID, so that the quota counts only the pipes of this test.
+    // No other process has this user ID, so the quota counts only the pipes of this test.
     let user = (3_000_000_000 - std::process::id()).to_string();
     let as_user = |program: &str| {
         let mut command = Command::new("setpriv");
@@ -204,7 +205,7 @@ fn without_pipes_bytes_are_copied() {
     });
     let folder = Folder::new();
     let binary = folder.0.join("ekiden");
-    // Another process copies the binary, for the reason given at `Folder::program`.
+    // A separate process writes the copy, for the reason given at `Folder::program`.
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_ekiden")).arg(&binary).status().unwrap().success());
     let url = format!("tcp://127.0.0.1:0/{target}");
     let mut relay = Relay::start(as_user(binary.to_str().unwrap()).args(["run", "-L", &url]), 1);
@@ -222,7 +223,6 @@ fn without_pipes_bytes_are_copied() {
     hoarder.wait().unwrap();
 }
 
-/// Many sessions at once, all moving bytes, leave no descriptor or pipe behind.
 #[test]
 fn a_thousand_sessions_leave_no_descriptor_behind() {
     let target = echo_server();

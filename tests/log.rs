@@ -1,4 +1,4 @@
-//! Level, redaction and bounds of the log.
+//! Level, redaction and rate limit of the log.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -13,11 +13,11 @@ use harness::*;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-/// Addresses that appear in log lines only as the client or the server.
+/// Loopback addresses that appear in log lines only as the address of the client or of the server.
 const CLIENT: [u8; 4] = [127, 9, 8, 7];
 const SERVER: [u8; 4] = [127, 6, 5, 4];
 
-/// A server at its own loopback address that answers each connection with a page.
+/// Starts a web server at [`SERVER`] that answers each connection with a page.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::from(SERVER), 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -30,7 +30,7 @@ fn origin() -> SocketAddr {
     address
 }
 
-/// A connection from the address of the client.
+/// Connects from the address [`CLIENT`].
 fn client(to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((IpAddr::from(CLIENT), 0)).into()).unwrap();
@@ -38,7 +38,7 @@ fn client(to: SocketAddr) -> TcpStream {
     with_timeouts(socket.into())
 }
 
-/// Runs a session through SOCKS to its end. Returns the reply code of the relay.
+/// Runs a SOCKS5 session to its end. Returns the reply code of the relay.
 fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
     let mut stream = client(relay);
     let (SocketAddr::V4(to), [high, low]) = (to, to.port().to_be_bytes()) else { panic!("IPv4 only") };
@@ -50,14 +50,14 @@ fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
     answer
 }
 
-/// Requests a page through the forward proxy. Returns the status line.
+/// Requests a page through the HTTP proxy. Returns the whole response.
 fn page(relay: SocketAddr, from: SocketAddr) -> String {
     let mut stream = client(relay);
     write!(stream, "GET http://{from}/page HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n").unwrap();
     String::from_utf8(read_remaining(&mut stream).0).unwrap()
 }
 
-/// A relay with the `[log]` settings `log`, and a listener named `door`.
+/// Starts a relay with the log settings `log` and a listener named `door`.
 fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     let folder = Folder::new();
     let text = format!("version = 1\n{log}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n");
@@ -67,7 +67,7 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     command.args(["run", "-c"]).arg(file).args(arguments).args(["--admin", &format!("unix:{}", socket.display())]);
     // The log may be empty, so the address comes from the admin listener.
     let relay = Relay::start_with_admin(&mut command, 0, socket.clone());
-    // The file is there from bind(2) on, and connections are accepted from listen(2) on.
+    // The socket file exists from bind(2) on, but connections succeed only after listen(2).
     eventually("the admin listener", || UnixStream::connect(&socket).ok());
     let address = eventually("the address of the listener", || {
         let events: Value = serde_json::from_str(&relay.ask("/api/events")).unwrap();
@@ -78,7 +78,7 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     (relay, address, folder)
 }
 
-/// Ends a relay, and returns all its log lines.
+/// Stops the relay after all sessions have ended. Returns all its events.
 fn stop_and_read_events(relay: &mut Relay) -> Vec<Value> {
     eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
     relay.signal("TERM");
@@ -142,7 +142,7 @@ fn redact_hides_clients_and_targets() {
     }
 }
 
-/// The lines of a relay with this format and redaction for two sessions, two requests and a refused target.
+/// Runs two SOCKS5 sessions and two HTTP requests, one of each to a refusing target. Returns the log of the relay.
 fn log_text(format: &str, redact: &str) -> String {
     let folder = Folder::new();
     let text = format!(
@@ -179,7 +179,7 @@ fn log_text(format: &str, redact: &str) -> String {
     text
 }
 
-/// Each failed handshake used to write a line, without a bound.
+/// Regression: each failed handshake wrote a line, without a limit.
 #[test]
 fn failed_handshakes_do_not_flood_the_log() {
     const MANY: u64 = 600;
@@ -190,7 +190,7 @@ fn failed_handshakes_do_not_flood_the_log() {
         stream.write_all(b"not SOCKS at all").unwrap();
         let _ = stream.read(&mut [0; 16]);
     }
-    // The lines of another source are not suppressed.
+    // The limit applies per source, so the line of another source is written.
     let mut other = client(relay.address());
     other.write_all(b"not SOCKS at all").unwrap();
     let _ = other.read(&mut [0; 16]);
@@ -211,7 +211,7 @@ fn failed_handshakes_do_not_flood_the_log() {
     let events_named = |word: &str| events.iter().filter(move |event| event["event"] == word).collect::<Vec<_>>();
     let written = events_named("closed").len() as u64;
     let suppressed: u64 = events_named("suppressed").iter().map(|event| event["lines"].as_u64().unwrap()).sum();
-    // `next` has already taken the line of the other source.
+    // The line of the other source is not counted, because `next` has already returned it.
     assert_eq!(written + suppressed, MANY, "each session is a line or is counted: {:?}", event_names(&events));
     assert!(written <= 50 + seconds, "{written} lines of one source in {seconds} s");
     assert!(events_named("suppressed").len() as u64 <= seconds + 2, "more than one summary per second");

@@ -1,4 +1,5 @@
-//! Quotas are reset at midnight. The test sets the clock of the virtual machine, so it runs alone in its process.
+//! The reset of quotas at midnight UTC. The test sets the clock of the virtual machine, so this file has no other
+//! test.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "this test uses its own part of it")]
@@ -15,7 +16,7 @@ use fixture::*;
 use harness::*;
 use programs::is_any_missing;
 
-/// A quota of a day and one of a month.
+/// A daily quota for alice, and a monthly quota for bob.
 const LIMITS: &str =
     "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n[user.bob]\nquota = \"1MiB/month\"\n";
 
@@ -43,7 +44,8 @@ fn quotas_reset_at_midnight_utc() {
         assert_eq!(fixture.download(user, 100_000).code, 0, "{user}");
     }
     set_clock("2028-01-15T23:59:52Z");
-    // The file is written 5 s later and at midnight: then the bytes are those of the day that ends.
+    // The usage file is written every 5 s and at midnight. The bytes of this download have not been written before
+    // midnight, and must be counted for the day that ends.
     pause_until(Instant::now() + Duration::from_millis(7800));
     assert_eq!(fixture.download("alice", 100_000).code, 0);
     pause_until(Instant::now() + Duration::from_secs(2));

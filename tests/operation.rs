@@ -1,4 +1,4 @@
-//! Operation: start, check, reload, drain and status.
+//! Start, configuration check, reload, drain and status of a relay.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -77,7 +77,7 @@ fn reload_applies_to_new_sessions_only() {
     assert_eq!(relay.next(|event| event["event"] == "reloaded")["listeners"], 2);
     let second = second["address"].as_str().unwrap().parse().unwrap();
     assert_eq!(read_exactly(&mut connect(second), 3), b"two");
-    // The worker may not have the new configuration yet, but no connection is refused.
+    // A worker may still have the old configuration after the event, but accepts each connection.
     eventually("the new target", || (read_exactly(&mut relay.connect(), 3) == b"new").then_some(()));
 
     running.shutdown(Shutdown::Write).unwrap();
@@ -95,7 +95,7 @@ fn rejected_reload_keeps_the_old_configuration() {
     assert_eq!(rejected["mistakes"].as_array().unwrap().len(), 2, "{rejected}");
     assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
 
-    // A port in use by another listener.
+    // The port is in use by a socket of the test.
     let (_taken, address) = server();
     let text = config(&[("door", greeter("new"))]).replace("127.0.0.1:0", &address.to_string());
     folder.write("ekiden.toml", text);
@@ -111,7 +111,7 @@ fn sigterm_lets_running_sessions_finish() {
     let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")]);
     let mut client = relay.connect();
     let mut server = accept(&listener);
-    // Until every thread has stopped accepting, a late connection finds no server.
+    // The polls below connect while some threads may still accept: without the target such a session ends at once.
     close(listener);
     relay.signal("TERM");
     assert_eq!(relay.next(|event| event["event"] == "draining")["open"], 1);
@@ -164,7 +164,7 @@ fn status_without_a_relay_reports_an_error() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no relay answers"));
 }
 
-/// DNS rebinding: a page in a browser can send requests to a loopback port under its own host name.
+/// Protection against DNS rebinding: a web page can send requests to a loopback port under the host name of the page.
 #[test]
 fn the_admin_listener_answers_loopback_names_only() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -179,14 +179,14 @@ fn the_admin_listener_answers_loopback_names_only() {
 fn doctor_reports_kernel_settings_and_built_in_profiles() {
     let output = ekiden().arg("doctor").output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    // The findings depend on this machine.
+    // Whether there are bad findings depends on the machine.
     assert_eq!(output.status.code(), Some(i32::from(printed.contains("\nBAD "))), "{printed}");
     for expected in ["kernel", "send buffer ceiling"] {
         assert!(printed.contains(expected), "{expected} is missing in:\n{printed}");
     }
     for name in ekiden_proto::profile::BUILT_IN {
         let subject = format!(" profile {name} ");
-        // Another finding about a profile is its first window.
+        // The finding about the initial window has the subject of the profile, too.
         let is_finding = |line: &str| line.contains(&subject) && !line.contains("first window");
         assert!(printed.lines().any(is_finding), "{name} is missing in:\n{printed}");
     }

@@ -1,4 +1,4 @@
-//! The files of packages beside the binary: manual pages, completions, configurations, and scripts.
+//! Manual pages, shell completions, configurations and scripts of packages.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -17,7 +17,7 @@ fn stdout(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The names in the list below `Commands:`, as `--help` shows them after these words.
+/// Returns the names of the subcommands in the output of `ekiden WORDS --help`.
 fn subcommands(words: &[&str]) -> Vec<String> {
     let help = stdout(ekiden().args(words).arg("--help"));
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -26,7 +26,7 @@ fn subcommands(words: &[&str]) -> Vec<String> {
     names.map(|line| line.split_whitespace().next().unwrap().to_owned()).filter(|name| name != "help").collect()
 }
 
-/// Everything `ekiden man` writes: file names below the folder, and texts.
+/// Runs `ekiden man`. Returns the written files: paths below the folder, and texts.
 fn pages() -> BTreeMap<String, String> {
     let folder = Folder::new();
     stdout(ekiden().arg("man").arg(&folder.0));
@@ -38,7 +38,7 @@ fn pages() -> BTreeMap<String, String> {
     files.into_iter().flatten().map(|file| read(file.unwrap().path())).collect()
 }
 
-/// The words of a text, without the markup of either notation.
+/// Returns the words of a text, in lower case and without the markup of TOML and roff.
 fn words(text: &str) -> Vec<String> {
     let plain = text.replace("\\fB", "").replace("\\fR", "").replace("\\-", "-").replace("\\*(Aq", "'");
     let lines = plain.lines().map(|line| line.strip_prefix(".SH ").or(line.strip_prefix(".SS ")).unwrap_or(line));
@@ -71,7 +71,7 @@ fn every_command_has_a_manual_page_and_every_option_is_explained() {
 fn configuration_page_contains_every_word_of_the_example() {
     let page = words(&pages()["man5/ekiden.toml.5"]);
     let mut at = page.iter();
-    // The first line has the example's own file name.
+    // The first line of the example is its file name, which the page omits.
     for (number, line) in EXAMPLE.lines().enumerate().skip(1) {
         for word in words(line) {
             assert!(at.any(|found| *found == word), "line {}: {word} is missing or out of order", number + 1);
@@ -146,7 +146,7 @@ fn commented_examples_in_the_packaged_configuration_are_valid() {
     assert!(verdict.contains("ok, 1 listener(s), 1 relay(s)"), "{verdict}");
 }
 
-/// A stub of OpenWrt's rc.common for the init script: it prints the parameters of procd.
+/// A stub of OpenWrt's rc.common for the init script, which prints the parameters of procd.
 const PROCD: &str = "
 config_load() { :; }
 config_get() { eval \"$1=\\${OPTION_$3:-$4}\"; }
@@ -203,7 +203,7 @@ fn packaging_scripts_have_valid_shell_syntax() {
     }
 }
 
-/// A stub of ekiden-lab: `list` prints the cached kernel, `build` prints another kernel.
+/// A stub of ekiden-lab: `list` prints the path of the kernel `cached`, and `build` prints that of the kernel `built`.
 const FAKE_LAB: &str = r#"#!/bin/sh
 case "$2" in
     list) echo "7.2.12-ekiden        $XDG_CACHE_HOME/ekiden-lab/kernels/cached/linux" ;;
@@ -211,7 +211,8 @@ case "$2" in
 esac
 "#;
 
-/// The list of files of the package that packaging/build-kernel-deb makes of the kernels in `folder`, and its sources.
+/// Builds the kernel package with packaging/build-kernel-deb from the kernels in `folder`. Returns the list of its
+/// files and its field `Built-Using`.
 fn kernel_package(folder: &Path) -> (String, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/build-kernel-deb");
     let mut command = Command::new("sh");
@@ -252,13 +253,13 @@ fn the_package_of_the_kernel_has_its_recipe_and_no_outdated_kernel() {
     {
         assert!(files.contains(&format!("doc/ekiden-lab-kernel/{file}\n")), "{file}: {files}");
     }
-    // A kernel of another tree is not packaged.
+    // A cached kernel whose recipe differs from this tree is outdated.
     std::fs::write(folder.0.join("ekiden-lab/kernels/cached/recipe/ekiden/clock.c"), "older").unwrap();
     let (files, _) = kernel_package(&folder.0);
     assert!(files.contains("kernels/built/linux") && !files.contains("kernels/cached"), "{files}");
 }
 
-/// A stub of OpenWrt's build system, with the definitions that the package's Makefile uses.
+/// A stub of OpenWrt's build system (rules.mk), with the definitions that the Makefile of the package uses.
 const RULES: &str = "
 CP := cp -a
 INSTALL_DIR := install -d
@@ -304,7 +305,7 @@ fn openwrt_recipe_packages_all_required_files() {
     let manifest = folder.0.join("build/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
     stdout(cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"]).arg(manifest));
-    // The lock file, a file embedded in the binary, and files named in the manifest.
+    // The build needs the lock file, files that the binary embeds, and files that the manifest names.
     for file in ["Cargo.lock", "ekiden.example.toml", "tests/congestion/main.rs", "LICENSE-MIT"] {
         assert!(folder.0.join("build").join(file).exists(), "{file} is not copied to the build directory");
     }

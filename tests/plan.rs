@@ -1,4 +1,4 @@
-//! `ekiden plan`, run as a user does.
+//! Output, warnings and errors of `ekiden plan`.
 
 mod harness;
 
@@ -17,11 +17,12 @@ fn text(bytes: &[u8]) -> String {
 
 const MASUYA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/plan-masuya.toml");
 
-/// Table 4 of Masuya and Shimozono (2014): Mbit/s of 8 MiB from Tokyo to Yoron.
+/// Throughput of 8 MiB from Tokyo to Yoron in Mbit/s, by relays, in descending order (Masuya and Shimozono, 2014,
+/// table 4).
 const PUBLISHED: [(&[&str], f64); 4] = [(&["kagoshima"], 65.8), (&["fukuoka"], 58.6), (&[], 48.2), (&["osaka"], 48.1)];
 
-/// The plan proposes the relay with the largest published gain, the paths have the published order, and the rates agree
-/// within 20 %.
+/// The plan proposes the relay with the largest published gain, the paths have the published order, and the predicted
+/// rates differ from the published rates by less than 20 %.
 #[test]
 fn example_plan_matches_the_published_results() {
     let output = plan(&[MASUYA, "--json"]);
@@ -134,8 +135,8 @@ fn much_shorter_detour_is_only_a_warning() {
     assert!(text(&output.stdout).contains("via b is"));
 }
 
-/// A refused connection yields a round trip as well; without any answer, positions are used or the plan fails with a
-/// reason.
+/// A refused connection also yields a round-trip time. If the host cannot be reached and the plan has no position of
+/// the site, the plan fails with a reason.
 #[test]
 fn round_trips_from_the_local_site_are_measured() {
     let (_listener, open) = server();
@@ -164,7 +165,8 @@ fn round_trips_from_the_local_site_are_measured() {
     assert!(errors.contains("a -> c: the round trip could not be measured: set rtt.a.c"), "{errors}");
 }
 
-/// Two distant cities on one host: the measured round trip is shorter than light needs.
+/// Both sites have positions of distant cities but are on this host: the measured round trip is shorter than the time
+/// that light needs.
 #[test]
 fn implausible_measured_round_trip_is_a_warning() {
     let (_listener, address) = server();

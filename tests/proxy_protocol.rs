@@ -1,4 +1,4 @@
-//! The PROXY protocol: headers of load balancers in front of the relay, and headers of the relay to servers behind it.
+//! The PROXY protocol: headers that the relay receives from load balancers, and headers that it sends to targets.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "clients/curl.rs"]
@@ -25,7 +25,7 @@ use servers::{Haproxy, NginxBehindProxy};
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x11\xc0\0\x02\x07\xc6\x33\x64\x01\x12\x34\x01\xbb\x04\0\x02ab";
 const V2_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// A `tcp` listener that trusts loopback addresses, and its server.
+/// Starts a relay whose `tcp` listener accepts headers from loopback addresses. Returns it with its target.
 fn trusting_relay() -> (Relay, std::net::TcpListener) {
     let (listener, address) = server();
     (Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}?proxy_protocol=127.0.0.0%2F8")]), listener)
@@ -56,7 +56,7 @@ fn header_address_becomes_the_client_address() {
     }
 }
 
-/// The header of a health check, and of a balancer that does not know its client.
+/// Load balancers send such headers for health checks, or if the address of the client is unknown.
 #[test]
 fn header_without_addresses_keeps_the_connection_address() {
     let (mut relay, listener) = trusting_relay();
@@ -88,7 +88,7 @@ fn fragmented_header_is_accepted() {
     }
 }
 
-/// Waits until the relay has read all bytes of `stream`: its receive queue is empty (proc(5), /proc/net/tcp).
+/// Waits until the relay has read all bytes of `stream`, so that its receive queue is empty (proc(5), /proc/net/tcp).
 fn wait_read(stream: &TcpStream) {
     let hex = |address: SocketAddr| format!(":{:04X}", address.port());
     let (relay, own) = (hex(stream.peer_addr().unwrap()), hex(stream.local_addr().unwrap()));
@@ -138,12 +138,13 @@ fn incomplete_header_times_out() {
     assert_eq!(relay.closed()["end"], "left_early");
 }
 
-/// Connections without a header have an eighth of the descriptors, and the oldest of them makes room for a new one.
+/// Connections without a complete header may use an eighth of the descriptors. At the limit, the oldest of them is
+/// closed for a new connection.
 #[test]
 fn connections_without_header_are_limited_and_evicted() {
     let (listener, address) = server();
     let folder = Folder::new();
-    // One thread accepts in the order of arrival.
+    // With one thread, connections are accepted in the order of arrival.
     let text = format!(
         "version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nkind = \"tcp\"\nbind = \"127.0.0.1:0\"\n\
          target = \"{address}\"\nproxy_protocol = [\"127.0.0.1\"]\n"
@@ -226,7 +227,7 @@ fn header_of_curl_is_accepted() {
     assert_eq!(relay.closed()["detail"], "no PROXY header");
 }
 
-/// A relay with this listener, and a route to all targets that sends headers of `version`.
+/// Starts a relay with this listener, which sends headers of `version` to all targets.
 fn sending_relay(version: &str, listener: &str) -> Relay {
     let folder = Folder::new();
     let text = format!(
@@ -237,7 +238,7 @@ fn sending_relay(version: &str, listener: &str) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }
 
-/// Reads a header of version 1, without its CRLF.
+/// Reads a header of version 1. Returns the line without its CRLF.
 fn read_v1(stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     while !line.ends_with(b"\r\n") {
@@ -246,7 +247,7 @@ fn read_v1(stream: &mut TcpStream) -> String {
     String::from_utf8(line).unwrap().trim_end().to_owned()
 }
 
-/// Reads a header of version 2: command and family, addresses, and TLVs.
+/// Reads a header of version 2. Returns the bytes of command and family, the addresses, and the TLVs.
 fn read_v2(stream: &mut TcpStream) -> ([u8; 2], Vec<u8>, Vec<u8>) {
     let fixed = read_exactly(stream, 16);
     assert!(fixed.starts_with(b"\r\n\r\n\0\r\nQUIT\n"), "{fixed:?}");
@@ -255,7 +256,7 @@ fn read_v2(stream: &mut TcpStream) -> ([u8; 2], Vec<u8>, Vec<u8>) {
     ([fixed[12], fixed[13]], addresses, tlvs)
 }
 
-/// The addresses of a header of version 2 over IPv4.
+/// Returns the encoded addresses of a header of version 2 for TCP over IPv4.
 fn addresses_v4(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
     let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (source, destination) else { panic!("IPv4 only") };
     let ports = [source.port(), destination.port()].map(u16::to_be_bytes);
@@ -294,7 +295,7 @@ fn received_header_addresses_are_sent_to_the_target() {
     }
 }
 
-/// For a client of a proxy listener, the destination in the header is the address of the target.
+/// For a client of a SOCKS listener, the destination address in the header is the target.
 #[test]
 fn sent_header_has_the_target_of_a_proxy_client_as_destination() {
     let (listener, address) = server();
@@ -325,7 +326,7 @@ fn mixed_address_families_are_unknown_in_v1_and_mapped_in_v2() {
     }
 }
 
-/// A connection that begins with the header of one client must not carry requests of another client.
+/// A connection to the target begins with the header of one client, and must not carry requests of another client.
 #[test]
 fn upstream_http_connections_are_not_shared_between_clients() {
     if is_any_missing(&["nginx", "curl"]) {
@@ -336,10 +337,10 @@ fn upstream_http_connections_are_not_shared_between_clients() {
     for version in ["v1", "v2"] {
         let mut relay = sending_relay(version, "kind = \"http\"");
         for client in ["127.0.0.9", "127.0.0.10", "127.0.0.9"] {
-            // Two requests on one connection of the client.
+            // curl sends both requests on one connection.
             let fetched = curl(&["--interface", client, &proxy_option("http", relay.address()), &url, &url]);
             let port = relay.closed()["client"].as_str().unwrap().split_once(':').unwrap().1.to_owned();
-            // Each request is the first on its connection.
+            // nginx reports the client's address and the number of the request on its connection: each is the first.
             fetched.assert_success(200, format!("{client}:{port} 1").repeat(2).as_bytes());
         }
         curl(&["--interface", "127.0.0.9", &proxy_option("http", relay.address()), "-p", &url]).assert_ended(0, 200);
@@ -363,7 +364,7 @@ fn haproxy_accepts_the_header() {
     }
 }
 
-/// The last relay of a path sends the header, with the client's address that the first relay reports, and the trace id.
+/// The header has the client's address as the first relay reports it, and the trace ID of the session as a TLV.
 #[test]
 fn last_relay_of_a_path_sends_the_header() {
     let (listener, address) = server();

@@ -1,4 +1,4 @@
-//! Bytes, ends and resets, observed by two real sockets at the ends of a session through the real binary.
+//! Bytes, ends of streams, resets and backpressure, observed at the client's and the server's end of a session.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -32,8 +32,7 @@ fn bytes_arrive_in_order_across_the_switch_to_splice() {
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["bytes_down"]), (&"finished".into(), &size.into()));
         let spliced = closed["bytes_spliced"].as_u64().unwrap();
-        // The switch to splicing depends on the arrival of the bytes: after 64 KiB at the earliest, after 128 KiB at
-        // the latest.
+        // The relay switches to splice(2) after 64 KiB to 128 KiB, depending on the sizes of its reads.
         assert!(size > 65_536 || spliced == 0, "{spliced} of {size} bytes were spliced");
         assert!(size < 131_072 || spliced > 0, "none of {size} bytes was spliced");
     }
@@ -98,7 +97,7 @@ fn reset_is_forwarded_as_a_reset_in_both_directions() {
     assert_eq!(relay.closed()["end"], "reset_by_client");
 
     let (mut relay, mut client, mut server) = relay_with_connection();
-    // A byte through the relay shows that its connect(2) has returned: a reset before that is a failed connect.
+    // When a byte has passed through the relay, its connect(2) has returned. An earlier reset is a failed connect.
     server.write_all(b"x").unwrap();
     assert_eq!(read_exactly(&mut client, 1), b"x");
     reset(server);
@@ -106,24 +105,24 @@ fn reset_is_forwarded_as_a_reset_in_both_directions() {
     assert_eq!(relay.closed()["end"], "reset_by_server");
 }
 
-/// Regression: after the client's end of stream the relay does not read from the client, and missed its reset.
+/// Regression: after the client's FIN the relay does not read from the client any more, and did not detect its reset.
 #[test]
 fn reset_after_half_close_is_forwarded() {
     let (mut relay, client, mut server) = relay_with_connection();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"");
     reset(client);
-    // Reads keep returning the end of stream; only the socket error shows the reset (EPIPE in CLOSE-WAIT, tcp(7)).
+    // Reads still return the end of the stream; only SO_ERROR shows the reset (EPIPE in CLOSE-WAIT, tcp(7)).
     eventually("the reset", || server.take_error().unwrap());
     assert_eq!(relay.closed()["end"], "reset_by_client");
 }
 
-/// Found by the bench: under load a server's kernel answered a late acknowledgement with a reset, after all bytes and
-/// the end of stream. The relay passed the reset on at once, and destroyed bytes that were in transit to a slow client.
+/// Regression: under load the kernel of a server answered a late acknowledgement with a reset, after all bytes and FIN.
+/// The relay forwarded the reset at once, which discarded bytes that were queued for a slow client.
 #[test]
 fn reset_after_eof_does_not_discard_queued_bytes() {
     let (mut relay, mut client, mut server) = relay_with_connection();
-    // More than the receive buffer of a client that does not read, so that some bytes wait in the relay's send queue.
+    // The bytes exceed the receive buffer of the client, so some of them wait in the relay's send queue.
     socket2::SockRef::from(&client).set_recv_buffer_size(4096).unwrap();
     let sent = pattern(300_000);
     server.write_all(&sent).unwrap();
@@ -135,18 +134,18 @@ fn reset_after_eof_does_not_discard_queued_bytes() {
     assert_eq!(relay.closed()["end"], "reset_by_server");
 }
 
-/// Like the test above, but end and reset have both arrived before the relay reads: the end is valid, because the reset
-/// came after it. The rounds cover a new session, and a session whose bytes are already spliced.
+/// FIN and a later reset have both arrived before the relay reads: the stream is complete, because the reset came after
+/// FIN. The rounds alternate between a new session and a session whose bytes are already spliced.
 #[test]
 fn eof_followed_by_a_reset_is_a_clean_end() {
     for round in 0..20 {
         let (relay, mut client, mut server) = relay_with_connection();
-        // A byte through the relay shows that its connect(2) has returned: a reset before that is a failed connect.
+        // When a byte has passed through the relay, its connect(2) has returned. An earlier reset is a failed connect.
         let before = pattern(if round % 2 == 1 { 100_000 } else { 1 });
         server.write_all(&before).unwrap();
         assert!(read_exactly(&mut client, before.len()) == before);
         relay.stop();
-        // Fits into the receive window of a connection whose receiver does not read. A reset discards unsent bytes.
+        // 16 kB fit into the receive window while the relay is stopped. A reset discards unsent bytes.
         let sent = pattern(16_000);
         server.write_all(&sent).unwrap();
         server.shutdown(Shutdown::Write).unwrap();
@@ -169,7 +168,7 @@ fn reset_after_delivered_bytes_is_forwarded() {
     assert!(is_reset(&mut client));
 }
 
-/// Backpressure: a slow reader stops the writer, and the bytes between them wait in the kernel.
+/// Backpressure: bytes for a client that does not read wait in kernel buffers, and not in the memory of the relay.
 #[test]
 fn slow_reader_blocks_the_writer_without_memory_growth() {
     let (relay, client, mut server) = relay_with_connection();
@@ -178,7 +177,7 @@ fn slow_reader_blocks_the_writer_without_memory_growth() {
     let block = pattern(1 << 20);
     let mut written = 0_u64;
     let mut stuck_for = 0;
-    // Until all buffers are full: for one second no write succeeds.
+    // All buffers are full when no write has succeeded for one second.
     while stuck_for < 100 {
         match server.write(&block) {
             Ok(count) => (written, stuck_for) = (written + count as u64, 0),
@@ -209,7 +208,7 @@ fn slow_reader_blocks_the_writer_without_memory_growth() {
 fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
     const BLOCK: usize = 1 << 16;
     let (_relay, mut client, mut server) = relay_with_connection();
-    // Small buffers at both ends.
+    // Small buffers at both ends, so that most bytes in flight are in the relay's buffers.
     SockRef::from(&client).set_recv_buffer_size(BLOCK).unwrap();
     SockRef::from(&server).set_send_buffer_size(BLOCK).unwrap();
     let written = Arc::new(AtomicU64::new(0));
@@ -224,8 +223,8 @@ fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
         let (until, mut buffer) = (read + most, vec![0; BLOCK]);
         let deadline = Instant::now() + PATIENCE;
         while read < until && !enough(written.load(Ordering::Relaxed).saturating_sub(read)) {
-            // The deadline applies only to a paced reader; a fast reader is bounded by the read timeout alone, at any
-            // load.
+            // The deadline applies only to a paced reader. A fast reader has only the read timeout, because its total
+            // time depends on the load of the machine.
             assert!(
                 pace.is_none() || Instant::now() < deadline,
                 "{} bytes wait",
@@ -236,7 +235,8 @@ fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
         }
     };
     let never = |_: u64| false;
-    // Fast, so that buffers grow; then slow, so that only few bytes may wait; and fast again, without a bound.
+    // A fast reader makes the buffers grow; for a slow reader fewer than 1.5 MB may be in flight; a fast reader again
+    // has no limit.
     take(500_000_000, None, &never);
     take(4_000_000, Some(Duration::from_millis(5)), &never);
     take(u64::MAX / 2, Some(Duration::from_millis(5)), &|waits| waits < 1_500_000);

@@ -1,4 +1,4 @@
-//! The files of a release: packages for other systems, checksums and signatures, and the example for container engines.
+//! Files of a release: the RPM and the archive, checksums and signatures, and the examples for containers and Ansible.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -19,7 +19,7 @@ fn stdout(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether the programs are installed; reports the missing programs.
+/// Returns whether the programs are installed. If not, prints that the test is skipped, with the missing programs.
 fn has_programs(programs: &[&str]) -> bool {
     let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
     let missing: Vec<_> = programs.iter().filter(is_missing).collect();
@@ -29,12 +29,12 @@ fn has_programs(programs: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// The fields of Cargo.toml that a fork fills in.
+/// Fields of Cargo.toml that a fork replaces with its own.
 const AUTHORS: &str = env!("CARGO_PKG_AUTHORS");
 const HOMEPAGE: &str = env!("CARGO_PKG_HOMEPAGE");
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 
-/// A Debian package of [`FILES`] with the fields that cargo-deb writes.
+/// Builds a Debian package with [`FILES`] and the control fields that cargo-deb writes.
 fn debian_package(folder: &Folder) -> PathBuf {
     let tree = folder.0.join("tree");
     for file in FILES {
@@ -117,14 +117,14 @@ fn archive_has_one_top_folder_and_a_unit_for_the_unpacked_program() {
     assert!(unit.contains("ExecStart=/usr/local/bin/ekiden ") && !unit.contains("/usr/bin/"), "{unit}");
 }
 
-/// The commands of docs/install.md below this heading.
+/// Returns the first block of shell commands below this heading of docs/install.md.
 fn documented(heading: &str) -> String {
     let page = include_str!("../docs/install.md");
     let section = page.split(&format!("\n## {heading}\n")).nth(1).expect("the heading").split("\n## ").next().unwrap();
     section.split("```sh\n").nth(1).expect("a block").split("```").next().unwrap().to_owned()
 }
 
-/// A clone with the scripts of a release, and Cargo.toml with this `signer`.
+/// Creates a stub of a clone: the script packaging/sign, and Cargo.toml with this `signer`.
 fn clone(folder: &Folder, signer: &str) -> PathBuf {
     let clone = folder.0.join("clone");
     std::fs::create_dir_all(clone.join("packaging")).unwrap();
@@ -157,7 +157,7 @@ fn documented_verification_accepts_only_signed_files() {
     let file = |name: &str| folder.0.join("release").join(name);
     std::fs::create_dir(folder.0.join("release")).unwrap();
     std::fs::write(file("ekiden.deb"), "a package").unwrap();
-    // The page takes `signer` from a clone of the repository, here beside the downloaded files.
+    // The documented commands read `signer` from the Cargo.toml of a clone, here in the parent folder.
     std::fs::copy(clone.join("Cargo.toml"), folder.0.join("Cargo.toml")).unwrap();
     let verify = || {
         let script = documented("Verify").replace("ekiden/Cargo.toml", "../Cargo.toml");
@@ -182,7 +182,7 @@ fn documented_verification_accepts_only_signed_files() {
     assert!(!verify().status.success(), "a changed list was accepted");
 }
 
-/// Every file of the repository that is text; `None` outside of a clone.
+/// Returns the names and texts of all text files of the repository, or `None` outside of a clone.
 fn files() -> Option<BTreeMap<String, String>> {
     let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
@@ -204,7 +204,7 @@ fn project_metadata_is_defined_only_in_cargo_toml() {
         let found: Vec<&String> = files.iter().filter(|(_, text)| text.contains(value)).map(|(name, _)| name).collect();
         assert_eq!(found, ["Cargo.toml"], "{value}");
     }
-    // The license names the original authors, also in a fork.
+    // The license also contains the name of the original authors, in forks as well.
     let found: Vec<&String> = files.iter().filter(|(_, text)| text.contains(holder)).map(|(name, _)| name).collect();
     assert_eq!(found, ["Cargo.toml", "LICENSE-MIT"]);
 }
@@ -221,7 +221,7 @@ fn file_names_in_the_documentation_have_this_version() {
     }
 }
 
-/// A YAML file of `examples/`.
+/// Reads a YAML file below `examples/`. Returns `None`, with a message about the skipped test, without python3-yaml.
 fn yaml(name: &str) -> Option<serde_json::Value> {
     let script = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
     let output = Command::new("/usr/bin/python3").args(["-c", script]).arg(root().join("examples").join(name)).output();
@@ -259,7 +259,7 @@ fn the_compose_file_starts_a_relay_that_passes_its_health_check() {
     assert!(!check("unix:/nowhere/ekiden.sock").success());
 }
 
-/// The names that tasks notify are the names of the handlers. Handlers run after all tasks, so after the check.
+/// Handlers run after all tasks, so the service starts or reloads only after the check has succeeded.
 #[test]
 fn ansible_role_checks_the_configuration_and_notifies_its_handlers() {
     let role = |name: &str| yaml(&format!("ansible/roles/ekiden/{name}/main.yaml"));
@@ -272,7 +272,7 @@ fn ansible_role_checks_the_configuration_and_notifies_its_handlers() {
             serde_json::Value::Array(names) => notified.extend(names.iter().map(|name| name.as_str().unwrap())),
             name => notified.extend(name.as_str()),
         }
-        // As ansible-lint requires: a name with a capital letter, and modules with their collection.
+        // Rules of ansible-lint: names begin with a capital letter, and modules have the name of their collection.
         assert!(task["name"].as_str().unwrap().starts_with(|first: char| first.is_uppercase()), "{task}");
         assert_eq!(
             task.as_object().unwrap().keys().filter(|key| key.starts_with("ansible.builtin.")).count(),

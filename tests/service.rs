@@ -1,11 +1,11 @@
-//! Running as a service: messages to the manager (sd_notify(3)), and its signals.
+//! The relay as a service: notifications to the service manager (sd_notify(3)), and the systemd unit.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
 
 use harness::*;
 
-/// A relay and its service manager, with this watchdog timeout in microseconds.
+/// Starts a relay below a stub of a service manager, with the watchdog timeout `watchdog` in microseconds.
 fn watched(folder: &Folder, watchdog: &str) -> (Manager, Relay) {
     let manager = Manager::new(folder);
     let file = folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
@@ -33,7 +33,7 @@ fn manager_is_notified_of_start_watchdog_reload_and_stop() {
 #[test]
 fn frequent_reloads_do_not_suppress_the_watchdog() {
     let folder = Folder::new();
-    // A keep-alive is due each second, and a reload takes some milliseconds.
+    // The relay sends a keep-alive each second, and a reload takes a few milliseconds.
     let (manager, relay) = watched(&folder, "4000000");
     assert_eq!(manager.next_message(), "READY=1");
     eventually("a watchdog message", || {
@@ -51,7 +51,7 @@ fn unit_sets_the_watchdog_and_removes_rules_on_stop() {
         let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         line.unwrap_or_else(|| panic!("no {key}")).to_owned()
     };
-    // systemd 252 and older keep the first of the two types.
+    // systemd before version 253 ignores the unknown second type and keeps the first.
     let types: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("Type=")).collect();
     assert_eq!((types, value("WatchdogSec")), (vec!["notify", "notify-reload"], "10s".to_owned()));
     for (key, subcommand, option) in [
@@ -62,14 +62,12 @@ fn unit_sets_the_watchdog_and_removes_rules_on_stop() {
         let command = value(key);
         let words = command.trim_start_matches(['-', '+']).strip_prefix("/usr/bin/ekiden ").unwrap();
         assert!(words.starts_with(subcommand), "{command}");
-        // The options are those of the binary.
         let arguments: Vec<&str> = words.split(' ').take_while(|word| !word.starts_with(['-', '/'])).collect();
         let help = ekiden().args(&arguments).arg("--help").output().unwrap();
         assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains(option), "{command}");
     }
 }
 
-/// Needs systemd-analyze, which each host with systemd has (Debian: systemd).
 #[test]
 fn systemd_analyze_accepts_the_unit_as_hardened() {
     let folder = Folder::new();
@@ -85,7 +83,7 @@ fn systemd_analyze_accepts_the_unit_as_hardened() {
         return skipped("no systemd-analyze (Debian: systemd)");
     };
     let complaints: Vec<_> = verified.lines().filter(|line| line.contains("ekiden.service")).collect();
-    // A systemd-analyze older than 253 does not know the second type, as the unit says.
+    // systemd-analyze before version 253 reports the type `notify-reload` as unknown, which the unit accepts.
     let known = |line: &&&str| line.contains("notify-reload");
     assert_eq!(complaints.iter().filter(|line| !known(line)).collect::<Vec<_>>(), Vec::<&&str>::new());
     let security = analyze(&["security", "--offline=true", "--threshold=20"]).unwrap();

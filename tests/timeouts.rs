@@ -1,4 +1,4 @@
-//! Deadlines of sessions: of the handshake, of silence, of a half-closed connection, of a drain.
+//! Timeouts of sessions: handshake, BIND, idle, half-closed and drain.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -22,13 +22,13 @@ fn handshake_timeout_ends_silent_and_slow_clients() {
     assert_eq!(closed["end"], "handshake_timeout");
     assert_took(span_of(&closed["seconds"]), HANDSHAKE, PATIENCE);
 
-    // The deadline covers all reads together, so single bytes at intervals do not extend it.
+    // The timeout applies to the whole handshake, so single bytes at intervals do not extend it.
     let mut dripping = relay.connect();
     dripping.write_all(&[5]).unwrap();
     let writer = dripping.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         let mut writer = writer;
-        // A client that sends its 255 methods as single bytes.
+        // The method list has up to 255 bytes (RFC 1928, 3), sent here one by one.
         while writer.write_all(&[255]).is_ok() {
             std::thread::park_timeout(Duration::from_millis(20));
         }
@@ -41,7 +41,6 @@ fn handshake_timeout_ends_silent_and_slow_clients() {
     join(drip);
 }
 
-/// A client of SOCKS5 BIND, whose peer does not connect.
 #[test]
 fn socks5_bind_waits_one_minute_for_the_peer() {
     const ACCEPT: Duration = Duration::from_secs(60);
@@ -61,7 +60,7 @@ fn socks5_bind_waits_one_minute_for_the_peer() {
 fn idle_timeouts_end_a_session_on_time() {
     let folder = Folder::new();
     let (listener, address) = server();
-    // The other timeout is long, so the moment at which this test closes has no effect.
+    // The other timeout is long, so that it cannot end the session first.
     let start = |timeouts: &str| {
         let text = format!(
             "version = 1\n[timeouts]\n{timeouts}\n\

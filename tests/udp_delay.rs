@@ -1,4 +1,4 @@
-//! How long a query of a SOCKS5 client takes through two relays: one round trip of the path, also the first one on a section.
+//! The delay of UDP queries of a SOCKS5 client through two further relays: one round trip of the path.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "these tests use their own parts of it")]
@@ -19,19 +19,19 @@ use client::*;
 use harness::*;
 use relays::*;
 
-/// The delay of each section in each direction.
+/// Delay of each section, in each direction.
 const DELAY: Duration = Duration::from_millis(40);
 
-/// Two sections, there and back.
+/// Delay of two sections in both directions.
 const ROUND_TRIP: Duration = Duration::from_millis(4 * 40);
 
-/// The permitted excess.
+/// Permitted excess in virtual time.
 const EXCESS: Duration = Duration::from_millis(1);
 
-/// The permitted excess in real time on a loaded machine.
+/// Permitted excess in real time, for a loaded machine.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// An address whose connections lead to `to`, with the delay of a section.
+/// Starts a forwarder to `to` that delays the bytes of both directions by [`DELAY`]. Returns its address.
 fn delayed(to: SocketAddr) -> SocketAddr {
     serve(move |down| {
         let Ok(up) = TcpStream::connect(to) else { return };
@@ -45,7 +45,7 @@ fn delayed(to: SocketAddr) -> SocketAddr {
     })
 }
 
-/// Forwards the bytes of one direction, each `DELAY` later.
+/// Forwards the bytes of one direction, [`DELAY`] after their arrival.
 fn delay(mut from: TcpStream, mut to: TcpStream) {
     let (sender, arrived) = channel::<(Instant, Vec<u8>)>();
     let writer = std::thread::spawn(move || {
@@ -65,7 +65,8 @@ fn delay(mut from: TcpStream, mut to: TcpStream) {
     join(writer);
 }
 
-/// A home relay and two relays, far from each other; `connect` is the mode of the client's listener.
+/// Starts a home relay and a path of two further relays behind delayed sections. `connect` is the mode of the client's
+/// listener.
 fn chain(connect: &str) -> (Relay, [Relay; 2]) {
     let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
     let second = sites[2].relay("", "allow_open = true\n");
@@ -98,7 +99,7 @@ fn a_query_takes_one_round_trip_of_the_path() {
     }
 }
 
-/// OPEN and the datagram travel together, on each section.
+/// In early mode the first datagram follows OPEN without waiting for a response, on each section.
 #[test]
 fn first_query_in_early_mode_takes_one_round_trip() {
     let server = udp_echo_server("127.0.0.1");

@@ -1,7 +1,8 @@
-//! Urgent data (MSG_OOB, RFC 6093) through the real binary: every byte arrives in its place, and none waits for the next.
+//! Urgent data (MSG_OOB, RFC 6093) through the relay: every byte arrives in order, and no byte waits for a later byte.
 //!
-//! A read stops at the byte that is marked as urgent, and splice(2) answers EAGAIN or "end of stream" there. The relay took
-//! the first for an empty socket and the second for an end: bytes behind the mark waited for more bytes, or for ever.
+//! Regression: a read stops before a byte that is marked as urgent, and splice(2) returns EAGAIN or 0 there. The relay
+//! treated EAGAIN as an empty socket and 0 as the end of the stream: bytes behind the mark were delayed until further
+//! bytes arrived, or were never forwarded.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -16,10 +17,10 @@ use ekiden_sys::outq::unacknowledged;
 use harness::*;
 use socket2::SockRef;
 
-/// More than a direction moves before the relay splices.
+/// Number of bytes after which a direction is certainly spliced.
 const SPLICED: usize = 300_000;
 
-/// Sends the bytes, of which those at `marks` are urgent.
+/// Sends the bytes; the bytes at the positions `marks` are urgent.
 fn send_urgent(stream: &mut TcpStream, bytes: &[u8], marks: &[usize]) {
     let mut sent = 0;
     for mark in marks {
@@ -30,7 +31,7 @@ fn send_urgent(stream: &mut TcpStream, bytes: &[u8], marks: &[usize]) {
     stream.write_all(&bytes[sent..]).unwrap();
 }
 
-/// Like `send_urgent`, in a thread of its own, with the end of the stream after it.
+/// Starts a thread that calls [`send_urgent`] and then ends the stream.
 fn send_urgent_and_end(stream: &TcpStream, bytes: Vec<u8>, marks: Vec<usize>) -> JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -39,7 +40,7 @@ fn send_urgent_and_end(stream: &TcpStream, bytes: Vec<u8>, marks: Vec<usize>) ->
     })
 }
 
-/// Sends while the relay is stopped, so that it finds all bytes at once when it continues.
+/// Sends while the relay is stopped, so that all bytes are in its receive buffer when the relay continues.
 fn send_while_stopped(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
     relay.signal("STOP");
     send();
@@ -47,7 +48,8 @@ fn send_while_stopped(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
     relay.signal("CONT");
 }
 
-/// Runs `check` for both directions, before and while bytes are spliced: a sender and a receiver at the two ends.
+/// Calls `check` with the relay, a sender and a receiver, for both directions, each before and after the switch to
+/// splice(2).
 fn for_each_direction(check: impl Fn(&Relay, &mut TcpStream, &mut TcpStream)) {
     for before in [0, SPLICED] {
         for up in [true, false] {
@@ -84,7 +86,7 @@ fn bytes_after_an_urgent_byte_arrive_without_further_bytes() {
     });
 }
 
-/// splice(2) says "end of stream" at the mark once the end has arrived, too.
+/// splice(2) returns 0 at the mark if FIN has already arrived.
 #[test]
 fn bytes_between_an_urgent_byte_and_fin_arrive() {
     for_each_direction(|relay, sender, receiver| {
@@ -123,7 +125,8 @@ fn bursts_with_urgent_bytes_in_both_directions_lose_nothing() {
     assert_eq!(relay.closed()["end"], "finished");
 }
 
-/// The kernel refuses the socket option on a listener for Multipath TCP, and a client of plain TCP gets a plain socket.
+/// The kernel refuses `SO_OOBINLINE` on an MPTCP listener, and the accepted socket of a plain TCP client is a plain TCP
+/// socket.
 #[test]
 fn multipath_listener_loses_no_urgent_byte() {
     let (listener, address) = server();
@@ -140,7 +143,7 @@ fn multipath_listener_loses_no_urgent_byte() {
     assert!(read_exactly(&mut server, 1000) == bytes);
 }
 
-/// A server that reads a request as long as `expected`, compares it, and sends `answer` with an urgent byte at `mark`.
+/// Starts a server that reads requests with the body `expected`, and sends `answer` with an urgent byte at `mark`.
 fn answering(expected: Vec<u8>, answer: Vec<u8>, mark: usize) -> SocketAddr {
     serve(move |mut stream| {
         while let Ok(1..) = stream.peek(&mut [0]) {
@@ -151,7 +154,7 @@ fn answering(expected: Vec<u8>, answer: Vec<u8>, mark: usize) -> SocketAddr {
     })
 }
 
-/// Heads and bodies, twice on the same two connections.
+/// The urgent byte is in the head or in the body. Two requests use the same connections.
 #[test]
 fn http_requests_and_answers_keep_their_urgent_bytes() {
     let relay = Relay::listen(&["http://127.0.0.1:0"]);
@@ -176,7 +179,7 @@ fn http_requests_and_answers_keep_their_urgent_bytes() {
     }
 }
 
-/// Each piece of a hop's answer has an urgent byte in it, and nothing follows.
+/// Each reply of the hop contains an urgent byte, and no further bytes follow before the next request.
 #[test]
 fn hop_answer_with_urgent_bytes_is_parsed() {
     let socks = serve(|mut stream| {

@@ -1,4 +1,4 @@
-//! Which targets an open listener reaches, and how many passwords it checks: the binary, curl and SOCKS clients.
+//! Private targets of open listeners, and the load of password checks.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../clients/curl.rs"]

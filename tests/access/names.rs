@@ -1,5 +1,4 @@
-//! Names that resolve to private addresses: a client of an open listener must not learn from the answer that such a name
-//! exists.
+//! Names that resolve to private addresses: the responses of an open listener must not reveal that such a name exists.
 
 use std::io::Write;
 
@@ -7,7 +6,8 @@ use crate::curl::{curl, proxy_option};
 use crate::harness::{Folder, Key, Relay, answer_from, connect, name_server, read_remaining};
 use crate::programs::is_any_missing;
 
-/// Names that exist, and their addresses; the last label keeps them out of the hosts file.
+/// Names of the name server, and their addresses. The reserved top-level domain `test` (RFC 6761) keeps them out of the
+/// hosts file.
 const NAMES: [(&str, &str); 5] = [
     ("private.test", "10.9.8.7"),
     ("host.test", "127.0.0.1"),
@@ -16,7 +16,7 @@ const NAMES: [(&str, &str); 5] = [
     ("public.test", "192.0.2.1"),
 ];
 
-/// A name of the same length as `private.test` that does not exist.
+/// A name that does not exist, of the same length as `private.test`.
 const MISSING: &str = "nothere.test";
 
 fn start(folder: &Folder, name: &str, listener: &str, key: Option<&Key>) -> Relay {
@@ -28,7 +28,8 @@ fn start(folder: &Folder, name: &str, listener: &str, key: Option<&Key>) -> Rela
 
 const OPEN: &str = "[[listener]]\nbind = \"127.0.0.1:0\"\nallow_private = false\n";
 
-/// A relay with the settings of an open listener, alone or in front of another relay that resolves names.
+/// Starts a relay with the settings of an open listener; with `is_chain`, it forwards to a second relay, which resolves
+/// the names.
 fn relays(folder: &Folder, is_chain: bool) -> Vec<Relay> {
     if !is_chain {
         return vec![start(folder, "alone.toml", OPEN, None)];
@@ -41,7 +42,7 @@ fn relays(folder: &Folder, is_chain: bool) -> Vec<Relay> {
     vec![home, far]
 }
 
-/// The bytes that a client of each protocol receives when it asks for port 8080 of `name`.
+/// Requests port 8080 of `name` by each protocol. Returns the protocols and the bytes of the responses.
 fn responses(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
     let target = format!("{name}:8080");
     let length = u8::try_from(name.len()).unwrap();
@@ -79,14 +80,14 @@ fn names_with_private_addresses_look_nonexistent() {
                 assert_eq!(answer, expected, "{protocol} of {name}, chain: {is_chain}");
             }
         }
-        // The log of the relay that resolved the name has the cause.
+        // The relay that resolved the name logs the cause.
         let last = relays.last_mut().unwrap();
         let denied = last.next(|event| event["event"] == "closed" && event["end"] == "denied");
         assert!(denied["detail"].as_str().is_some_and(|detail| detail.contains("private")), "{denied}");
     }
 }
 
-/// A list that forbids a network must not reveal that a name leads into the network.
+/// A denied network in a list must not reveal that a name resolves to an address of the network.
 #[test]
 fn deny_and_allow_lists_do_not_reveal_private_addresses() {
     let folder = Folder::new();
@@ -102,7 +103,7 @@ fn deny_and_allow_lists_do_not_reveal_private_addresses() {
     }
 }
 
-/// A public address is no secret: the answer for a forbidden public address is "not allowed".
+/// Public addresses are no secret, so a name with a denied public address gets the status 403.
 #[test]
 fn forbidden_public_address_is_answered_as_not_allowed() {
     if is_any_missing(&["curl"]) {

@@ -1,4 +1,4 @@
-//! Addresses of the relay's own host: a firewall does not stop the relay from connecting to them.
+//! Targets on the relay's own host: the firewall of the host does not filter connections from the relay to them.
 
 use std::process::Command;
 
@@ -7,13 +7,13 @@ use crate::harness::{Folder, Relay, ekiden};
 use crate::network::Host;
 use crate::programs::is_any_missing;
 
-/// The relay's address, which is neither loopback nor in a private network, and the port of its `[admin]`.
+/// The addresses of the relay's host, which are neither loopback nor private, and the port of the admin listener.
 const OWN: &str = "203.0.113.5";
 const OWN_V6: &str = "2001:db8:5::1";
 const ADMIN: u16 = 9090;
 
-/// A host with a public address of each family, and a relay on it. Listener 0 is open, and listener 1 allows
-/// [`OWN`]. The relay's `[admin]` listens on all addresses.
+/// A host with a public address of each family, and a relay on it. Port 1080 is an open listener; port 1081 also has
+/// [`OWN`] in `allow`. The admin listener is bound to all addresses.
 struct Fixture {
     host: Host,
     relay: Relay,
@@ -48,7 +48,7 @@ impl Fixture {
         curl_with(&mut self.host.in_namespace(Command::new("curl")), arguments)
     }
 
-    /// Asks the open listener for `target` in each protocol. Returns the ends of the sessions.
+    /// Requests `target` from the open listener by each protocol. Returns the field `end` of each closing event.
     fn session_ends(&mut self, target: &str) -> Vec<String> {
         let (url, relay) = (format!("http://{target}/"), format!("{OWN}:1080").parse().unwrap());
         let mut end = |arguments: &[&str]| {
@@ -72,7 +72,7 @@ fn own_addresses_are_private_unless_allowed() {
     }
     let Some(mut fixture) = Fixture::new() else { return };
     let url = format!("http://{OWN}:{ADMIN}/metrics");
-    // The port answers: without the token, 401.
+    // The admin listener is reachable from its host: without the token, its status is 401.
     fixture.curl(&[&url]).assert_ended(0, 401);
     let open = format!("{OWN}:1080").parse().unwrap();
     for host in [OWN.to_owned(), format!("[{OWN_V6}]"), format!("[::ffff:{OWN}]")] {
@@ -91,7 +91,8 @@ fn own_addresses_are_private_unless_allowed() {
     assert_eq!(fixture.relay.closed()["end"], "finished");
 }
 
-/// Addresses change while the relay runs, and a routing table can make further addresses local.
+/// Addresses may be added and removed while the relay runs, and routes of the type `local` make further addresses
+/// local.
 #[test]
 fn address_changes_of_the_host_take_effect_at_once() {
     if is_any_missing(&["curl"]) {

@@ -1,4 +1,4 @@
-//! Many password checks at once: each is slow on purpose, and few run at a time.
+//! Many password checks at once. A check is expensive by design, and the relay runs only a few at a time.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -9,8 +9,8 @@ use crate::curl::{curl, proxy_option};
 use crate::harness::{Folder, PATIENCE, Relay, eventually, read_exactly, read_remaining, serve};
 use crate::programs::is_any_missing;
 
-/// `correct horse` for ann with cost 10, the usual cost for a server by `htpasswd -B`, and with cost 13: a check with
-/// cost 13 takes longer than all other steps of a test.
+/// Users files with `ann` and the password `correct horse`, at the bcrypt cost 10, which is usual for servers, and at
+/// cost 13: a check with cost 13 takes longer than all other steps of a test.
 const USUAL: &str = "ann:$2b$10$ekidenekidenekidenekieLUNTXhJ/d/ihUaZWlQa53Sz0AD1H11O\n";
 const SLOW: &str = "ann:$2b$13$ekidenekidenekidenekieFdgzbRDmeMlgNrkxoySvrRpTU3MwvEu\n";
 
@@ -23,7 +23,7 @@ fn start(folder: &Folder, users: &str, more: &str) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }
 
-/// A client connection from address `number` of 127.0.1.0/24.
+/// Connects to the relay from 127.0.1.`number`.
 fn client(relay: &Relay, number: u8) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 1, number), 0)).into()).unwrap();
@@ -33,7 +33,7 @@ fn client(relay: &Relay, number: u8) -> TcpStream {
     stream
 }
 
-/// Sends `user` and `password` by SOCKS5, and does not wait for the reply.
+/// Sends `user` and `password` (RFC 1929), and does not wait for the reply.
 fn send_password(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
     client.write_all(&[5, 1, 2]).unwrap();
     assert_eq!(read_exactly(&mut client, 2), [5, 2]);
@@ -43,8 +43,8 @@ fn send_password(mut client: TcpStream, user: &str, password: &str) -> TcpStream
     client
 }
 
-/// Occupies all places for checks: one client for each place, each at its own address. On return the checks run, and
-/// they take much longer than the rest of the test.
+/// Occupies all places for checks: half the number of cores, at least 1. Each place has its own client address. On
+/// return the checks run; they take much longer than the rest of the test.
 fn occupy_all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let places = u8::try_from((cores / 2).max(1)).unwrap();
@@ -56,7 +56,7 @@ fn occupy_all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
     clients
 }
 
-/// The CPU time of the relay, in clock ticks (proc(5)): only password checks use much.
+/// Returns the CPU time of the relay in clock ticks (proc(5)), most of which password checks use.
 fn ticks(relay: &Relay) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", relay.id())).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -64,14 +64,14 @@ fn ticks(relay: &Relay) -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// Waits until the checks of these clients have failed.
+/// Waits until all clients have received the reply to a wrong password and the connections are closed.
 fn wait_until_rejected(clients: Vec<TcpStream>) {
     for mut client in clients {
         assert_eq!(read_remaining(&mut client).0, [1, 1]);
     }
 }
 
-/// Whether the answer to a client has arrived.
+/// Returns whether the reply to a client has arrived.
 fn is_answered(client: &TcpStream) -> bool {
     client.set_nonblocking(true).unwrap();
     let answered = client.peek(&mut [0]).is_ok();
@@ -79,8 +79,8 @@ fn is_answered(client: &TcpStream) -> bool {
     answered
 }
 
-/// Wrong passwords for the same user wait at thirty addresses, twice at each; the right password from another address
-/// does not wait behind them.
+/// 60 wrong passwords for the same user from 30 addresses wait for a check. The right password from another address is
+/// checked before most of them.
 #[test]
 fn right_password_does_not_wait_behind_wrong_passwords() {
     let folder = Folder::new();
@@ -93,14 +93,15 @@ fn right_password_does_not_wait_behind_wrong_passwords() {
     let waiting_before = wrong.iter().filter(|client| !is_answered(client)).count();
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
     let waiting = wrong.iter().filter(|client| !is_answered(client)).count();
-    // The running checks end, and perhaps a few more before the relay has read the request.
+    // The running checks complete first, and possibly a few more before the relay has read the right password.
     assert!(waiting * 4 > waiting_before * 3, "{} of {waiting_before} were answered before", waiting_before - waiting);
-    // After one successful check the user is accepted at once from any address.
+    // After a successful check, the same password is accepted at once from any address, here from one with wrong
+    // passwords that wait.
     let mut right = send_password(client(&relay, 1), "ann", RIGHT);
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
 }
 
-/// A page opens six connections at once. The unit tests of `checks` count the checks of equal passwords.
+/// Browsers open several connections at once. The unit tests of `checks` count the checks of equal passwords.
 #[test]
 fn concurrent_connections_of_one_client_are_all_accepted() {
     let folder = Folder::new();
@@ -111,7 +112,7 @@ fn concurrent_connections_of_one_client_are_all_accepted() {
     }
 }
 
-/// An unchecked right password is not a wrong password: the client must not ask its user for another password.
+/// If the relay cannot check a password in time, the reply must not cause the client to request another password.
 #[test]
 fn overload_is_not_answered_as_a_wrong_password() {
     if is_any_missing(&["curl"]) {
@@ -145,14 +146,13 @@ fn overload_is_not_answered_as_a_wrong_password() {
 
     let busy = occupy_all_places(&relay, 3);
     let fetched = curl(&[&proxy_option("socks5h", address), "-U", &credentials, &url]);
-    // RFC 1929 knows only success (0) and failure. The status differs from that of a wrong password, 1.
+    // RFC 1929 defines only success (0) and failure (other values). The status of a wrong password is 1.
     assert!(fetched.code == 97 && fetched.err.contains("(1 2)"), "{}", fetched.err);
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
-    // A check that has begun runs to its end, however long it takes.
+    // A running check is not aborted by the handshake timeout.
     wait_until_rejected(busy);
 }
 
-/// No check runs for clients that have left.
 #[test]
 fn passwords_of_closed_connections_are_not_checked() {
     let folder = Folder::new();
@@ -160,7 +160,7 @@ fn passwords_of_closed_connections_are_not_checked() {
     let busy = occupy_all_places(&relay, 1);
     for at in 1..=20 {
         let gone = send_password(client(&relay, at), "ann", &format!("wrong {at}"));
-        // Half by an end, half by a reset.
+        // Half of the clients end with FIN, the other half with a reset.
         match at % 2 {
             0 => gone.shutdown(Shutdown::Write).unwrap(),
             _ => crate::harness::reset(gone),

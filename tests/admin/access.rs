@@ -1,10 +1,10 @@
-//! Web pages that may send requests to the admin listener, and the headers that restrict browsers.
+//! Requests of web pages to the admin listener, and the security headers of its responses.
 
 use crate::fixture::{Fixture, TOKEN};
 
 const EVIL: &str = "http://evil.example";
 
-/// Every path that reveals something about the relay.
+/// All paths whose responses contain data of the relay.
 const DATA_PATHS: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/fleet", "/api/events", "/api/stream"];
 
 #[test]
@@ -68,7 +68,7 @@ fn every_response_has_the_security_headers() {
     assert!(fixture.get("/", &[]).head.contains("content-type: text/html"), "the page is HTML");
 }
 
-/// The Content-Security-Policy forbids resources from other origins, so the page must not refer to any.
+/// The Content-Security-Policy forbids resources of other origins, so the page would not work with them.
 #[test]
 fn page_refers_to_no_external_resources() {
     let fixture = Fixture::open();

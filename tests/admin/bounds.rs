@@ -1,4 +1,4 @@
-//! Limits for clients of the admin listener: connections, time, and readers of the stream.
+//! Limits of the admin listener: connections, time and size of request heads, and readers of the stream.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -9,13 +9,13 @@ use socket2::{Domain, Socket, Type};
 use crate::fixture::{Fixture, Snapshots, TOKEN};
 use crate::harness::{PATIENCE, connect, eventually, read_all, read_remaining};
 
-/// The constant of the relay.
+/// Limits of the relay, equal to its constants: connections, stream readers, and time and size of a request head.
 const MOST_CONNECTIONS: usize = 64;
 const MOST_READERS: usize = 16;
 const HEAD: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 16 << 10;
 
-/// A connection from a loopback address of the test's choice.
+/// Connects from the loopback address `source`.
 fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((source.parse::<IpAddr>().unwrap(), 0)).into()).unwrap();
@@ -25,7 +25,7 @@ fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Regression: silent connections held all places until their timeout of 10 s, and every other request waited as long.
+/// Regression: silent connections occupied all places until their timeout of 10 s, and other requests had to wait.
 #[test]
 fn silent_connections_yield_to_new_connections() {
     for fixture in [Fixture::open(), Fixture::with_token("")] {
@@ -38,7 +38,7 @@ fn silent_connections_yield_to_new_connections() {
     }
 }
 
-/// Many connections from one address must not displace a client of another address that is about to send a request.
+/// Many connections from one address must not evict a connection from another address that has sent no request yet.
 #[test]
 fn source_with_the_most_connections_yields_first() {
     let fixture = Fixture::open();
@@ -52,7 +52,7 @@ fn source_with_the_most_connections_yields_first() {
     drop(clients);
 }
 
-/// The bound holds, and a connection whose request is being answered never yields.
+/// Connections whose response is being sent are not evicted.
 #[test]
 fn connection_limit_holds_and_active_streams_continue() {
     let fixture = Fixture::open();
@@ -62,7 +62,7 @@ fn connection_limit_holds_and_active_streams_continue() {
     let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect(fixture.admin)).collect();
     assert_eq!(fixture.get("/api/sessions", &[]).status, 200);
     let open = fixture.relay.descriptors();
-    // A further connection may be in the accept queue, and reading /proc takes descriptors for a moment.
+    // Tolerance of 4: an accepted connection may not be closed yet, and /proc shows transient descriptors.
     assert!(open <= before + MOST_CONNECTIONS - MOST_READERS + 4, "{open} descriptors, {before} before");
     for reader in &mut readers {
         let number = reader.next()["number"].as_u64().unwrap();
@@ -85,7 +85,7 @@ fn connections_without_a_complete_request_are_closed() {
 fn oversized_request_head_is_refused() {
     let fixture = Fixture::open();
     let mut client = connect(fixture.admin);
-    // No byte more than the relay reads: a close with unread bytes is a reset, and the response may be lost.
+    // Exactly as many bytes as the relay reads: a close with unread bytes sends a reset, and the response may be lost.
     let begin = "GET /api/access HTTP/1.1\r\nX-Long: ";
     write!(client, "{begin}{}", "a".repeat(HEAD_BYTES - begin.len())).unwrap();
     let answer = String::from_utf8(read_all(&mut client)).unwrap();

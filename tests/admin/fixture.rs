@@ -1,4 +1,4 @@
-//! A relay whose admin listener uses TCP, and clients that send arbitrary requests.
+//! A relay with an admin listener on a TCP port, and clients for arbitrary requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ pub struct Fixture {
     pub folder: Folder,
 }
 
-/// A response to one request.
+/// An HTTP response. `head` is in lower case.
 pub struct Answer {
     pub status: u16,
     pub head: String,
@@ -26,12 +26,12 @@ pub struct Answer {
 }
 
 impl Fixture {
-    /// A relay whose admin listener requires no token.
+    /// Starts a relay whose admin listener requires no token.
     pub fn open() -> Self {
         Self::with("", "kind = \"auto\"")
     }
 
-    /// A relay with a token and further lines in `[admin]`.
+    /// Starts a relay with the token [`TOKEN`] and the further lines `more` in `[admin]`.
     pub fn with_token(more: &str) -> Self {
         let folder = Folder::new();
         let file = folder.write_with_mode("token", format!("{TOKEN}\n"), 0o600);
@@ -51,12 +51,12 @@ impl Fixture {
         let mut command = ekiden();
         command.args(["run", "-c"]).arg(&file);
         let relay = Relay::start_with_admin(&mut command, 2, folder.0.join("none"));
-        // The admin listener is ready before the relay's other listeners.
+        // The relay opens the admin listener before all other listeners.
         let (admin, clients) = (relay.address_of(0), relay.address_of(1));
         Self { relay, admin, clients, folder }
     }
 
-    /// Requests `path` with the correct `Host` and these further header lines.
+    /// Requests `path` with the address of the admin listener in `Host`, and these further header lines.
     pub fn get(&self, path: &str, lines: &[&str]) -> Answer {
         let host = format!("Host: {}", self.admin);
         self.request("GET", path, &[&[host.as_str()], lines].concat())
@@ -74,16 +74,16 @@ impl Fixture {
         Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
-    /// Opens a connection that reads the stream.
+    /// Requests `/api/stream`.
     pub fn stream(&self) -> Snapshots {
         let mut stream = connect(self.admin);
-        // An answer to HTTP/1.0 is not in chunks.
+        // A response to HTTP/1.0 has no chunked encoding.
         write!(stream, "GET /api/stream HTTP/1.0\r\n\r\n").unwrap();
         Snapshots { stream, text: Vec::new(), status: None }
     }
 }
 
-/// A reader of the stream.
+/// A reader of `/api/stream`.
 pub struct Snapshots {
     pub stream: TcpStream,
     text: Vec<u8>,
@@ -91,7 +91,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// The HTTP status of the response.
+    /// Returns the HTTP status of the response.
     pub fn status(&mut self) -> u16 {
         if let Some(status) = self.status {
             return status;
@@ -109,7 +109,7 @@ impl Snapshots {
         serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap()
     }
 
-    /// Reads up to the first snapshot that satisfies `wanted`.
+    /// Reads snapshots until one satisfies `wanted`, and returns it. Panics after [`PATIENCE`].
     pub fn find(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {

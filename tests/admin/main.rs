@@ -1,5 +1,5 @@
-//! The admin listener of a real relay: access, and the stream that the dashboard reads. Chromium reads the stream in
-//! `tests/clients_slow/dashboard.rs`.
+//! The admin listener: access control, limits, and the stream of snapshots for the dashboard. The dashboard itself is
+//! tested in `tests/clients_slow/dashboard.rs`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -1,8 +1,8 @@
-//! Several relays of one user: each has its own socket, and commands find the relay, or ask the user to select one.
+//! Several relays of one user: each has its own admin socket, and `ekiden status` needs `--admin` to select a relay.
 
 use crate::harness::*;
 
-/// A relay with the default admin socket, below `runtime`.
+/// Starts a relay with the default admin socket below `runtime`, which must be named `socket`.
 fn start(runtime: &Folder, socket: &str) -> Relay {
     let mut command = ekiden();
     command.args(["run", "-L", "auto://127.0.0.1:0"]).env("XDG_RUNTIME_DIR", &runtime.0);

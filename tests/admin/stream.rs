@@ -1,4 +1,4 @@
-//! The stream of snapshots: its contents, and slow readers.
+//! Contents of the stream of snapshots, and slow readers.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::fixture::Fixture;
 use crate::harness::{accept, connect, eventually, pattern, read_exactly, serve, server};
 
-/// The constant of the relay.
+/// Maximum number of sessions in a snapshot, equal to the constant of the relay.
 const MOST_SESSIONS: usize = 100;
 
 #[test]
@@ -24,7 +24,7 @@ fn snapshot_shows_rates_sessions_paths_and_profiles() {
     let shown = snapshots.find(|snapshot| snapshot["moved"]["down"] == 300_000);
     let session = &shown["sessions"][0];
     assert_eq!((&session["target"], &session["path"]), (&target.to_string().into(), &"direct".into()));
-    // Bytes that moved in the last second.
+    // The rate is the number of bytes in the last second.
     let rate = session["rate"]["down"].as_u64().unwrap();
     assert!((1..1_000_000).contains(&rate) && shown["rate"]["down"].as_u64() > Some(0), "{shown:#}");
     assert!(session["down"]["rtt_seconds"].is_number() && session["up"]["congestion"].is_string(), "{session:#}");
@@ -65,7 +65,7 @@ fn snapshot_shows_the_sessions_with_the_highest_rates() {
     };
     let mut pairs: Vec<(TcpStream, TcpStream)> = (0..MOST_SESSIONS + 20).map(open).collect();
     let mut snapshots = fixture.stream();
-    // The oldest session is the last in the order of age, and its transfer makes it the first in the order of rate.
+    // A snapshot in the order of age would omit the oldest session; in the order of rate it comes first.
     let busiest = pairs[0].0.local_addr().unwrap().to_string();
     snapshots.find(|snapshot| snapshot["open"] == MOST_SESSIONS + 20);
     pairs[0].1.write_all(&pattern(50_000)).unwrap();
@@ -76,12 +76,13 @@ fn snapshot_shows_the_sessions_with_the_highest_rates() {
     assert_eq!(shown["paths"][0]["sessions"], MOST_SESSIONS + 20);
 }
 
-/// A client that stops reading costs no memory and delays no other client; on reading again it has missed snapshots.
+/// For a client that does not read, the relay stores no snapshots and delays no other client. When the client reads
+/// again, snapshots are missing.
 #[test]
 fn slow_readers_miss_snapshots_without_memory_growth() {
     let (listener, target) = server();
     let fixture = Fixture::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
-    // Enough sessions for snapshots of about 100 KB: more than the kernel buffers for a client that does not read.
+    // With these sessions a snapshot has about 100 KB, more than the kernel buffers for a client that does not read.
     let open = |_| {
         let client = connect(fixture.clients);
         (client, accept(&listener))
@@ -100,7 +101,7 @@ fn slow_readers_miss_snapshots_without_memory_growth() {
     let numbers: Vec<u64> = (0..8).map(|_| quick.next()["number"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the quick reader misses no snapshot: {numbers:?}");
     let grown = fixture.relay.resident_kib().saturating_sub(before);
-    // Eight readers with eight stored snapshots each would take about 7 MB.
+    // Eight stored snapshots for each of the eight slow readers would need about 7 MB.
     assert!(grown < 3000, "{grown} KiB more");
     for slow in &mut slow {
         let (mut last, mut missed) = (slow.next()["number"].as_u64().unwrap(), false);

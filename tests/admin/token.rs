@@ -1,4 +1,4 @@
-//! Tokens: listeners that need a token, the ways to send the token, and the messages for a wrong token.
+//! Tokens of the admin listener: when a token is required, how it is sent, and messages about a missing or wrong token.
 
 use std::process::Output;
 
@@ -49,7 +49,7 @@ fn token_file_must_be_private_and_long_enough() {
         assert!(message.contains("admin.token_file") && message.contains(expected), "{message}");
         assert!(text.is_empty() || !message.contains(text), "the token is shown: {message}");
     }
-    // Two mistakes of an operator: the token itself in place of its file, and a host with a port.
+    // The token itself in place of its file must not appear in a message; a name in `hosts` must not have a port.
     let (_, message) = check(&folder, &format!("token_file = \"{TOKEN}\"\nhosts = [\"relay.example:9090\"]"));
     assert!(
         !message.contains(TOKEN) && message.contains("admin.hosts[1]") && message.contains("without a port"),
@@ -72,7 +72,7 @@ fn requests_without_the_right_token_get_401() {
     let right = fixture.get("/api/sessions", &[&format!("Authorization: Bearer {TOKEN}")]);
     assert_eq!(right.status, 200);
     assert!(right.body.contains("\"sessions\":[]"), "{}", right.body);
-    // The page reveals only that the relay requires a token.
+    // Without the token, the page and `/api/access` are available, and reveal only that a token is required.
     assert_eq!(fixture.get("/", &[]).status, 200);
     assert_eq!(fixture.get("/api/access", &[]).body.trim(), r#"{"token":true}"#);
     assert_eq!(Fixture::open().get("/api/access", &[]).body.trim(), r#"{"token":false}"#);
@@ -93,7 +93,8 @@ fn status_sends_the_token_of_the_file() {
     assert!(code == Some(1) && text.contains("16 to 256"), "{code:?} {text}");
 }
 
-/// With port 0 only the log of the relay has the port. Regression: `ekiden status -c` connected to port 0 of this host.
+/// With port 0, the configuration does not contain the port of the admin listener. Regression: `ekiden status -c`
+/// connected to port 0.
 #[test]
 fn status_of_a_configuration_with_port_0_asks_for_admin() {
     let fixture = Fixture::with_token("");
@@ -103,7 +104,7 @@ fn status_of_a_configuration_with_port_0_asks_for_admin() {
     assert!(code == Some(1) && text.contains("port 0") && text.contains("--admin"), "{code:?} {text}");
 }
 
-/// Only its owner can open the socket file.
+/// The permissions of the socket file restrict access to its owner, so the token in the configuration is not required.
 #[test]
 fn a_unix_socket_needs_no_token() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! TCP connections of several congestion controls through the box, by iperf3, and their shares of the rate.
+//! TCP connections of iperf3 with several congestion controls through the router, and their shares of the rate.
 
 use std::process::{Child, Stdio};
 
@@ -8,17 +8,17 @@ use crate::harness::eventually;
 use crate::network::Network;
 use crate::traffic::{attach, show};
 
-/// The first seconds of each connection, which the mean rate excludes.
+/// Number of seconds at the start of each connection that its mean rate excludes.
 const START: usize = 4;
 
-/// One iperf3 connection of `run`.
+/// Parameters of one iperf3 connection.
 #[derive(Clone, Copy)]
 pub struct Flow {
     pub congestion: &'static str,
     pub seconds: usize,
 }
 
-/// A program that ends with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -28,8 +28,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs connections from the client to the server at the same time. Returns the mean rate of each after its start, in
-/// bits per second.
+/// Runs connections from the client to the server at the same time. Returns the mean rate of each in bits per second,
+/// without its first [`START`] seconds.
 pub fn run(network: &Network, flows: &[Flow]) -> Vec<f64> {
     let ports = (5201_u16..).take(flows.len());
     let servers: Vec<Running> = ports.clone().map(|port| serve(network, port)).collect();
@@ -68,7 +68,7 @@ fn jain(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>().powi(2) / (squares * rates.len() as f64)
 }
 
-/// A long queue, in which BBR starves beside CUBIC without the box's queue management.
+/// Without queue management, BBR starves beside CUBIC at this long queue (1 MB at 50 Mbit/s).
 #[test]
 fn auto_shares_more_fairly_than_a_plain_queue() {
     let Some(network) = Network::new() else { return };

@@ -1,4 +1,4 @@
-//! `ekiden aqm` as an operator runs it, on a box between hosts in separate network namespaces.
+//! `ekiden aqm` on a router between hosts, all in separate network namespaces.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

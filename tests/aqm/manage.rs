@@ -1,8 +1,8 @@
-//! Effects of attach, detach and show on an interface, and their error messages.
+//! Effects of `ekiden aqm` attach, detach and show on an interface, and error messages.
 
 use crate::network::{CommandOutput, Host};
 
-/// A host with a pair of interfaces, `one` and `other`.
+/// A host with a pair of veth interfaces, `one` and `other`.
 fn host() -> Option<Host> {
     let host = Host::new()?;
     host.ip("link add one type veth peer name other");
@@ -20,7 +20,7 @@ fn qdiscs(host: &Host) -> String {
     host.run("tc", "qdisc show dev one")
 }
 
-/// Number of ekiden's programs at the interface.
+/// Number of BPF programs of ekiden at the egress of the interface.
 fn filters(host: &Host) -> usize {
     host.run("tc", "filter show dev one egress").matches("direct-action").count()
 }
@@ -72,7 +72,7 @@ fn detach_keeps_foreign_qdiscs_and_filters() {
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.run_ekiden(&["aqm", "detach", "--dev", "one"]);
     assert_eq!(state(), before);
-    // Another program may add a filter later, to the clsact qdisc that `attach` created.
+    // Another program may later add a filter to the clsact qdisc that `attach` created, which must then remain.
     host.run("tc", "qdisc del dev one clsact");
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.run("tc", &format!("filter add dev one ingress {others}"));
@@ -124,7 +124,7 @@ fn errors_name_the_invalid_option_or_the_remedy() {
 #[test]
 fn errors_without_privilege_name_the_remedy() {
     let Some(host) = host() else { return };
-    // Only root may search the folder of the binary, so the command runs as root, without capabilities.
+    // The command runs as root without capabilities, because only root can access the folder of the binary.
     let run = |arguments: &str| {
         host.shell(&format!("setpriv --inh-caps=-all --bounding-set=-all {} {arguments}", env!("CARGO_BIN_EXE_ekiden")))
     };

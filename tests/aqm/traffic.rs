@@ -1,4 +1,4 @@
-//! Treatment of forwarded packets, of the box's own packets, and of ECN marks.
+//! Queue management of forwarded packets, of the router's own packets, and of ECN-capable packets.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::flows::{Flow, run};
 use crate::harness::skipped;
 use crate::network::Network;
 
-/// Attaches the queue management to the box's egress toward the server.
+/// Attaches the queue management to the egress of the router toward the server, with a rate of 50 Mbit/s.
 pub fn attach(network: &Network, mode: &str, more: &[&str]) {
     let start = ["aqm", "attach", "--dev", "wan0", "--rate", "50Mbit/s", "--mode", mode];
     network.middle.run_ekiden(&[&start[..], more].concat());
@@ -29,7 +29,7 @@ fn own_packets_pass_and_forwarded_packets_are_judged_by_connection() {
     {
         assert_eq!(host.shell(&format!("ping -c 3 -i 0.1 {address}")).code, Some(0));
     }
-    // These pings run while `show` watches the interface.
+    // These pings run in the background while `show` watches the interface for 1 s.
     let pings = "for a in fd03::2 10.3.0.2; do ping -c 30 -i 0.1 $a >/dev/null 2>&1 & done";
     assert_eq!(network.client.shell(pings).code, Some(0));
     let shown = show(&network, "1s");
@@ -60,7 +60,7 @@ fn ecn_capable_packets_are_marked_and_others_dropped() {
     }
 }
 
-/// A superpacket from the veth is counted as the packets into which it is segmented on the line.
+/// A GSO packet of the veth interface is counted as the packets into which a network card would segment it.
 #[test]
 fn superpackets_are_counted_as_their_segments() {
     let Some(network) = Network::new() else { return };
@@ -95,7 +95,7 @@ fn backlog_option_judges_by_the_real_queue() {
     attach(&network, "red", &backlog);
     run(&network, &[Flow { congestion: "cubic", seconds: 3 }]);
     let shown = show(&network, "10ms");
-    // The traffic never reaches the configured rate: a queue that is only computed would stay empty.
+    // tbf limits the traffic to 20 Mbit/s, below the configured rate of 50 Mbit/s: a computed queue would stay empty.
     assert!(counter(&shown, "early") > 3, "{shown}");
     network.middle.run_ekiden(&["aqm", "detach", "--dev", "wan0"]);
     assert!(network.middle.run("tc", "qdisc show dev wan0").contains("tbf"));

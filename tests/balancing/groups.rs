@@ -1,4 +1,4 @@
-//! Several equal relays behind one `[[relay]]`: shares, and members that are killed, that stop, and that are slow.
+//! Several equal relays as members of one `[[relay]]`: shares of sessions, and killed, stopped, full and slow members.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -28,12 +28,12 @@ impl Group {
         Self::with_dialled_addresses(members, balance, |_, address| address)
     }
 
-    /// The listeners of the members have these further lines.
+    /// Starts one member for each element of `lines`, which are further lines of its listener.
     fn with_listeners(lines: &[&str], balance: &str) -> Self {
         Self::start(lines, "", balance, |_, address| address)
     }
 
-    /// The home relay dials each member at the address that `dialled` returns for its number and address.
+    /// Starts members. The home relay dials each at the address that `dialled` returns for its index and own address.
     fn with_dialled_addresses(
         members: usize,
         balance: &str,
@@ -42,7 +42,8 @@ impl Group {
         Self::start(&vec![""; members], "", balance, dialled)
     }
 
-    /// `tables` are further tables in the configuration of the home relay.
+    /// `listeners` are further lines of the listener of each member, and `tables` are further tables in the
+    /// configuration of the home relay.
     fn start(
         listeners: &[&str],
         tables: &str,
@@ -72,12 +73,12 @@ impl Group {
         answer["pools"].as_array().unwrap().clone()
     }
 
-    /// A field of the pool of a member.
+    /// A field of a member's pool in `/api/sessions`.
     fn pool(&self, at: usize, field: &str) -> Value {
         self.pools()[at][field].clone()
     }
 
-    /// Open sessions by each member.
+    /// Number of open sessions through each member.
     fn sessions(&self) -> Vec<u64> {
         self.pools().iter().map(|pool| pool["sessions"].as_u64().unwrap()).collect()
     }
@@ -86,7 +87,7 @@ impl Group {
         (0..count).map(|at| socks5(self.home.address(), target).unwrap_or_else(|code| panic!("{at}: {code}"))).collect()
     }
 
-    /// The member that carries a new session of `client`.
+    /// Opens a session from the address `client`. Returns the index of the member that carries it.
     fn member_of(&self, client: IpAddr, target: SocketAddr) -> usize {
         let stream = socks5_from(client, self.home.address(), target);
         let own = stream.local_addr().unwrap().to_string();
@@ -116,7 +117,7 @@ fn start_member(site: &mut Site, address: SocketAddr, listener: &str) -> Relay {
     site.relay("", &format!("allow_private = true\npeers = {peers:?}\n{listener}"))
 }
 
-/// A SOCKS5 tunnel of a client with this address.
+/// Opens a SOCKS5 tunnel to `target` from the address `client`.
 fn socks5_from(client: IpAddr, relay: SocketAddr, target: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(client, 0).into()).unwrap();
@@ -138,7 +139,7 @@ fn sessions_are_shared_equally_and_reported_per_member() {
     let group = Group::with_members(4, "least");
     let sessions = group.open(echo_server(), 200);
     let shares = group.sessions();
-    // On a busy machine a member may have been slow.
+    // In real time on a loaded machine, a member may have been slow and got fewer sessions.
     let equal = if is_virtual() { 48..=52 } else { 1..=150 };
     assert!(shares.iter().all(|share| equal.contains(share)), "{shares:?}");
     let metrics = group.home.ask("/metrics");
@@ -151,7 +152,7 @@ fn sessions_are_shared_equally_and_reported_per_member() {
     eventually("the end of all sessions", || (group.sessions() == [0; 4]).then_some(()));
 }
 
-/// New sessions do not fail at any time.
+/// New sessions succeed at any time, because the home relay selects another member.
 #[test]
 fn a_killed_member_loses_its_own_sessions_only() {
     let mut group = Group::with_members(4, "least");
@@ -177,7 +178,7 @@ fn a_killed_member_loses_its_own_sessions_only() {
     assert!(group.sessions()[2] > 10, "{:?}", group.sessions());
 }
 
-/// Full members have the fewest sessions, so `least` would prefer them.
+/// A full member has the fewest sessions, so the policy `least` would prefer it.
 #[test]
 fn full_members_leave_new_sessions_to_the_others() {
     for balance in ["least", "client"] {
@@ -189,7 +190,7 @@ fn full_members_leave_new_sessions_to_the_others() {
     }
 }
 
-/// A member that accepts connections and resets each session.
+/// Member 0 accepts connections and resets each session.
 #[test]
 fn session_dropped_by_a_member_is_opened_by_another_member() {
     for balance in ["least", "client"] {
@@ -207,7 +208,8 @@ fn session_dropped_by_a_member_is_opened_by_another_member() {
     }
 }
 
-/// A group whose sessions have taken the only ready connection to each member. New handshakes take `delays`.
+/// Starts a group and one session through each member, which uses the only ready connection to the member. The
+/// handshakes of further connections take `delays` longer.
 fn group_with_handshakes(delays: &[Duration], connect: &str) -> (Group, Vec<TcpStream>) {
     let begun = Arc::new(AtomicBool::new(false));
     let tables = format!("[limits]\nready_connections = 1\n[timeouts]\nconnect = \"{connect}\"\n");
@@ -225,7 +227,7 @@ fn group_with_handshakes(delays: &[Duration], connect: &str) -> (Group, Vec<TcpS
     (group, sessions)
 }
 
-/// Passes bytes on in both directions until both have ended.
+/// Forwards bytes in both directions until both directions have ended.
 fn splice(down: TcpStream, up: TcpStream) {
     let (from, to) = (down.try_clone().unwrap(), up.try_clone().unwrap());
     let upward = std::thread::spawn(move || pass_on(&from, &to));
@@ -233,7 +235,7 @@ fn splice(down: TcpStream, up: TcpStream) {
     upward.join().unwrap();
 }
 
-/// Passes bytes on in one direction. An error is the end of the connection.
+/// Forwards the bytes of one direction, and then FIN. An error ends the direction as well.
 fn pass_on(mut from: &TcpStream, mut to: &TcpStream) {
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
@@ -247,11 +249,11 @@ fn first_member_gets_enough_time_for_a_long_round_trip() {
     assert_eq!(attempts, 1);
 }
 
-/// The attempt has half of the connect timeout, too little to conclude that the member is down.
+/// The attempt with member 0 gets half of the connect timeout of 4 s, which is too short to treat the member as down.
 #[test]
 fn member_that_exceeds_its_share_of_the_timeout_is_not_down() {
     let (group, _sessions) = group_with_handshakes(&[Duration::from_secs(3), Duration::ZERO], "4s");
-    // At the latest the second session prefers the member with fewer sessions.
+    // Both members have one session each, so the relay tries member 0 for the second new session at the latest.
     let _more = group.open(echo_server(), 2);
     let state = (group.sessions(), group.pool(0, "up"), group.pool(0, "slow"));
     assert_eq!(state, (vec![1, 3], true.into(), true.into()));
@@ -271,7 +273,7 @@ fn sessions_are_refused_while_all_members_are_down() {
     eventually("a session through the restarted member", || socks5(group.home.address(), echo_server()).ok());
 }
 
-/// A process that hangs: its kernel still accepts connections and acknowledges bytes.
+/// The member is a stopped process, whose kernel still accepts connections and acknowledges bytes.
 #[test]
 fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     let group = Group::with_members(4, "least");
@@ -281,7 +283,7 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     stopped.stop();
     let begun = Instant::now();
     let home = group.home.address();
-    // So many clients that some choose the stopped member, and wait until it is excluded.
+    // With 40 clients, some sessions are assigned to the stopped member, and wait until the member is excluded.
     let waiting: Vec<_> = (0..40).map(|_| std::thread::spawn(move || socks5(home, target))).collect();
     eventually("the exclusion of the slow member", || (group.pool(1, "slow") == true).then_some(()));
     let exact = Duration::from_millis(750)..=Duration::from_millis(1000);
@@ -299,7 +301,7 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     waiting.into_iter().for_each(|waiting| assert!(join(waiting).is_ok()));
 }
 
-/// A member whose answers take ten times as long as those of the others, on the wire or in the machine.
+/// The responses of member 3 take 100 ms, and those of the others 5 ms.
 #[test]
 fn slow_member_is_excluded_until_its_latency_falls() {
     let slow = Arc::new(AtomicBool::new(false));
@@ -324,7 +326,7 @@ fn slow_member_is_excluded_until_its_latency_falls() {
     let _sessions = group.open(target, 40);
     assert_eq!(group.sessions()[3], 0, "{:?}", group.sessions());
     slow.store(false, Ordering::Relaxed);
-    // The member gets only probes until the average of their latencies has fallen.
+    // The member gets only probes until the average of the probe latencies has fallen.
     eventually("the return of the member", || {
         let _more = group.open(target, 4);
         (group.sessions()[3] > 0).then_some(())

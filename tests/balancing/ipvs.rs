@@ -1,4 +1,4 @@
-//! Relays behind IPVS, as docs/balancing.md describes: one address, consistent hashing, and one relay that is killed.
+//! Relays behind IPVS with consistent hashing, as in docs/balancing.md.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use crate::streams::*;
 
 const RELAYS: usize = 4;
 
-/// A client, a director, and four relays behind the director, which share its address on the client's side.
+/// A client, a director, and four relays, which clients reach at the address of the director.
 struct Fixture {
     row: Row,
     relays: Vec<Option<Relay>>,
@@ -21,7 +21,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// `None`, with a printed reason, where the kernel has no IPVS.
+    /// Returns `None`, with a message about the skipped test, if IPVS is not available.
     fn new() -> Option<Self> {
         if is_any_missing(&["ipvsadm"]) {
             return None;
@@ -64,7 +64,7 @@ impl Fixture {
         sessions
     }
 
-    /// Open sessions at each relay.
+    /// Number of open sessions of each relay.
     fn sessions(&self) -> Vec<usize> {
         self.relays.iter().map(|relay| relay.as_ref().map_or(0, |relay| relay.sessions().len())).collect()
     }
@@ -80,12 +80,12 @@ fn start_relay(address: SocketAddr) -> Relay {
     Relay::run(&["-L", &format!("socks://{address}?allow_open=true&allow_private=true")], 1)
 }
 
-/// Whether a session still carries bytes both ways.
+/// Returns whether the session still transfers bytes in both directions.
 fn is_alive(session: &mut TcpStream) -> bool {
     session.write_all(b"echo").is_ok() && session.read_exact(&mut [0; 4]).is_ok()
 }
 
-/// Only the sessions of the killed relay are lost, and those of the others outlast both changes of the set.
+/// The sessions of the other relays also continue when the killed relay is removed from the set and added again.
 #[test]
 fn only_the_sessions_of_a_killed_relay_are_lost() {
     let Some(mut fixture) = Fixture::new() else { return };

@@ -1,4 +1,4 @@
-//! Equal relays that share sessions: members of a group, and relays behind IPVS.
+//! Load balancing over equal relays: members of a group, and relays behind IPVS.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

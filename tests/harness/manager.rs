@@ -1,16 +1,16 @@
-//! The manager of a service, like systemd: it receives the messages of the service (sd_notify(3)).
+//! A stub of a service manager such as systemd: the receiver of the messages of a service (sd_notify(3)).
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::{Folder, PATIENCE};
 
-/// A service manager. A thread reads its socket all the time, like a real manager: the kernel queues only a few
-/// datagrams (`net.unix.max_dgram_qlen`, 10 by default), and loses the others.
+/// A service manager. A thread reads the socket continuously, as a real manager does: the kernel queues only a few
+/// datagrams (`net.unix.max_dgram_qlen`, 10 by default), and further messages would be lost.
 pub struct Manager(Receiver<String>);
 
 impl Manager {
-    /// The socket is `notify` in this folder.
+    /// Binds the socket `notify` in this folder.
     pub fn new(folder: &Folder) -> Self {
         let socket = UnixDatagram::bind(folder.0.join("notify")).expect("a folder of the test");
         let (sender, messages) = channel();

@@ -1,5 +1,5 @@
-//! Starts the real binary on ports that the kernel chooses, reads its events from the log, and ends the process, even
-//! when the test fails.
+//! Harness of the integration tests: relay processes of the binary under test, which are killed even if the test fails;
+//! sockets on ports that the kernel chooses; waits with a timeout; and temporary folders.
 #![allow(dead_code, unused_imports, reason = "every test file uses its own part of the harness")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -19,18 +19,19 @@ pub use manager::Manager;
 pub use relay::{Relay, relay_with_connection};
 pub use sockets::*;
 
-/// As in signal(7).
+/// Signal number of SIGPIPE (signal(7)).
 pub const SIGPIPE: i32 = 13;
 
-/// A pipe without a reader.
+/// The write end of a pipe without a reader.
 pub fn broken_pipe() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1
 }
 
-/// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`: created once, with the lowest cost.
+/// Users file with the user `ann` and the password `correct horse`, created with
+/// `htpasswd -nbB -C 4 ann 'correct horse'`. 4 is the lowest cost of bcrypt.
 pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
-/// Makes a key and a certificate that signs itself, by openssl.
+/// Creates a key and a self-signed certificate with openssl, valid for 2 days.
 pub fn self_signed(key: &Path, certificate: &Path, common_name: &str) {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
@@ -39,7 +40,7 @@ pub fn self_signed(key: &Path, certificate: &Path, common_name: &str) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// A folder that is removed with the value.
+/// A temporary folder, which is deleted when the value is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -58,7 +59,7 @@ impl Folder {
         path
     }
 
-    /// Writes a file that has these permissions from its creation.
+    /// Writes a file whose permissions are set before its contents are written.
     pub fn write_with_mode(&self, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.write(name, "");
@@ -66,9 +67,9 @@ impl Folder {
         self.write(name, text)
     }
 
-    /// Writes a program. A shell writes the file: if this process had it open for writing, a program that another
-    /// thread starts at that moment would inherit the descriptor, and the kernel does not execute a file that is open
-    /// for writing (execve(2), ETXTBSY).
+    /// Writes an executable script. A shell process writes the file: if this process had the file open for writing, a
+    /// child process started by another thread at that moment would inherit the descriptor, and the kernel does not
+    /// execute a file that is open for writing (execve(2), ETXTBSY).
     pub fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         let mut shell = Command::new("sh");
@@ -86,7 +87,7 @@ impl Drop for Folder {
     }
 }
 
-/// A relay's key pair, and the file with it.
+/// A key pair of a relay, and its key file.
 pub struct Key {
     pub private: String,
     pub public: String,
@@ -110,12 +111,12 @@ impl Key {
     }
 }
 
-/// A command that runs the binary under test.
+/// A command that runs the binary under test, without environment variables that change its configuration.
 pub fn ekiden() -> Command {
     ekiden_at(Path::new(env!("CARGO_BIN_EXE_ekiden")))
 }
 
-/// Like `ekiden`, with another path of the binary.
+/// Like [`ekiden`], for the binary at `program`.
 pub fn ekiden_at(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in [
@@ -139,12 +140,12 @@ pub fn signal(process: u32, name: &str) {
     assert!(status.success());
 }
 
-/// Waits until a process has ended, even if its parent has not waited for it.
+/// Waits until a process has ended. A zombie counts as ended.
 pub fn wait_process_end(process: u32) {
     eventually("the end of a process", || ekiden_sys::process::start_time(process).is_none().then_some(()));
 }
 
-/// Bytes without repetition between blocks, so that a lost or swapped block is detected.
+/// Returns `count` bytes that do not repeat between blocks, so that a comparison detects a lost or reordered block.
 pub fn pattern(count: usize) -> Vec<u8> {
     (0..count as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! A running relay: its events, its admin responses, and its end.
+//! A relay process: its events, the responses of its admin listener, and its exit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,31 +11,31 @@ use serde_json::Value;
 
 use super::{Folder, PATIENCE, accept, connect, ekiden, eventually, server, signal};
 
-/// A running relay process.
+/// A relay process, which is killed with its successors when the value is dropped.
 pub struct Relay {
     child: Child,
     lines: Receiver<Value>,
     seen: Vec<Value>,
     addresses: Vec<SocketAddr>,
     stderr: Option<ChildStderr>,
-    /// Processes that have replaced the first process in an upgrade.
+    /// PIDs of the processes that have replaced the first process in an upgrade.
     successors: Vec<u32>,
     pub admin: PathBuf,
 }
 
 impl Relay {
-    /// Starts `ekiden run` with these listeners, and waits until it listens.
+    /// Starts `ekiden run` with these listeners, and waits until all of them accept connections.
     pub fn listen(urls: &[&str]) -> Self {
         let arguments: Vec<&str> = urls.iter().flat_map(|url| ["-L", url]).collect();
         Self::run(&arguments, urls.len())
     }
 
-    /// Starts `ekiden run ARGUMENTS`, and waits until `listeners` of them listen.
+    /// Starts `ekiden run ARGUMENTS`, and waits until `listeners` listeners accept connections.
     pub fn run(arguments: &[&str], listeners: usize) -> Self {
         Self::start(ekiden().args(["run"]).args(arguments), listeners)
     }
 
-    /// Starts a prepared command, with the environment or limits of the test.
+    /// Like [`Self::run`], for a command with its own environment or resource limits.
     pub fn start(command: &mut Command, listeners: usize) -> Self {
         let folder = Folder::new();
         let admin = folder.0.with_extension("sock");
@@ -43,21 +43,21 @@ impl Relay {
         Self::start_with_admin(command, listeners, admin)
     }
 
-    /// Starts a relay with one listener that may have few files open.
+    /// Starts a relay with one listener and at most 256 open descriptors.
     pub fn run_with_few_files(config: &Path) -> Self {
         let mut command = Command::new("sh");
         let script = "ulimit -n 256; exec \"$0\" run -c \"$@\"";
         Self::start(command.args(["-c", script]).arg(ekiden().get_program()).arg(config), 1)
     }
 
-    /// How many connections without a session the listener has closed for others.
+    /// Number of connections without a session that the listener has closed in favour of new connections.
     pub fn evictions(&self, listener: &str) -> u32 {
         let name = format!("ekiden_sections_evicted_total{{listener=\"{listener}\"}} ");
         let metrics = self.ask("/metrics");
         metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("the metric").parse().unwrap()
     }
 
-    /// Like `start`, for a command with its own arguments for the admin listener, which is at `admin`.
+    /// Like [`Self::start`], for a command that configures the admin listener itself, at the unix socket `admin`.
     pub fn start_with_admin(command: &mut Command, listeners: usize, admin: PathBuf) -> Self {
         command.args(["--log", "json"]);
         let mut child =
@@ -96,13 +96,13 @@ impl Relay {
         self.child.id()
     }
 
-    /// A connection to the first listener.
+    /// Connects to the first listener.
     pub fn connect(&self) -> TcpStream {
         connect(self.address())
     }
 
-    /// Waits for an event that satisfies `wanted`, among the earlier and the coming events. Each event is returned
-    /// once.
+    /// Waits for an event that satisfies `wanted`, including earlier events that no call has returned. Each event is
+    /// returned once.
     pub fn next(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.seen.iter().position(&wanted) {
             return self.seen.remove(at);
@@ -125,15 +125,15 @@ impl Relay {
         self.next(|event| event["event"] == "closed")
     }
 
-    /// Waits for `count` closing events, sorted by `field`: each thread of the relay writes the events of its own
-    /// sessions, in no particular order between threads.
+    /// Waits for `count` closing events, and returns them sorted by `field`: each thread of the relay writes the events
+    /// of its own sessions, and the order between threads is not defined.
     pub fn all_closed(&mut self, count: usize, field: &str) -> Vec<Value> {
         let mut all: Vec<Value> = (0..count).map(|_| self.closed()).collect();
         all.sort_by_key(|event| event[field].to_string());
         all
     }
 
-    /// All events up to the end of the process.
+    /// Returns all events that no call has returned, up to the end of standard output, or [`PATIENCE`] at most.
     pub fn remaining_events(&mut self) -> Vec<Value> {
         let mut events = std::mem::take(&mut self.seen);
         let deadline = Instant::now() + PATIENCE;
@@ -155,7 +155,7 @@ impl Relay {
         signal(self.child.id(), name);
     }
 
-    /// Stops the relay until SIGCONT, and waits until none of its threads runs.
+    /// Stops the relay with SIGSTOP, and waits until the kernel has stopped all its threads.
     pub fn stop(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.id());
@@ -169,7 +169,7 @@ impl Relay {
         });
     }
 
-    /// Waits until another process has replaced the serving process. Returns its PID.
+    /// Waits until a new process has replaced the serving process in an upgrade. Returns the PID of the new process.
     pub fn upgraded(&mut self) -> u32 {
         let event = self.next(|event| event["event"] == "upgraded");
         let process = u32::try_from(event["pid"].as_u64().expect("a pid")).expect("a pid");
@@ -177,7 +177,7 @@ impl Relay {
         process
     }
 
-    /// Waits until the process exits. Returns its exit code.
+    /// Waits until the process exits. Returns its exit code, or `None` if a signal has killed it.
     pub fn exit_code(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         // The event channel closes when the process closes its standard output.
@@ -187,7 +187,7 @@ impl Relay {
         self.child.wait().expect("the process can be waited for").code()
     }
 
-    /// Requests `path` from the admin listener, and returns the body.
+    /// Requests `path` from the admin listener. Returns the body of the response.
     pub fn ask(&self, path: &str) -> String {
         let mut stream = std::os::unix::net::UnixStream::connect(&self.admin).expect("the admin socket answers");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -220,7 +220,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Kills its process group as well, where the command was started with one.
+        // Also kills the process group of the relay, if the test started the command in its own group.
         let _ = ekiden_sys::signal::kill_group(self.child.id());
         for process in &self.successors {
             let _ = ekiden_sys::signal::send_kill(*process);
@@ -232,7 +232,7 @@ impl Drop for Relay {
     }
 }
 
-/// A relay with a `tcp` listener to a server of the test, and both ends of one connection through it.
+/// Starts a relay with a `tcp` listener, and returns it with the client's and the server's end of one session.
 pub fn relay_with_connection() -> (Relay, TcpStream, TcpStream) {
     let (listener, address) = server();
     let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);

@@ -1,4 +1,4 @@
-//! Sockets of the tests: clients, servers and name servers.
+//! Clients, servers and name servers of the tests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::PATIENCE;
 
-/// A connection whose reads and writes have a timeout.
+/// Connects to `address`. Reads and writes of the connection fail after [`PATIENCE`].
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("an open listener");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -15,28 +15,29 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A listener of the test, on a port that the kernel chooses.
+/// Listens on a loopback port that the kernel chooses.
 pub fn server() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// Stops listening: from now on connections are refused, and the port is free. Closing the descriptor is not enough: a
-/// program that another thread starts at this moment holds a copy of it until execve(2), and that copy listens.
+/// Stops listening: afterwards connections are refused, and the port is free. Closing the descriptor is not enough: a
+/// child process started by another thread at this moment holds a copy of the descriptor until execve(2), and the
+/// socket would keep listening.
 pub fn close(listener: TcpListener) {
     socket2::SockRef::from(&listener).shutdown(Shutdown::Both).expect("an open listener");
 }
 
-/// Accepts one connection, within [`PATIENCE`].
+/// Waits up to [`PATIENCE`] for a connection, and returns it with timeouts.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(false).unwrap();
-    // accept(2) has the timeout of reads (socket(7), SO_RCVTIMEO).
+    // SO_RCVTIMEO also limits accept(2) (socket(7)).
     socket2::SockRef::from(listener).set_read_timeout(Some(PATIENCE)).unwrap();
     with_timeouts(listener.accept().expect("a connection").0)
 }
 
-/// Sets the timeouts of a stream to [`PATIENCE`].
+/// Makes a stream blocking, with timeouts of [`PATIENCE`] for reads and writes.
 pub fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -44,7 +45,7 @@ pub fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Handles each connection in its own thread, until the end of the test process.
+/// Starts a server that handles each connection in its own thread, until the test process exits.
 pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let (listener, address) = server();
     std::thread::spawn(move || {
@@ -56,7 +57,7 @@ pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
     address
 }
 
-/// A name server that answers each query with `answer`, until the end of the test process.
+/// Starts a name server that answers each query with `answer`, until the test process exits.
 pub fn name_server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -69,7 +70,8 @@ pub fn name_server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> Socket
     address
 }
 
-/// The answers (RFC 1035, 4) of a name server that knows the addresses of these names.
+/// Returns the responses (RFC 1035, 4) of a name server with these names and addresses: other names do not exist
+/// (NXDOMAIN).
 pub fn answer_from(known: &'static [(&'static str, &'static str)]) -> impl Fn(&[u8]) -> Vec<u8> {
     |query| {
         let mut labels = Vec::new();
@@ -98,8 +100,8 @@ pub fn answer_from(known: &'static [(&'static str, &'static str)]) -> impl Fn(&[
     }
 }
 
-/// A port without a listener, below the ephemeral ports of the kernel: no connection or listener of another test takes
-/// it.
+/// Returns a port without a listener. The port is below the ephemeral port range of the kernel (ip(7),
+/// `ip_local_port_range`), so no connection and no listener on port 0 of another test gets it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 10_000;
@@ -114,7 +116,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// An address without a listener.
+/// A loopback address without a listener: connections to it are refused.
 pub fn unused_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
@@ -125,7 +127,7 @@ pub fn read_exactly(stream: &mut TcpStream, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The end of a stream, as its reader sees it.
+/// How a stream ended for its reader: by FIN or by a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Clean,
@@ -153,7 +155,7 @@ pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Reads an HTTP head, byte by byte so that no byte after it is lost.
+/// Reads an HTTP head byte by byte, so that the bytes behind the head remain in the socket.
 pub fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -163,7 +165,8 @@ pub fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("an ASCII head")
 }
 
-/// Whether the peer closes the connection, with an end of the stream or a reset, before it sends anything.
+/// Waits for a byte or the end of the connection. Returns whether the peer closed the connection, by FIN or a reset,
+/// before it sent a byte.
 pub fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(count) => count == 0,
@@ -176,7 +179,7 @@ pub fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// A SOCKS5 tunnel to `target` through a relay, or the reply code that refused it.
+/// Opens a SOCKS5 tunnel to `target` through a relay. Returns the reply code if the relay refuses.
 pub fn socks5(relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
     let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
     let mut request = vec![5, 1, 0, 1];
@@ -185,7 +188,7 @@ pub fn socks5(relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
     socks5_request(relay, &request)
 }
 
-/// Sends a SOCKS5 request without credentials and reads the reply.
+/// Sends a SOCKS5 request without authentication, and reads the reply. Returns the reply code if the relay refuses.
 pub fn socks5_request(relay: SocketAddr, request: &[u8]) -> Result<TcpStream, u8> {
     let mut stream = connect(relay);
     stream.write_all(&[5, 1, 0]).unwrap();
