@@ -16,7 +16,7 @@ pub struct Fetched {
     pub code: i32,
     /// All bodies, concatenated; with -i and -I also the heads.
     pub body: Vec<u8>,
-    /// One element for each transfer.
+    /// The counters of each transfer.
     pub transfers: Vec<Transfer>,
     pub err: String,
 }
@@ -64,18 +64,18 @@ impl Fetched {
         assert_eq!((self.code, self.transfers[0].status), (code, status), "{}", self.err);
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// `-x SCHEME://RELAY`, for each proxy scheme of curl.
+/// Returns `-xSCHEME://RELAY`; `scheme` is a proxy scheme of curl(1).
 pub fn proxy_option(scheme: &str, relay: SocketAddr) -> String {
     format!("-x{scheme}://{relay}")
 }
 
-/// Asserts end, target and path of the next closing event.
+/// Waits for the next closing event, asserts its end, target and path, and returns it.
 #[track_caller]
 pub fn assert_next_closed(relay: &mut Relay, end: &str, target: &str, path: &str) -> Value {
     let closed = relay.closed();

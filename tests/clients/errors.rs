@@ -6,7 +6,7 @@ use super::origin;
 use super::programs::is_any_missing;
 use crate::harness::{Folder, Relay, unused_address};
 
-/// The codes by which curl reports one cause.
+/// The codes with which curl reports one cause of a failure.
 struct Codes {
     /// The HTTP status in absolute form and for CONNECT.
     status: u16,
@@ -16,7 +16,7 @@ struct Codes {
     socks5: &'static str,
 }
 
-/// Requests `target` by each proxy method with `run`, and compares the reports of curl and of the relay.
+/// Requests `target` by each proxy method with `run`, and asserts the reports of curl and of the relay.
 fn check_every_client(relay: &mut Relay, target: &str, end: &str, codes: &Codes, run: impl Fn(&[&str]) -> Fetched) {
     let url = format!("http://{target}/");
     let address = relay.address();
@@ -75,7 +75,8 @@ fn forbidden_target_is_reported_as_denied() {
     let port = unused_address().port();
     let denied = Codes { status: 403, proxy_status: "destination_ip_prohibited", socks5: "(2)" };
     let not_found = Codes { status: 502, proxy_status: "dns_error", socks5: "(4)" };
-    // Where private addresses are denied, only the log says that a name resolves to one.
+    // With `allow_private=false` the client gets the error of a nonexistent name; only the log reports that the name
+    // resolves to a private address.
     let rules = [
         (format!("deny=127.0.0.0/8:{port}&deny=[::1]:{port}"), &denied),
         ("allow=*.example.com".to_owned(), &denied),
@@ -83,7 +84,7 @@ fn forbidden_target_is_reported_as_denied() {
     ];
     for (rule, codes_of_name) in rules {
         let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{rule}")]);
-        // The name resolves to this address as well.
+        // The name localhost resolves to 127.0.0.1, so each rule applies to the name, too.
         for (host, codes) in [("127.0.0.1", &denied), ("localhost", codes_of_name)] {
             let target = format!("{host}:{port}");
             check_every_client(&mut relay, &target, "denied", codes, curl);
@@ -126,7 +127,7 @@ fn name_server_failure_is_distinguished_from_a_missing_name() {
     assert_next_closed(&mut relay, "name_server_failed", "www.example.com:8080", "direct");
 }
 
-/// Without a hop no error may be attributed to a hop.
+/// The path is direct, so no error may be attributed to a hop.
 #[test]
 fn invalid_server_responses_are_not_attributed_to_a_hop() {
     if is_any_missing(&["curl"]) {

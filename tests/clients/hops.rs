@@ -1,4 +1,4 @@
-//! Through other proxies: a real dante and a real squid, alone and in both orders.
+//! Paths with other proxies as hops: dante and squid, alone and in both orders.
 
 use std::process::Command;
 
@@ -9,14 +9,14 @@ use super::servers::{Dante, Nginx, Squid};
 use super::users::relay_with_users;
 use crate::harness::{Folder, Relay, ekiden, pattern, server, unused_address};
 
-/// A relay that dials through these hops.
+/// Starts a relay that dials through these hops.
 pub fn relay_through(hops: &[&str]) -> Relay {
     let forward = hops.iter().flat_map(|hop| ["-F", hop]);
     let arguments: Vec<&str> = ["-L", "auto://127.0.0.1:0"].into_iter().chain(forward).collect();
     Relay::run(&arguments, 1)
 }
 
-/// Each kind of client fetches equal bytes through these hops, and the events have the path.
+/// Fetches two files through these hops with each kind of client, and asserts the bytes and the path in the events.
 fn fetch_with_every_client(hops: &[&str]) {
     let (small, large) = (pattern(100), pattern(6_000_000));
     let nginx = Nginx::with_tls().with_file("small", &small).with_file("large", &large);
@@ -42,8 +42,7 @@ fn fetch_with_every_client(hops: &[&str]) {
             assert!(event["bytes_down"].as_u64() > Some(bytes.len() as u64), "{event}");
         }
     }
-    // At the port without TLS the last hop is the only client: 12 requests, and those in absolute form have the relay
-    // in `Via`.
+    // Two files by six clients. Only the requests in absolute form, one for each file, have the relay in `Via`.
     assert_eq!(nginx.wait_requests(12).iter().filter(|line| line.contains("ekiden")).count(), 2);
 }
 
@@ -90,7 +89,7 @@ fn every_client_fetches_through_squid_then_dante() {
     dante.wait_logged("pass(1): tcp/connect");
 }
 
-/// squid and the relay keep connections to servers open after requests in absolute form.
+/// After a request in absolute form the relay keeps its connection to squid open, for requests to any server.
 #[test]
 fn connection_to_an_http_hop_is_reused() {
     if is_any_missing(&["curl", "nginx", "squid"]) {
@@ -120,7 +119,7 @@ fn target_blocked_by_dante_is_reported_as_denied_by_hop() {
     assert_next_closed(&mut relay, "denied_by_hop", &target, &dante.hop());
 }
 
-/// In the reverse order: ekiden is the next proxy of a real dante and a real squid.
+/// The reverse order: ekiden is the next proxy of squid (HTTP) and of dante (SOCKS5).
 #[test]
 fn squid_and_dante_forward_through_ekiden() {
     if is_any_missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
@@ -140,7 +139,7 @@ fn squid_and_dante_forward_through_ekiden() {
         curl(&[&proxy_option("http", squid.address), "--cacert", &certificate, url]).assert_success(200, &bytes);
         squid.wait_logged(&relay.address().ip().to_string());
         if url == &secure {
-            // Other sessions are squid's probes of its parent.
+            // Sessions without this user are squid's probes of its parent.
             let event = relay.next(|event| event["event"] == "closed" && event["user"] == "ann");
             assert_eq!((event["end"].as_str(), event["target"].as_str()), (Some("finished"), Some(target.as_str())));
         } else {
@@ -177,7 +176,7 @@ fn refusal_by_a_hop_is_not_attributed_to_the_target() {
         let event = assert_next_closed(&mut relay, "refused", &target, &hop);
         assert_eq!(event["detail"], format!("hop {hop}"), "{event}");
         let fetched = curl(&[&proxy_option("socks5h", relay.address()), &url]);
-        // 1, general failure: 5 would mean that the target refused the connection.
+        // 1 is a general failure; 5 would mean that the target refused the connection.
         assert!(fetched.code == 97 && fetched.err.contains("(1)"), "{}", fetched.err);
         assert_next_closed(&mut relay, "refused", &target, &hop);
     }

@@ -37,7 +37,7 @@ fn absolute_form_and_connect_deliver_the_same_bytes() {
             assert_eq!(event["bytes_spliced"].as_u64() > Some(1_000_000), name == "large", "{event}");
         }
     }
-    // In absolute form the relay adds `Via`, in a tunnel it does not.
+    // The relay adds `Via` to requests in absolute form, and not to those in a tunnel.
     for (at, line) in nginx.wait_requests(8).iter().enumerate() {
         assert_eq!(line.ends_with(r#""1.1 ekiden""#), at % 2 == 0, "{line}");
     }
@@ -127,7 +127,7 @@ fn chunked_and_close_delimited_responses_arrive_complete() {
             let event = assert_next_closed(&mut relay, "finished", &origin.to_string(), "direct");
             assert!(event["bytes_down"].as_u64() > Some(300_000), "{event}");
         }
-        // nginx compresses while it sends, so it does not know the length in advance.
+        // nginx compresses while sending, so the response has no Content-Length.
         let fetched = curl(&[&proxy, version, "--compressed", &nginx.url("gzip/file")]);
         fetched.assert_success(200, &bytes);
         assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
@@ -166,7 +166,7 @@ fn server_errors_and_redirects_are_passed_on() {
     fetched.assert_ended(0, 404);
     assert!(fetched.text().contains("nginx"), "the page is the server's: {}", fetched.text());
     assert_next_closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
-    // From 127.0.0.1 to localhost, in one session.
+    // The redirect leads from 127.0.0.1 to localhost; both requests are in one session.
     curl(&[&proxy, "-L", &nginx.url("moved")]).assert_success(200, &bytes);
     assert_next_closed(&mut relay, "finished", &format!("localhost:{}", nginx.address.port()), "direct");
 }

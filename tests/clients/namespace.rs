@@ -1,4 +1,4 @@
-//! A network namespace with a black hole, for behaviour of a network that loopback cannot produce.
+//! A network namespace with an address that never answers and an address without a route: loopback has neither.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,11 +12,11 @@ pub const SILENT: &str = "192.0.2.9";
 /// An address without a route.
 pub const UNREACHABLE: &str = "198.51.100.1";
 
-/// Removed when the value is dropped.
+/// A network namespace, removed when the value is dropped.
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Creates a namespace. Without the permission the test is skipped with a message.
+    /// Creates a namespace; `None`, with a message that the test is skipped, without root or iproute2.
     pub fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ekiden-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -45,7 +45,7 @@ impl Namespace {
         Some(namespace)
     }
 
-    /// A command that runs `program` in the namespace.
+    /// Returns a command that runs `program` in the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0, program]);

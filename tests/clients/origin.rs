@@ -1,8 +1,9 @@
-//! A small HTTP server for the tests: its response describes each request as received, so that a test can compare.
+//! A small HTTP server whose response has the head of the request as received, and the length and a checksum of the
+//! body.
 //!
-//! `/chunked` is answered in chunks, `/broken-chunks` without the last chunk, `/close` until the connection ends;
-//! `/no-http` and `/wants-proxy-password` get invalid responses; an upgrade to the protocol `echo` is accepted, and
-//! every byte is returned; every other path is answered with a length.
+//! The response for `/chunked` is chunked, for `/broken-chunks` lacks the last chunk, and for `/close` ends with the
+//! connection. `/no-http` and `/wants-proxy-password` get invalid responses. An upgrade to the protocol `echo` is
+//! accepted, and every byte is sent back. The response for every other path has a Content-Length.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use crate::harness::{pattern, read_exactly, read_head, serve};
 
-/// The first bytes of the server in the new protocol, in one segment with the end of the old protocol.
+/// The first bytes of the server after an upgrade, in one write with the response 101.
 pub const GREETING: &[u8] = b"hello from the other protocol";
 
 /// The body of the responses to `/chunked` and `/close`.
@@ -18,7 +19,7 @@ pub fn long_answer() -> Vec<u8> {
     pattern(300_000)
 }
 
-/// Starts a server on a free port.
+/// Starts a server on a free port. Returns its address.
 pub fn start() -> SocketAddr {
     serve(|mut stream| {
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout that is not zero");
@@ -30,7 +31,7 @@ pub fn start() -> SocketAddr {
     })
 }
 
-/// A checksum of all bytes that depends on their order (FNV-1a).
+/// Returns a checksum that depends on the order of the bytes (FNV-1a).
 pub fn checksum(bytes: &[u8]) -> String {
     let sum = bytes
         .iter()
@@ -38,7 +39,7 @@ pub fn checksum(bytes: &[u8]) -> String {
     format!("{sum:016x}")
 }
 
-/// Answers one request; `None` when the connection is not to be reused.
+/// Answers one request; `None` if the connection must not be reused.
 fn answer(stream: &mut TcpStream) -> Option<()> {
     let head = read_head(stream);
     let value = |name: &str| {

@@ -1,4 +1,4 @@
-//! wget, Python's requests and git.
+//! Downloads and uploads by wget, Python's requests and git.
 
 use std::path::Path;
 use std::process::Command;
@@ -116,7 +116,7 @@ fn git_clones_through_http_and_socks_proxies() {
     git(&["-C", "work", "commit", "-q", "-m", "first"]);
     let bare = nginx.path("bare.git").display().to_string();
     git(&["clone", "-q", "--bare", "work", &bare]);
-    // The protocol for servers without git support: the server's references must be listed in advance.
+    // git's protocol for plain web servers ("dumb HTTP") requires a file with the list of references.
     git(&["-C", &bare, "update-server-info"]);
 
     let commit = git(&["-C", "work", "rev-parse", "HEAD"]);
@@ -126,7 +126,7 @@ fn git_clones_through_http_and_socks_proxies() {
         git(&["-c", &proxy, "clone", "-q", &nginx.named_url("bare.git"), scheme]);
         assert!(std::fs::read(folder.0.join(scheme).join("file")).expect("the cloned file is there") == bytes);
         assert_eq!(git(&["-C", scheme, "rev-parse", "HEAD"]), commit);
-        // git decides the number of connections.
+        // git may use several connections.
         let target = format!("localhost:{}", nginx.address.port());
         let mut down = 0;
         while down < 100_000 {

@@ -1,4 +1,4 @@
-//! Passwords for other proxies, and for another ekiden.
+//! Passwords in the URLs of hops: squid, dante and another ekiden.
 
 use super::curl::{assert_next_closed, curl, proxy_option};
 use super::hops::relay_through;
@@ -30,7 +30,7 @@ fn squid_hop_checks_the_password_of_the_relay() {
 
     for hop in [format!("http://ann:wrong@{}", squid.address), squid.hop()] {
         let mut relay = relay_through(&[&hop]);
-        // The client must not be asked for a password: the wrong password is the relay's.
+        // 403 and not 407: the missing or wrong password is the relay's, so the client must not be asked for one.
         for (scheme, tunnel, code, status, connect_status) in
             [("socks5h", "-S", 97, 0, 0), ("http", "-p", 56, 0, 403), ("http", "-S", 0, 403, 0)]
         {

@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Folder, eventually, skipped};
 
-/// Deadline of a program, in seconds; long, because a loaded machine is slow and a hang is endless.
+/// Timeout of a program, in seconds: long enough for a loaded machine, so that only a hung program exceeds it.
 const DEADLINE: &str = "60";
 
-/// Folders of servers, which Debian keeps out of a user's PATH.
+/// Folders of server programs, which are not in a user's PATH on Debian.
 const SERVERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 /// Proxy settings of the environment, which must not influence the tests.
@@ -29,14 +29,14 @@ const PROXY_VARIABLES: [&str; 10] = [
     "NO_PROXY",
 ];
 
-/// The path of the program `name`, where it is installed. An absolute `name` is checked as it is.
+/// Returns the path of the program `name`; `None` if it is not installed. An absolute `name` is checked as it is.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SERVERS.map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Whether one of these programs is missing, with a message: the test then returns.
+/// Whether one of these programs is missing. Prints a message in this case, and the test should return.
 pub fn is_any_missing(names: &[&str]) -> bool {
     match names.iter().find(|name| find(name).is_none()) {
         Some(name) => {
@@ -52,7 +52,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// A command without the user's settings: no proxy variables, and a home folder of the test.
+/// Returns a command without the user's settings: no proxy variables, and `home` as the home folder.
 pub fn program(name: &str, home: &Folder) -> Command {
     let mut command = Command::new(find(name).unwrap_or_else(|| panic!("{name} is missing")));
     isolate_from_user(&mut command, home);
@@ -66,7 +66,7 @@ fn isolate_from_user(command: &mut Command, home: &Folder) {
     command.env("HOME", &home.0).env("LC_ALL", "C").env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
 }
 
-/// Like `program`; after the deadline the program is killed with all its children.
+/// Like `program`; timeout(1) ends the program and its children after [`DEADLINE`].
 pub fn client(name: &str, home: &Folder) -> Command {
     let mut command = Command::new("timeout");
     isolate_from_user(&mut command, home);
@@ -82,7 +82,7 @@ pub struct ProgramOutput {
     pub err: String,
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end. Fails if timeout(1) has ended the program.
 pub fn run_to_end(command: &mut Command) -> ProgramOutput {
     let output = command.output().expect("the program runs");
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -103,7 +103,7 @@ pub fn run_successfully(command: &mut Command) -> Vec<u8> {
 pub struct Daemon(Child);
 
 impl Daemon {
-    /// Starts the server, and waits until it accepts connections. Its output goes to `folder`/said.
+    /// Starts the server, and waits until it accepts connections. Its output is written to `folder`/said.
     pub fn start(command: &mut Command, folder: &Path, address: SocketAddr) -> Self {
         let path = folder.join("said");
         let file = File::create(&path).expect("a file for the output");

@@ -11,7 +11,7 @@ fn request(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "request")
 }
 
-/// Idle connections belong to a thread, so a relay with one thread always finds them.
+/// Starts a relay with one thread: idle connections to servers belong to a thread, and other threads cannot reuse them.
 fn relay_with_one_thread(folder: &Folder) -> Relay {
     let text = "version = 1\nthreads = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n";
     let path = folder.write("ekiden.toml", text);
@@ -57,7 +57,7 @@ fn second_client_reuses_the_server_connection_of_the_first() {
     }
     let numbers: Vec<_> = nginx.wait_requests(3).iter().map(|line| line.split(' ').next().map(str::to_owned)).collect();
     assert_eq!(numbers, ["1", "2", "3"].map(|number| Some(number.to_owned())), "all on one connection");
-    // A tunnel is never shared between clients.
+    // A tunnel uses a new connection, so its first request has the number 1.
     curl(&[&proxy, "-p", &nginx.url("file")]).assert_success(200, &bytes);
     assert!(nginx.wait_requests(4)[3].starts_with("1 "));
 }

@@ -1,4 +1,5 @@
-//! Real servers: nginx as the origin, dante and squid as proxies, haproxy as a load balancer. Each has its own folder and port.
+//! The servers of the tests: nginx as the origin, dante and squid as proxies, haproxy as a load balancer, and sshd.
+//! Each server has its own folder and port.
 #![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
 
 use std::fs::Permissions;
@@ -45,7 +46,7 @@ impl Nginx {
         nginx
     }
 
-    /// Kills nginx with all its connections, and starts it again at this address.
+    /// Kills nginx with all its connections, and starts it again at the same address.
     pub fn restart(&mut self) {
         self.daemon = None;
         let path = self.folder.write("nginx.conf", self.configuration());
@@ -63,7 +64,7 @@ impl Nginx {
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
             .concat();
-        // A single process, so that one kill ends everything.
+        // One process, so that one SIGKILL ends all connections.
         format!(
             r#"daemon off; master_process off; user root; pid nginx.pid; error_log error.log;
             events {{ worker_connections 1024; }}
@@ -86,7 +87,7 @@ impl Nginx {
         )
     }
 
-    /// The path of the file that nginx serves as `/name`.
+    /// Returns the path of the file that nginx serves as `/name`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.0.join("www").join(name)
     }
@@ -97,7 +98,7 @@ impl Nginx {
         self
     }
 
-    /// `http://127.0.0.1:PORT/name`
+    /// Returns `http://127.0.0.1:PORT/name`.
     pub fn url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.address)
     }
@@ -115,13 +116,14 @@ impl Nginx {
         self.folder.0.join("certificate.pem").display().to_string()
     }
 
-    /// The keys of a listener URL with the certificate and the key of this server.
+    /// Returns the keys of a listener URL that set the certificate and the private key of this server.
     pub fn tls_keys(&self) -> String {
         let folder = self.folder.0.display();
         format!("tls_certificate={folder}/certificate.pem&tls_key={folder}/key.pem")
     }
 
-    /// Waits for `count` lines of the access log: number of the request on its connection, method, path, status, Via.
+    /// Waits until the access log has `count` lines, and returns all lines. The fields of a line are the number of the
+    /// request on its connection, method, path, status and `Via`.
     pub fn wait_requests(&self, count: usize) -> Vec<String> {
         eventually("lines in the access log", || {
             let text = std::fs::read_to_string(self.folder.0.join("access.log")).unwrap_or_default();
@@ -149,7 +151,7 @@ impl Dante {
         Self::with("none", "pass", "")
     }
 
-    /// A dante that forwards to the SOCKS server at `next`.
+    /// Starts a dante that forwards to the SOCKS server at `next`.
     pub fn forwarding_to(next: SocketAddr) -> Self {
         let (ip, port) = (next.ip(), next.port());
         let everything = "from: 0.0.0.0/0 to: 0.0.0.0/0";
@@ -157,14 +159,14 @@ impl Dante {
         Self::with("none", "pass", &route)
     }
 
-    /// A dante with this method of authentication, which passes or blocks every request.
+    /// Starts a dante with this authentication method; `verdict` is `pass` or `block`, for every request.
     pub fn with_authentication(method: &str, verdict: &str) -> Self {
         Self::with(method, verdict, "")
     }
 
     fn with(method: &str, verdict: &str, route: &str) -> Self {
         let (address, folder) = (unused_address(), Folder::new());
-        // A process that is not root cannot change its user, and need not.
+        // Only a process of root can change its user.
         let users = if is_root() { "user.privileged: root\nuser.unprivileged: root\n" } else { "" };
         let text = format!(
             "logoutput: {}/dante.log\ninternal: 127.0.0.1 port = {}\nexternal: lo\nsocksmethod: {method}\n\
@@ -179,7 +181,7 @@ impl Dante {
         Self { address, folder, _daemon: daemon }
     }
 
-    /// The URL of this server for `-F`.
+    /// Returns the URL of this server for `-F`.
     pub fn hop(&self) -> String {
         format!("socks5://{}", self.address)
     }
@@ -194,7 +196,7 @@ impl Dante {
 pub struct Squid {
     pub address: SocketAddr,
     folder: Folder,
-    /// The name of this instance among all squids of the host, for shared memory.
+    /// The service name (`-n`), unique on the host: the names of squid's shared memory begin with it.
     service: String,
     _daemon: Daemon,
 }
@@ -208,12 +210,12 @@ impl Drop for Squid {
 }
 
 impl Squid {
-    /// A squid that admits every client to every target.
+    /// Starts a squid that admits every client to every target.
     pub fn start() -> Self {
         Self::with(Folder::new(), "http_access allow all\n")
     }
 
-    /// A squid for the users of an htpasswd file, which squid's own helper reads.
+    /// Starts a squid that admits only the users in this htpasswd text.
     pub fn with_users(htpasswd: &str) -> Self {
         let folder = Folder::new();
         let path = folder.write("users", htpasswd);
@@ -225,7 +227,7 @@ impl Squid {
         Self::with(folder, &rules)
     }
 
-    /// A squid that forwards to the HTTP proxy at `next`, with these credentials.
+    /// Starts a squid that forwards to the HTTP proxy at `next`, with these credentials.
     pub fn forwarding_to(next: SocketAddr, login: &str) -> Self {
         let (ip, port) = (next.ip(), next.port());
         let rules = format!(
@@ -237,7 +239,7 @@ impl Squid {
 
     fn with(folder: Folder, rules: &str) -> Self {
         let address = unused_address();
-        // squid changes from root to a user of its own.
+        // squid changes from root to its own user, which must be able to write here.
         std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("a folder of the test");
         let place = folder.0.display();
         let text = format!(
@@ -252,7 +254,7 @@ impl Squid {
         Self { address, folder, service, _daemon: daemon }
     }
 
-    /// The URL of this server for `-F`.
+    /// Returns the URL of this server for `-F`.
     pub fn hop(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -286,8 +288,8 @@ impl Haproxy {
     }
 }
 
-/// nginx that requires a PROXY header of each connection, and answers each HTTP request with the address in the header and
-/// the number of the request on its connection.
+/// nginx that requires a PROXY header on each connection, and answers each HTTP request with the address in the header
+/// and the number of the request on its connection.
 pub struct NginxBehindProxy {
     pub address: SocketAddr,
     _daemon: Daemon,
@@ -342,7 +344,7 @@ impl Sshd {
         Self { address, folder, _daemon: daemon }
     }
 
-    /// `ssh -o ProxyCommand=... COMMAND`, without the user's settings.
+    /// Returns the command `ssh -o ProxyCommand=... COMMAND`, without the user's settings.
     pub fn command(&self, proxy_command: &str, command: &str) -> Command {
         let mut ssh = client("ssh", &self.folder);
         let user = run_successfully(Command::new("id").arg("-un"));

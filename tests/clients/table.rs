@@ -1,4 +1,4 @@
-//! The clients of docs/clients.md: each command of the page, with the addresses of the test in place of those of the page.
+//! The clients of docs/clients.md: each command of the page is run with the addresses of the test.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -10,13 +10,13 @@ use super::programs::{Daemon, client, is_any_missing, program, run_successfully,
 use super::servers::{Nginx, Sshd};
 use crate::harness::{Folder, Relay, skipped, unused_address};
 
-/// The columns of the table.
+/// The proxy methods: the columns of the table.
 const METHODS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
 
 /// The clients that `clients_slow/` tests, because their settings are not commands of a shell.
 const BROWSERS: [&str; 2] = ["Chromium", "Firefox"];
 
-/// The commands of each client, by proxy method.
+/// Returns the commands of each client, as pairs of proxy method and command.
 fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
     let sections = page.split("\n## ").skip(1);
     let parsed = sections.map(|section| {
@@ -28,7 +28,7 @@ fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
     parsed.collect()
 }
 
-/// The proxy methods that each client of the table supports.
+/// Returns the proxy methods that each client of the table supports.
 fn table(page: &str) -> BTreeMap<&str, Vec<&str>> {
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| program"));
     let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
@@ -40,7 +40,7 @@ fn table(page: &str) -> BTreeMap<&str, Vec<&str>> {
         .collect()
 }
 
-/// The servers, with a text file at each of them.
+/// A relay, and servers that all serve the same text.
 struct Fixture {
     relay: Relay,
     text: String,
@@ -88,7 +88,7 @@ impl Fixture {
         git(&["-C", &bare, "update-server-info"]);
     }
 
-    /// Settings that are independent of the relay: the certificate of the test, and the address of the sshd.
+    /// Writes the settings that are independent of the relay: the certificate of the test, and the address of the sshd.
     fn write_settings(&self) {
         let certificate = self.nginx.certificate();
         self.folder.write("wgetrc", format!("ca_certificate = {certificate}\ntries = 1\nquiet = on\n"));
@@ -110,7 +110,7 @@ impl Fixture {
         std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// A command of the page for the servers of the test.
+    /// Replaces the addresses in a command of the page by those of the test.
     fn adapt(&self, command: &str) -> String {
         let [relay, tls] = [0, 1].map(|listener| self.relay.address_of(listener).port());
         let (plain, secure) = (self.nginx.address.port(), self.nginx.secure.unwrap().port());
@@ -135,7 +135,8 @@ impl Fixture {
         command
     }
 
-    /// Runs a command in a folder of its own: the file is its output, or is in the folder.
+    /// Runs a command in its own folder. Asserts that the text is its output or is in a file of the folder, and that
+    /// the relay has reported the download.
     fn check(&mut self, name: &str, method: &str, command: &str) {
         let (folder, certificate) = (Folder::new(), self.nginx.certificate());
         let path = format!("{}/bin:{}", self.folder.0.display(), std::env::var("PATH").unwrap());

@@ -1,4 +1,4 @@
-//! Interrupted transfers: the other side must not take the received part for the whole.
+//! Interrupted transfers: the receiver must be able to detect that data is missing.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::programs::{client, is_any_missing};
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, eventually, pattern};
 
-/// More than fits into all buffers between nginx and curl.
+/// Size of the file in bytes: more than all buffers between nginx and curl hold.
 const SIZE: usize = 60_000_000;
 
-/// Each proxy method of the relay: scheme, and an option that selects CONNECT.
+/// Each proxy method of the relay: scheme, and `-p` for CONNECT.
 const METHODS: [(&str, &str); 3] = [("http", "-S"), ("http", "-p"), ("socks5h", "-S")];
 
 /// Starts a rate-limited curl, and waits until the response has begun to arrive.
@@ -42,7 +42,7 @@ fn server_failure_does_not_look_like_the_end_of_the_file() {
         let (mut child, curl) = slow_download(&home, method, relay.address(), &nginx.url("file"));
         nginx.restart();
         let code = child.wait().expect("curl ends").code();
-        // 18: cut off; 56: reset.
+        // Exit codes of curl: 18 is a partial file, 56 a failure to receive data.
         assert!(matches!(code, Some(18 | 56)), "{curl:?}: {code:?}");
         let event = relay.closed();
         assert_eq!(event["target"], nginx.address.to_string(), "{event}");
@@ -65,7 +65,7 @@ fn client_disconnect_ends_the_session() {
     let home = Folder::new();
     for method in METHODS {
         let (mut child, _) = slow_download(&home, method, relay.address(), &nginx.url("file"));
-        // timeout(1) passes the signal on.
+        // timeout(1) forwards the signal to curl.
         let killed = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
         assert!(killed.expect("kill runs").success());
         child.wait().expect("curl ends");
@@ -73,7 +73,7 @@ fn client_disconnect_ends_the_session() {
         assert_eq!(event["end"], "reset_by_client", "{method:?}: {event}");
         assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
     }
-    // nginx has logged the end as well.
+    // nginx logs a request when it ends: the relay has closed its connections to nginx as well.
     assert_eq!(nginx.wait_requests(3).len(), 3);
 }
 

@@ -1,4 +1,4 @@
-//! Requests with bodies, and a request that changes the protocol.
+//! Requests with bodies, and an upgrade to another protocol.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -91,7 +91,7 @@ fn put_requests_store_files_on_nginx() {
     }
 }
 
-/// nginx responds to a body that is too large before it has received the body, and closes.
+/// nginx rejects a body that is too large before the body has arrived, and closes the connection.
 #[test]
 fn a_refusal_reaches_a_client_that_is_still_sending() {
     if is_any_missing(&["curl", "nginx"]) {
@@ -112,8 +112,8 @@ fn a_refusal_reaches_a_client_that_is_still_sending() {
     }
 }
 
-/// After its answer the relay reads on: a reset would fail the client's writes, and may discard the answer (RFC 9112,
-/// 9.6).
+/// After its response the relay continues to read the body: a reset would fail the client's writes, and could discard
+/// the response (RFC 9112, 9.6).
 #[test]
 fn client_may_send_the_whole_body_before_reading_a_refusal() {
     if is_any_missing(&["nginx"]) {
@@ -130,7 +130,7 @@ fn client_may_send_the_whole_body_before_reading_a_refusal() {
         body.len()
     );
     client.write_all(head.as_bytes()).unwrap();
-    // The answer has been sent before the first byte of the body.
+    // Waits until the response has arrived, before the client sends the body.
     client.peek(&mut [0]).unwrap();
     client.write_all(&body).expect("the relay reads the body");
     let answer = read_head(&mut client);

@@ -1,11 +1,11 @@
-//! User names and passwords, right and wrong, as curl sends them.
+//! User names and passwords that curl sends: right, wrong and missing.
 
 use super::curl::{assert_closed, assert_next_closed, curl, proxy_option};
 use super::programs::is_any_missing;
 use super::servers::Nginx;
 use crate::harness::{Folder, HTPASSWD, Relay, pattern};
 
-/// A relay whose listener requires a user of [`HTPASSWD`].
+/// Starts a relay whose listener requires a user of [`HTPASSWD`].
 pub fn relay_with_users(folder: &Folder) -> Relay {
     let users = folder.write("users", HTPASSWD);
     Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())])
@@ -43,7 +43,7 @@ fn proxy_anyauth_retries_with_the_demanded_scheme() {
         let proxy = proxy_option("http", relay.address());
         let arguments = [&proxy, tunnel, "--proxy-anyauth", "-U", "ann:correct horse", &nginx.url("file")];
         curl(&arguments).assert_success(200, &bytes);
-        // Two connections, possibly accepted by different threads.
+        // Two connections, whose threads may report them in any order.
         let [finished, without] = &relay.all_closed(2, "end")[..] else { unreachable!() };
         assert_closed(finished, "finished", &nginx.address.to_string(), "direct");
         assert_eq!(without["end"], "unauthenticated", "{without}");

@@ -6,7 +6,7 @@ use super::servers::Nginx;
 use super::site::{Site, Visit};
 use crate::harness::{Folder, Relay};
 
-/// The page behind the proxy that this option of the browser names.
+/// Returns the DOM of the page at `url`, loaded by Chromium with the option `proxy`.
 fn dump_page(proxy: &str, url: &str) -> String {
     let folder = Folder::new();
     let mut chromium = client("chromium", &folder);
@@ -27,7 +27,7 @@ fn browse(scheme: &str, secure: bool) {
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0{tls}")]);
     let page = dump_page(&format!("--proxy-server={scheme}://{}", relay.address()), &site.url(secure));
     assert_eq!(site.result(), Some(site.expected()), "{page}");
-    // Chromium leaves names to all proxies but those of SOCKS4.
+    // Chromium resolves the name itself only for SOCKS4 proxies.
     let host = if scheme == "socks4" { "127.0.0.1" } else { "localhost" };
     site.check_sessions(&mut relay, &Visit { proxy: scheme, secure, host, user: None });
 }
@@ -57,7 +57,7 @@ fn chromium_loads_http_over_socks4() {
     browse("socks4", false);
 }
 
-/// The proxy is reached by TLS.
+/// The connection to the proxy uses TLS.
 #[test]
 fn chromium_loads_http_through_an_https_proxy() {
     browse("https", false);
@@ -68,14 +68,14 @@ fn chromium_loads_https_through_an_https_proxy() {
     browse("https", true);
 }
 
-/// The browser fetches the PAC script from the relay, without a proxy, and then uses the relay as the script says. Chromium never
-/// uses a proxy for localhost, so the target is an address that the relay refuses.
+/// Chromium fetches the PAC script from the relay without a proxy, and then uses the proxy that the script selects.
+/// With a PAC script Chromium never uses a proxy for localhost, so the target is an address that the relay denies.
 #[test]
 fn chromium_uses_the_pac_script() {
     if is_skipped(&["chromium", "nginx", "openssl"]) {
         return;
     }
-    // This server provides only the certificate.
+    // This nginx provides only the certificate.
     let nginx = Nginx::with_tls();
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{}&deny=192.0.2.0%2F24", nginx.tls_keys())]);
     let page = dump_page(&format!("--proxy-pac-url=https://{}/proxy.pac", relay.address()), "http://192.0.2.1/");

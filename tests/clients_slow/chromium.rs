@@ -1,5 +1,5 @@
-//! A headless Chromium, controlled by the DevTools protocol over a pipe: contents of a page, its errors, and key
-//! presses. Only Chromium must be installed.
+//! A headless Chromium, controlled by the DevTools protocol over pipes: reads a page and its errors, and presses keys.
+//! Only Chromium must be installed.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Write};
@@ -17,8 +17,8 @@ use crate::harness::Folder;
 /// Longest wait for Chromium, which runs many processes, perhaps on one busy core.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Chromium reads the protocol from descriptor 3 and writes to descriptor 4; here these are its standard input and
-/// output.
+/// Script that starts Chromium. Chromium reads DevTools messages from descriptor 3 and writes them to descriptor 4, so
+/// the script duplicates its standard input and output there.
 const START: &str = r#"exec timeout -k 2 240 "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"#;
 
 const SETTINGS: [&str; 9] = [
@@ -33,7 +33,7 @@ const SETTINGS: [&str; 9] = [
     "--remote-debugging-pipe",
 ];
 
-/// One browser at a time: several browsers compete for the processor, and some exceed the deadline.
+/// One browser at a time: several browsers that share the CPUs may exceed [`PATIENCE`].
 static BROWSER_LOCK: Mutex<()> = Mutex::new(());
 
 /// A browser with one page.
@@ -75,7 +75,7 @@ impl Chromium {
         self.call("Page.navigate", json!({ "url": url }));
     }
 
-    /// Evaluates an expression in the page, and awaits a promise.
+    /// Returns the value of an expression in the page; awaits a promise. Fails if the expression throws.
     pub fn evaluate(&self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", params);
@@ -83,7 +83,7 @@ impl Chromium {
         answer["result"]["value"].clone()
     }
 
-    /// The text of an element, as rendered.
+    /// Returns the text of an element, as rendered; empty if no element matches `selector`.
     pub fn text(&self, selector: &str) -> String {
         let found = self.evaluate(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
         found.as_str().expect("a text").to_owned()
@@ -141,7 +141,8 @@ impl Chromium {
         std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), bytes).expect("a file");
     }
 
-    /// Takes the errors so far: errors and warnings in the console, exceptions, resources that could not be loaded.
+    /// Returns the errors since the last call: errors and warnings in the console, exceptions, and resources that could
+    /// not be loaded.
     pub fn take_errors(&self) -> Vec<String> {
         // Events arrive in order: this answer follows all earlier events.
         self.evaluate("0");

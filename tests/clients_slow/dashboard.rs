@@ -42,7 +42,7 @@ impl Home {
     }
 }
 
-/// A server that sends 40 kB every 20 ms, without end.
+/// Starts a server that sends 40 kB every 20 ms, without end.
 fn streaming_server() -> SocketAddr {
     serve(|mut stream| {
         let bytes = pattern(40_000);
@@ -52,7 +52,7 @@ fn streaming_server() -> SocketAddr {
     })
 }
 
-/// A client that reads until it is dropped.
+/// Connects, and discards the received bytes in a thread until the connection ends.
 fn reader(address: SocketAddr) -> TcpStream {
     let stream = connect(address);
     let mut reading = stream.try_clone().expect("a descriptor");
@@ -60,7 +60,7 @@ fn reader(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A relay and a second relay behind it, with sessions whose bytes move.
+/// Starts two relays in a chain, with three sessions that transfer data.
 fn chain() -> (Relay, Home, Vec<TcpStream>) {
     let key = Key::new();
     let far = Relay::listen(&[&format!("section://127.0.0.1:0?key={}", key.file.display())]);
@@ -96,7 +96,7 @@ fn dashboard_shows_the_relay_and_handles_keys_and_themes() {
     }
     assert!(browser.text("#diagrams").contains("via-osaka") && browser.text("#pools").contains("osaka"));
     browser.wait_until("document.querySelector('#profiles').innerText.includes('longhaul')");
-    // A repeated rendering leaves the structure as it was: no chips in the headings of profiles.
+    // Repeated rendering must not put chips into the headings of profiles.
     browser.wait_until("document.querySelectorAll('#events time').length > 0");
     assert_eq!(browser.evaluate("document.querySelectorAll('#profiles h3 .chip').length"), 0);
     assert!(browser.text("#events").contains("listening listener=admin"), "{}", browser.text("#events"));
@@ -181,7 +181,8 @@ fn dashboard_reports_a_lost_relay_and_reconnects() {
     assert_eq!(browser.text("#banner"), "");
 }
 
-/// A page of another origin in this browser, and a foreign name that resolves to the dashboard (DNS rebinding).
+/// Neither a page of another origin can read the API, nor a page of a foreign host name that resolves to the address of
+/// the dashboard (DNS rebinding).
 #[test]
 fn pages_of_other_origins_cannot_read_the_api() {
     if is_skipped(&["chromium"]) {
@@ -227,7 +228,7 @@ fn dashboard_shows_a_thousand_sessions() {
     browser.wait_until("document.getElementById('sessions-note').innerText === '1,000'");
     assert!(browser.evaluate(drawn).as_u64().unwrap() < 60, "too many rows are drawn: {}", browser.evaluate(drawn));
     browser.save_screenshot("thousand");
-    // The last row is scrolled into view, and a search finds one session of all.
+    // The last row can be scrolled into view, and a search finds one session of all.
     browser.evaluate("document.getElementById('window').scrollTop = 1e9");
     browser.wait_until("[...document.querySelectorAll('#rows tbody tr')].some(row => row.ariaRowIndex === '1001')");
     browser.press("/");
@@ -236,7 +237,7 @@ fn dashboard_shows_a_thousand_sessions() {
     assert_eq!(browser.take_errors(), [""; 0]);
 }
 
-/// The files of the page stay below 64 KiB in total, for phones with slow links.
+/// The limit is for phones with slow links.
 #[test]
 fn dashboard_files_stay_below_64_kib() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/relay/dashboard");

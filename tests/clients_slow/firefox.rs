@@ -1,5 +1,5 @@
-//! A headless Firefox loads a page with sub-resources, in a network namespace with loopback only. Firefox has no option that
-//! prints the page, so the test waits for the result that the page sends, and then ends Firefox.
+//! A headless Firefox loads a page with sub-resources, in a network namespace with loopback only. Firefox has no option
+//! that prints the page, so the test waits for the result that the page sends, and then ends Firefox.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,12 +21,12 @@ const PAGE: &str = include_str!("../../docs/clients.md");
 /// Longest wait for a page: Firefox runs many processes, perhaps on one busy core.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first process of the pid namespace of Firefox. It ends with its standard input, even if the test was killed, and then the
-/// kernel ends all other processes in there.
+/// Script of the first process in the PID namespace of Firefox. The process ends when its standard input ends, even if
+/// the test is killed; the kernel then kills all other processes of the namespace (pid_namespaces(7)).
 const FIRST: &str = r#""$@" </dev/null & read -r end"#;
 
-/// Settings of the profile without those of the proxy: the relay gets the URLs of localhost, and Firefox makes none of its own
-/// requests, which would fail here.
+/// Settings of the profile except those of the proxy: requests to localhost use the proxy, and Firefox sends no
+/// background requests, which would fail in the namespace.
 const SETTINGS: &str = r#"
 user_pref("network.proxy.allow_hijacking_localhost", true);
 user_pref("signon.autologin.proxy", true);
@@ -47,7 +47,7 @@ user_pref("services.settings.server", "data:,");
 user_pref("toolkit.telemetry.server", "");
 "#;
 
-/// Saves a login as Firefox does after its dialog: encrypted by the key in the NSS database of the profile.
+/// Python script that saves a login as Firefox does: encrypted with the key in the NSS database of the profile.
 const SAVE_LOGIN: &str = r#"
 import base64, ctypes, json, sys
 profile, origin, user, password = sys.argv[1:]
@@ -70,7 +70,7 @@ with open(f"{profile}/logins.json", "w") as file:
     json.dump({"nextId": 2, "logins": [login], "version": 3}, file)
 "#;
 
-/// A running Firefox, whose processes have all ended after the drop.
+/// A running Firefox, whose processes all end when the value is dropped.
 struct Firefox {
     child: Child,
     profile: Folder,
@@ -102,7 +102,7 @@ impl Drop for Firefox {
     }
 }
 
-/// Runs a test in a network namespace of its own that has loopback only.
+/// Runs a test in its own network namespace, which has loopback only.
 fn run_isolated(test: impl FnOnce() + Send) {
     let namespace = match netns::new_network_namespace() {
         Ok(namespace) => namespace,
@@ -116,7 +116,7 @@ fn run_isolated(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// The settings of docs/clients.md for this proxy method, with the address of the relay.
+/// Returns the settings of docs/clients.md for this proxy method, with the address of the relay.
 fn proxy_settings(method: &str, relay: &Relay) -> String {
     let section = PAGE.split("\n## Firefox\n").nth(1).expect("a section");
     let block = section.split("```").nth(1).expect("a block");
@@ -125,7 +125,7 @@ fn proxy_settings(method: &str, relay: &Relay) -> String {
     settings.replace("1080", &port.to_string()).replace("relay.example:443", &format!("localhost:{port}"))
 }
 
-/// A profile that trusts the certificate of the site.
+/// Creates a profile that trusts the certificate of the site.
 fn make_profile(site: &Site, settings: &str) -> Folder {
     let profile = Folder::new();
     profile.write("user.js", settings);
@@ -165,7 +165,7 @@ fn browse(method: &str, secure: bool, user: Option<&str>) {
         let result = eventually_within(PATIENCE, "the result of the page", || site.result());
         drop(firefox);
         assert_eq!(result, site.expected());
-        // With SOCKS4, too, Firefox leaves the name to the relay (SOCKS4a).
+        // Even with SOCKS4, Firefox sends the name to the relay (as SOCKS4a).
         site.check_sessions(&mut relay, &Visit { proxy, secure, host: "localhost", user });
     });
 }
@@ -195,7 +195,7 @@ fn firefox_loads_http_over_socks4() {
     browse("SOCKS4", false, None);
 }
 
-/// Firefox uses an HTTPS proxy only if a PAC script says so; it gets the script of the relay.
+/// Firefox uses an HTTPS proxy only with a PAC script, here the relay's.
 #[test]
 fn firefox_loads_http_through_an_https_proxy() {
     browse("HTTPS proxy", false, None);

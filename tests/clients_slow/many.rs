@@ -9,7 +9,7 @@ use super::programs::{client, run_successfully};
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, eventually, pattern};
 
-/// Every file below a folder, with its bytes.
+/// Returns every file below a folder: the path relative to the folder, and the bytes.
 fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).expect("the folder is there") {
@@ -24,7 +24,7 @@ fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// 40 pages, each of which links to the next and to a file.
+/// Starts a server with 40 pages, each with a link to the next page and a link to a file.
 fn site() -> Nginx {
     let mut nginx = Nginx::start();
     for at in 0..40 {
@@ -49,7 +49,7 @@ fn wget_mirrors_a_whole_site() {
     wget.args(["-r", "-l", "50", "-nH", "-e", "robots=off", "-P"]).arg(folder.0.join("copy"));
     run_successfully(wget.arg(nginx.named_url("page0.html")));
     assert!(tree(&folder.0.join("copy")) == tree(&nginx.path("")), "the copy is not the original");
-    // wget reuses the connection.
+    // wget sends all requests on one connection.
     let target = format!("localhost:{}", nginx.address.port());
     let event = assert_next_closed(&mut relay, "finished", &target, "direct");
     assert!(event["bytes_down"].as_u64() > Some(12_345 * 780), "{event}");
@@ -93,9 +93,10 @@ fn curl_loads_100_files_at_once() {
                 assert!(event["bytes_down"].as_u64() > Some(1_000_000), "{event}");
             }
         }
-        // All sessions are over; pipes stay open for reuse, and in absolute form connections to the server.
+        // After the sessions, pipes stay open for reuse; after requests in absolute form, connections to the server as
+        // well.
         eventually("the end of all sessions", || relay.sessions().is_empty().then_some(()));
-        // A relay opens a few further descriptors once.
+        // 10 more: a relay opens a few descriptors once, and keeps them.
         let most_kept = if absolute { COUNT + 10 } else { 10 };
         eventually("the descriptors of ended sessions", || (relay.descriptors() <= idle + most_kept).then_some(()));
     }

@@ -1,13 +1,13 @@
-//! The page that browsers load: its sub-resources, a checksum of a large file, the result, which the page's script sends to its
-//! server, and the sessions that the relay reports for the page.
+//! The page that browsers load: it has sub-resources and a large file, and its script sends a result with a checksum to
+//! the server. The relay must report sessions for the page.
 
 use super::servers::Nginx;
 use crate::harness::{Relay, pattern};
 
-/// Size of the file that the page's script fetches, more than the relay moves without a pipe.
+/// Size in bytes of the file that the page's script fetches: more than the relay forwards without a pipe.
 const SIZE: usize = 3_000_000;
 
-/// How many sub-resources of each kind the page has: more than a browser has connections to one server.
+/// Number of sub-resources of each kind: more than a browser has connections to one server.
 const EACH: usize = 8;
 
 const LARGE: &str = "
@@ -27,13 +27,13 @@ window.addEventListener('load', () => {
 });
 ";
 
-/// How a browser has loaded the page.
+/// The parameters of a page load.
 pub struct Visit<'a> {
     /// The scheme of the proxy.
     pub proxy: &'a str,
     /// Whether the page was an https page.
     pub secure: bool,
-    /// The host by which the browser named the server to the proxy.
+    /// The host of the server in the browser's request to the proxy.
     pub host: &'a str,
     pub user: Option<&'a str>,
 }
@@ -63,25 +63,25 @@ impl Site {
         Self { nginx, data }
     }
 
-    /// The URL of the page, with the host name localhost.
+    /// Returns the URL of the page, with the host name localhost.
     pub fn url(&self, secure: bool) -> String {
         if secure { self.nginx.secure_url("page.html") } else { self.nginx.named_url("page.html") }
     }
 
-    /// The result that the page has sent.
+    /// Returns the result that the page has sent.
     pub fn result(&self) -> Option<String> {
         std::fs::read_to_string(self.nginx.path("put/result")).ok()
     }
 
-    /// The result of a page whose resources have all arrived.
+    /// Returns the result of a page whose resources have all arrived.
     pub fn expected(&self) -> String {
         let hash = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
         let sum = self.data.iter().fold(0x811c_9dc5, hash);
         format!("bytes {SIZE} sum {sum} scripts {EACH} images {EACH} styles 777px")
     }
 
-    /// Fails unless the relay has reported sessions with the resources of the page, from a browser that has ended. The browser
-    /// decides the number of connections, and the connections that it cuts off at the end.
+    /// Asserts that the relay has reported sessions with the resources of the page. The browser must have ended. The
+    /// browser decides the number of connections, and may reset some of them when it ends.
     pub fn check_sessions(&self, relay: &mut Relay, visit: &Visit<'_>) {
         let server = if visit.secure { self.nginx.secure.expect("TLS") } else { self.nginx.address };
         let target = format!("{}:{}", visit.host, server.port());

@@ -51,7 +51,7 @@ fn connections_survive_update_and_unload() {
     transfer();
 }
 
-/// A kernel without BPF links needs no bpffs; a control that was registered there is found by its name.
+/// The registration for kernels without BPF links needs no BPF file system; `ekiden cc` finds such a control by name.
 #[test]
 fn map_registration_survives_its_process_and_its_pins() {
     let Some(lock) = RegistrationLock::acquire() else { return };
@@ -67,7 +67,7 @@ fn map_registration_survives_its_process_and_its_pins() {
     let namespace = Namespace::new();
     namespace.ekiden(&format!("cc load --older {name}")).expect_success();
     assert_eq!(namespace.listed(name)["origin"], "pinned");
-    // The pins end with their file system; the registration stays.
+    // The pins are removed with their file system; the registration remains.
     drop(namespace);
     assert_eq!(bare.listed(name)["origin"], "left");
     bare.ekiden(&format!("cc unload {name}")).expect_success();

@@ -47,7 +47,7 @@ fn foreign_and_unknown_names_are_rejected() {
     namespace.ekiden("cc load reno").expect_failure(&["no congestion control \"reno\""]);
     namespace.ekiden("cc unload reno").expect_failure(&["a control of the kernel, which cannot be unloaded"]);
     namespace.ekiden(&format!("cc unload {}", lock.name)).expect_failure(&["not loaded"]);
-    // One wrong name among several prevents the whole command.
+    // With one unknown name the command loads no control.
     namespace.ekiden(&format!("cc load {} vages", lock.name)).expect_failure(&["vages"]);
     assert_eq!(namespace.listed(lock.name)["origin"], "not_loaded");
 }

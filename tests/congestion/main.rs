@@ -1,5 +1,5 @@
-//! Congestion controls in an operator's use: `ekiden cc`, relays whose profiles name a control, and the messages when
-//! something is missing. Each test has its own BPF file system, which ends with the test and removes all pins.
+//! Congestion controls as an operator uses them: `ekiden cc`, relays whose profiles name a control, and the messages
+//! for missing requirements. Each test has its own BPF file system, which is removed with all pins after the test.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -18,12 +18,12 @@ pub struct CommandOutput {
 }
 
 impl Namespace {
-    /// A namespace with a BPF file system.
+    /// Creates a namespace with a BPF file system.
     pub fn new() -> Self {
         Self::with_script("mount -t bpf bpf /sys/fs/bpf")
     }
 
-    /// A namespace in which a shell has run `script`. Needs root, like the registration lock.
+    /// Creates a namespace in which a shell has run `script`. Requires root, like the registration lock.
     pub fn with_script(script: &str) -> Self {
         let mut first = Command::new("unshare");
         first.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{script} && echo && exec cat")]);
@@ -44,12 +44,12 @@ impl Namespace {
         self.run(UNPRIVILEGED, arguments)
     }
 
-    /// Runs `ekiden ARGUMENTS` through another program, which starts it.
+    /// Runs `THROUGH ekiden ARGUMENTS`; `through` is a command prefix, such as [`UNPRIVILEGED`].
     pub fn run(&self, through: &str, arguments: &str) -> CommandOutput {
         CommandOutput::from(self.command(through, arguments).output().unwrap())
     }
 
-    /// Prepares the command of `run`.
+    /// Returns the command of `run`.
     pub fn command(&self, through: &str, arguments: &str) -> Command {
         let binary = ekiden();
         let mut command = Command::new("nsenter");
@@ -58,7 +58,7 @@ impl Namespace {
         command
     }
 
-    /// The entry of `name` in the output of `ekiden cc list --json`.
+    /// Returns the entry of `name` in the output of `ekiden cc list --json`.
     pub fn listed(&self, name: &str) -> Value {
         let list: Value = serde_json::from_str(&self.ekiden("cc list --json").out).unwrap();
         list.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone()
@@ -89,7 +89,7 @@ impl CommandOutput {
         self.out
     }
 
-    /// Asserts failure with one line that has all of these reasons.
+    /// Asserts exit status 1, and one line on standard error that contains all `reasons`.
     pub fn expect_failure(&self, reasons: &[&str]) {
         assert_eq!(self.code, Some(1), "{}{}", self.out, self.err);
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);

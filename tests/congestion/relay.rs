@@ -30,18 +30,18 @@ impl Fixture {
         Self { relay: Relay::start(&mut command, 1), origin, address, folder }
     }
 
-    /// The next event about congestion controls.
+    /// Waits for the next event about congestion controls.
     fn event(&mut self) -> Value {
         self.relay.next(|event| event["event"] == "congestion")
     }
 
-    /// The settings that the relay reports for the listener's profile.
+    /// Waits for the settings that the relay reports for the listener's profile.
     fn settings(&mut self) -> Vec<String> {
         let applied = self.relay.next(|event| event["event"] == "profile_applied");
         applied["settings"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect()
     }
 
-    /// Both ends of a new session: client and server.
+    /// Opens a session. Returns both ends: client and server.
     fn session(&self) -> (TcpStream, TcpStream) {
         let mut client = connect(self.relay.address());
         client.write_all(b"hello").unwrap();
@@ -50,7 +50,7 @@ impl Fixture {
         (client, server)
     }
 
-    /// The status of the newest session's two sections: the client's and the server's.
+    /// Returns the status of the newest session's two sections: the client's and the server's.
     fn sections(&self) -> [Value; 2] {
         let sessions = self.relay.sessions();
         let session = sessions.last().unwrap();
@@ -72,7 +72,8 @@ fn configuration(folder: &Folder, origin: SocketAddr, profile: &str) -> PathBuf 
     folder.write("relay.toml", text)
 }
 
-/// The path of a test is short. Where the system's own control paces, reno replaces it at both ends.
+/// The paths of tests are short. If the system's default control is neither cubic nor reno, and may pace, reno replaces
+/// it in both sections.
 #[test]
 fn sections_of_short_paths_do_not_pace() {
     let (mut relay, _client, _server) = relay_with_connection();
@@ -108,7 +109,8 @@ fn profile_loads_its_control_until_the_relay_ends() {
     wait_absent(lock.name);
 }
 
-/// The first process has loaded the control. With CAP_SYS_ADMIN the new process keeps it; without, it loads it again.
+/// The first process loads the control. With CAP_SYS_ADMIN the new process keeps this registration; without, the new
+/// process loads the control again.
 #[test]
 fn control_survives_an_upgrade() {
     let Some(lock) = RegistrationLock::acquire_linked() else { return };
@@ -195,7 +197,7 @@ fn sections_report_gamma(fixture: &Fixture, gamma: u64) -> bool {
     })
 }
 
-/// Fewer bytes than the buffers hold, so that one thread can write and then read.
+/// Transfers fewer bytes than the socket buffers hold, so that one thread can write all of them and then read.
 fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
     from.write_all(&[1; 20_000]).unwrap();
     read_exactly(to, 20_000);

@@ -1,5 +1,5 @@
-//! Arguments in the documentation: the programs accept them. `--help` after the arguments makes ekiden parse
-//! the command line and exit without another effect.
+//! Every command in the documentation has valid arguments. `--help` after the arguments makes ekiden parse the command
+//! line and exit without another effect.
 
 use crate::code_blocks::{Kind, pages, root};
 use crate::command_line::commands;
@@ -59,7 +59,7 @@ const OTHER_PROGRAMS: &[&str] = &[
     "wget",
 ];
 
-/// Checks a command: true for `ekiden` itself, false for another known program.
+/// Checks a command. Returns true for `ekiden`, false for another known program, and the reason for an invalid command.
 fn check_command(command: &[String]) -> Result<bool, String> {
     let program = command[0].rsplit('/').next().expect("rsplit returns at least one part");
     match program {
@@ -79,7 +79,7 @@ fn check_command(command: &[String]) -> Result<bool, String> {
     }
 }
 
-/// Lets `ekiden` parse these arguments. `REQUEST` is replaced by the signed request of a relay, which is long.
+/// Parses these arguments with `ekiden --help`. The word `REQUEST` is replaced by a signed request of a relay.
 fn parse_arguments(arguments: &[String]) -> Result<(), String> {
     let arguments = arguments.iter().map(|word| if word == "REQUEST" { request() } else { word.clone() });
     let output = ekiden().args(arguments).arg("--help").output().expect("ekiden runs");
@@ -94,7 +94,8 @@ fn request() -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-/// The commands of a block, such as `relay$    ekiden ...` in a console and `$ ekiden ...` in the output of programs.
+/// Returns the commands of a block: in a console after a prompt, such as `relay$`; in output only after a prompt or
+/// where `ekiden` begins a line.
 fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
     let after_prompt =
         |line: &str| line.split_once('$').filter(|(host, _)| !host.contains(' ')).map(|(_, rest)| rest.to_owned());

@@ -7,14 +7,14 @@ use crate::harness::ekiden;
 
 const MARK: &str = "<!-- help: `make cli-page` writes the rest of this page -->\n";
 
-/// The help of the command with these words.
+/// Returns the help of the command `ekiden WORDS`.
 fn help(words: &[&str]) -> String {
     let output = ekiden().args(words).arg("--help").env_clear().output().unwrap();
     assert!(output.status.success(), "{words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The subcommands in a help text.
+/// Returns the names of the subcommands in a help text.
 fn subcommands(help: &str) -> Vec<&str> {
     let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default().lines().take_while(|line| !line.is_empty());
     listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
@@ -43,7 +43,7 @@ fn cli_page_matches_the_help_of_all_commands() {
     assert!(fs::read_to_string(&path).unwrap() == page, "docs/cli.md differs from the help: run make cli-page");
 }
 
-/// Limits of the front page. Figures belong to the pages of benchmarks and results, which name their sources.
+/// Limits of the front page. Measured figures belong to the pages of benchmarks and results, which name their sources.
 #[test]
 fn readme_is_short_and_lists_no_missed_bars() {
     let text = fs::read_to_string(root().join("README.md")).unwrap();

@@ -56,7 +56,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// README.md and everything in docs.
+/// Returns README.md and all pages below docs.
 pub fn pages() -> Vec<Page> {
     let mut files = vec![root().join("README.md")];
     find(&root().join("docs"), &mut files);
@@ -68,7 +68,7 @@ pub fn pages() -> Vec<Page> {
     files.into_iter().map(page).collect()
 }
 
-/// The root folder of the repository.
+/// Returns the root folder of the repository.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     if here.join("docs").exists() { here } else { here.parent().and_then(Path::parent).expect("crates/NAME") }
@@ -86,7 +86,7 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 impl Page {
-    /// The code blocks, in order.
+    /// Returns the code blocks, in order.
     pub fn blocks(&self) -> Vec<Block<'_>> {
         let (mut blocks, mut open): (Vec<Block<'_>>, Option<(Block<'_>, usize)>) = (Vec::new(), None);
         let (mut mark, mut section) = ("", "");
@@ -112,7 +112,7 @@ impl Page {
         blocks
     }
 
-    /// All inline code outside of blocks, on one line each, with the line number.
+    /// Returns the inline code outside of blocks, with line numbers. Inline code must not continue on another line.
     pub fn spans(&self) -> Vec<(usize, &str)> {
         let (mut spans, mut inside) = (Vec::new(), false);
         for (number, line) in self.text.lines().enumerate() {
@@ -127,12 +127,12 @@ impl Page {
 }
 
 impl Block<'_> {
-    /// Page and line, as `docs/lab.md:12`.
+    /// Returns page and line, such as `docs/lab.md:12`.
     pub fn place(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }
 
-    /// The test of the block; `None` where language and comment fit no kind.
+    /// Returns the test of the block; `None` if language and comment match no kind.
     pub fn kind(&self) -> Option<Kind> {
         let of_the_lab = self.page == "docs/lab.md" || self.page.starts_with("docs/results/");
         if let Some(machines) = self.mark.strip_prefix("on ") {

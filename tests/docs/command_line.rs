@@ -1,7 +1,7 @@
 //! The commands of a shell script, with the syntax that the documentation uses: words, quotes, pipes, lists, comments,
 //! redirections and here-documents.
 
-/// The commands of a script, each split into words.
+/// Returns the commands of a script, each split into words, without `sudo` and assignments before a command.
 pub fn commands(script: &str) -> Vec<Vec<String>> {
     let mut reader = Reader { rest: script, commands: vec![Vec::new()], heredoc: None };
     while reader.step() {}
@@ -57,7 +57,8 @@ impl Reader<'_> {
         self.rest = &self.rest[bytes..];
     }
 
-    /// `> FILE`, `2>/dev/null`, `<<'END'`: neither the word after the operator nor the number before it is an argument.
+    /// Skips a redirection, such as `> FILE`, `2>/dev/null` or `<<'END'`: neither the word after the operator nor the
+    /// number before the operator is an argument.
     fn redirect(&mut self) {
         let operator = self.rest.len() - self.rest.trim_start_matches(['<', '>', '&']).len();
         let is_here = self.rest.starts_with("<<");

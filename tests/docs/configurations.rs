@@ -8,7 +8,7 @@ use crate::harness::{Folder, Key, ekiden, self_signed};
 /// A users file; its password is never used.
 const USERS: &str = "alice:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
 
-/// A folder in place of /etc/ekiden, /var/lib/ekiden and the working directory of ekiden.
+/// A folder that replaces /etc/ekiden, /var/lib/ekiden and the working directory of ekiden.
 struct Workspace {
     folder: Folder,
     fleet: String,
@@ -63,7 +63,7 @@ impl Workspace {
         lines.join("\n")
     }
 
-    /// Replaces the placeholder in `key = "PUBLIC"` by a key.
+    /// Replaces the placeholder in `key = "PLACEHOLDER"` by a public key. A value with a slash is a path, and is kept.
     fn with_key(&self, line: &str) -> String {
         let Some((value, rest)) = line.strip_prefix("key = \"").and_then(|rest| rest.split_once('"')) else {
             return line.to_owned();

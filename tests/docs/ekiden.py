@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ekiden, but `ekiden run` returns when the relay is ready, and leaves the relay running: a page has the shell's prompt."""
+"""Runs ekiden; `ekiden run` returns when the relay is ready and leaves it running, so that a page's script continues."""
 
 import os
 import subprocess

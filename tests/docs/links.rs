@@ -4,13 +4,13 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::code_blocks::{Page, pages, root};
 
-/// The fragment of a heading in links, as GitHub forms it.
+/// Returns the fragment of links to a heading, as GitHub forms it.
 fn anchor(heading: &str) -> String {
     let kept = |character: &char| character.is_alphanumeric() || matches!(character, '-' | '_' | ' ');
     heading.trim_start_matches(['#', ' ']).to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
 }
 
-/// The targets of links, with their line numbers.
+/// Returns the targets of links, with their line numbers.
 fn links(page: &Page) -> Vec<(usize, &str)> {
     let (mut links, mut inside) = (Vec::new(), false);
     for (number, line) in page.text.lines().enumerate() {

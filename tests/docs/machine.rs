@@ -1,5 +1,5 @@
-//! A machine of a page: a shell in its own namespaces. It has its own network, processes, /run, and overlays over /etc,
-//! /usr/bin and /var/lib; all of them are removed at the end of the test, even after a crash.
+//! A machine of a page: a shell in its own network, PID and mount namespaces, with its own /run and overlays over /etc,
+//! /usr/bin and /var/lib. All of this is removed at the end of the test, even after a crash.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use ekiden_sys::netns;
 use crate::code_blocks::root;
 use crate::harness::{Folder, ekiden, eventually, skipped};
 
-/// Reads paths of scripts, one on each line, runs them, and writes their exit statuses.
+/// Script of the machine's shell: reads paths of scripts, one on each line, runs them, and writes their exit statuses.
 const SHELL: &str = r#"
 set -eu
 mount -t tmpfs none "$PLACE"
@@ -34,8 +34,8 @@ while read -r script; do
 done
 "#;
 
-/// Installs ekiden as a package does, with the user and the unit. The machine then has the program in its own place: the
-/// service's user may not be able to reach the folder of the build.
+/// Script that installs ekiden as a package does, with the user and the unit. The program is mounted at
+/// /usr/bin/ekiden, because the service's user may not have access to the folder of the build.
 const INSTALL: &str = r#"
 grep -q ^ekiden: /etc/group || echo 'ekiden:x:64990:' >> /etc/group
 grep -q ^ekiden: /etc/passwd || echo 'ekiden:x:64990:64990::/var/lib/ekiden:/usr/sbin/nologin' >> /etc/passwd
@@ -45,15 +45,16 @@ mkdir -p /etc/systemd/system
 cp "$REPOSITORY/systemd/ekiden.service" /etc/systemd/system
 "#;
 
-/// Starts the service with the configuration of the package, as the installation does.
+/// Script that starts the service with the configuration of the package, as the installation does.
 const START: &str = r#"
 mkdir /etc/ekiden
 cp "$REPOSITORY/packaging/ekiden.toml" /etc/ekiden
 systemctl enable --now ekiden
 "#;
 
-/// Prints the state that a relay or a page changes: rules, routes, settings of the kernel, files, processes. The kernel adds
-/// IPv6 routes to links, and iptables leaves the empty table `raw`.
+/// Script that prints the state that a relay or a page may change: rules, routes, settings of the kernel, files,
+/// processes. The script omits the IPv6 routes that the kernel adds to links, and the empty table `raw` that iptables
+/// leaves behind.
 const STATE: &str = r#"
 nft list tables | grep ekiden || true
 nft -s list table inet filter 2> /dev/null || true
@@ -74,7 +75,7 @@ pub struct SharedFiles {
 }
 
 impl SharedFiles {
-    /// `names` has the further lines of /etc/hosts.
+    /// Creates the files. `names` are the lines of /etc/hosts after the line of localhost.
     pub fn new(names: &str) -> Self {
         let folder = Folder::new();
         std::fs::create_dir(folder.0.join("bin")).unwrap();
@@ -85,7 +86,7 @@ impl SharedFiles {
         Self { folder, names }
     }
 
-    /// A path for a file that all machines can read.
+    /// Returns the path of a file that all machines can read.
     pub fn path(&self, name: &str) -> String {
         self.folder.0.join(name).display().to_string()
     }
@@ -103,7 +104,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts a machine. Without the permission the test is skipped with a message.
+    /// Starts a machine; `None`, with a message that the test is skipped, without the permission.
     pub fn start(name: &str, shared: &SharedFiles) -> Option<Self> {
         let network = match netns::new_network_namespace() {
             Ok(network) => Arc::new(network),
@@ -114,7 +115,7 @@ impl Machine {
         };
         let own = shared.path(name);
         std::fs::create_dir(&own).unwrap();
-        // The death of each process in the chain kills the next process: the test, `unshare`, the shell.
+        // The end of each process kills the next process, even after SIGKILL: the test, `unshare`, the shell.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-c", SHELL]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -161,13 +162,13 @@ impl Machine {
         output
     }
 
-    /// Runs a script until it succeeds: for states without an event.
+    /// Repeats a script until it succeeds, for states that no event reports.
     pub fn run_until(&mut self, script: &str) {
         eventually(&format!("{script} on {}", self.name), || self.try_run(script).0.then_some(()));
     }
 
-    /// Installs ekiden, and starts its service with the configuration of the package. Returns the state before the start.
-    /// Without the permission to change the user, the test is skipped with a message.
+    /// Installs ekiden, and starts its service with the configuration of the package. Returns the state before the
+    /// start; `None`, with a message that the test is skipped, without the permission to change the user.
     pub fn install(&mut self) -> Option<String> {
         self.run(INSTALL);
         let (is_permitted, output) = self.try_run("setpriv --reuid ekiden --regid ekiden --init-groups true");
@@ -180,7 +181,7 @@ impl Machine {
         Some(before)
     }
 
-    /// The state that a relay changes, as text.
+    /// Returns the output of [`STATE`].
     pub fn state(&mut self) -> String {
         self.run(STATE)
     }

@@ -1,5 +1,5 @@
-//! Tests of the documentation: each block of each page is run, parsed or checked. The comment before the block, or its
-//! language, selects the test.
+//! Tests of the documentation: each block of each page is run, parsed or checked. The comment before the block, or the
+//! language of the block, selects the test.
 //!
 //! | block | test |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | `toml` after `<!-- plan -->` | `ekiden plan` |
 //! | `toml` after `<!-- lab -->`, in docs/lab.md and docs/results | parsed by the laboratory, in its own tests |
 //! | `yaml` | a file of another program; not checked |
-//! | `text` | a diagram or output; but `ekiden` and `$ ekiden` at the beginning of a line are commands |
+//! | `text` | a diagram or output; lines that begin with `ekiden` or a prompt are commands |
 //!
 //! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are
-//! network namespaces with their own /etc and /run ([`machine`]); [`topologies`] defines the machines and their links. On
-//! relays of recipes, ekiden is installed as a service, and `systemctl.py` runs the service as its unit specifies. The
-//! section "The way back" of a recipe must restore the state before the installation.
+//! network namespaces with their own /etc and /run ([`machine`]); [`topologies`] defines the machines and their links.
+//! On relays of recipes, ekiden is installed as a service, and `systemctl.py` runs the service as its unit specifies.
+//! The section "The way back" of a recipe must restore the state before the start of the service.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

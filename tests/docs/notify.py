@@ -1,4 +1,4 @@
-"""Messages of services to their manager (sd_notify(3)), for the programs of a machine."""
+"""Receives the messages of a service to its manager (sd_notify(3)), for the programs of a machine."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ PATH = "/run/notify"
 
 
 class Listener:
-    """Receives the messages of a service."""
+    """The socket of the service manager."""
 
     def __init__(self):
         if os.path.exists(PATH):
@@ -19,7 +19,7 @@ class Listener:
         self.socket.settimeout(0.05)
 
     def wait_ready(self, is_running):
-        """Waits for READY=1. Returns false if the service ends before."""
+        """Waits for READY=1. Returns False if the service ends first."""
         while is_running():
             try:
                 if b"READY=1" in self.socket.recv(4096).splitlines():

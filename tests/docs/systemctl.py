@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""systemctl for machines without systemd: runs the service ekiden as its unit and the drop-ins of the unit say.
+"""systemctl for machines without systemd: runs the service ekiden as its unit and the drop-ins of the unit specify.
 
-Verbs, options, units and settings that it does not know are errors. Its manager ends with the command, so nothing
-restarts a relay that ends, and no watchdog runs. It does not apply the settings in NOT_APPLIED.
+Unknown verbs, options, units and settings are errors. The service manager ends with the command, so a relay that ends
+is not restarted, and no watchdog runs. The settings in NOT_APPLIED are accepted and not applied.
 """
 
 import glob
@@ -20,7 +20,7 @@ from notify import PATH, Listener
 
 UNIT = "/etc/systemd/system/ekiden.service"
 WANTED = pathlib.Path("/etc/systemd/system/multi-user.target.wants/ekiden.service")
-LOADED = pathlib.Path("/run/systemctl.loaded")  # the settings as the last daemon-reload read them
+LOADED = pathlib.Path("/run/systemctl.loaded")  # the settings at the last daemon-reload
 MAIN_PID = pathlib.Path("/run/systemctl.main-pid")
 
 # Settings of several values: an assignment appends, and an empty one clears the list (systemd.exec(5)).
@@ -60,7 +60,7 @@ def assign(settings, file, key, value):
 
 
 def main_process():
-    """A descriptor of the relay's process (pidfd_open(2)), or None if the relay does not run."""
+    """Returns a descriptor of the relay's process (pidfd_open(2)), or None if the relay does not run."""
     try:
         return os.pidfd_open(int(MAIN_PID.read_text()))
     except (FileNotFoundError, ProcessLookupError):
@@ -79,7 +79,7 @@ def is_running():
 
 
 def unprivileged(settings, words):
-    """The command for these words as the user of the service, with its capabilities and no others."""
+    """Returns the command that runs these words as the user of the service, with only the capabilities of the service."""
     user = settings["User"]
     bounding, ambient = capabilities(settings["CapabilityBoundingSet"]), capabilities(settings["AmbientCapabilities"])
     options = [f"--reuid={user}", f"--regid={user}", "--init-groups", f"--bounding-set={bounding}", f"--inh-caps={ambient}",
@@ -90,13 +90,13 @@ def unprivileged(settings, words):
 
 
 def capabilities(assignments):
-    """The capabilities of these assignments, as setpriv(1) writes a set."""
+    """Returns the capabilities of these assignments in the syntax of setpriv(1)."""
     names = " ".join(assignments).split()
     return ",".join(["-all", *("+" + name.removeprefix("CAP_").lower() for name in names)])
 
 
 def environment(settings):
-    """The environment of the service: systemd passes on nothing of the caller's."""
+    """Returns the environment of the service: systemd passes on no variables of the caller."""
     user = pwd.getpwnam(settings["User"])
     own = dict(assignment.split("=", 1) for assignment in settings["Environment"])
     return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8", "USER": user.pw_name,
@@ -104,7 +104,7 @@ def environment(settings):
 
 
 def spawn(settings, line):
-    """Starts the command of an Exec line. Returns the process, and whether it may fail (`-`); `+` is for root."""
+    """Starts the command of an Exec line. Returns the process, and whether it may fail (prefix `-`); `+` runs it as root."""
     words = line.lstrip("-+").split()
     prefixes = line[:len(line) - len(line.lstrip("-+"))]
     if not words[0].startswith("/"):

@@ -6,19 +6,19 @@ use crate::machine::{Machine, SharedFiles};
 /// The machines and links of one page.
 pub struct Topology {
     pub page: &'static str,
-    /// Links as `MACHINE INTERFACE ADDRESS - MACHINE INTERFACE ADDRESS`
+    /// Links as `MACHINE INTERFACE ADDRESS - MACHINE INTERFACE ADDRESS`.
     links: &'static [&'static str],
     /// Routes as `MACHINE ROUTE`, in the syntax of ip-route(8).
     routes: &'static [&'static str],
     /// Machines with ekiden as a service.
     pub relays: &'static [&'static str],
-    /// Scripts before the first block, as `MACHINE` and the script.
+    /// Scripts that run before the first block, each with its machine.
     prepared: &'static [(&'static str, &'static str)],
     /// Placeholders of public keys in the page, each with the machine that has the key.
     pub keys: &'static [(&'static str, &'static str)],
     /// The machine with the web server.
     web: &'static str,
-    /// Conditions after the last block: `MACHINE`, and a script that must succeed within the deadline.
+    /// Conditions before the section "The way back": a machine, and a script that must succeed within the deadline.
     pub proofs: &'static [(&'static str, &'static str)],
 }
 
@@ -30,7 +30,8 @@ const NAMES: &str = "\
 203.0.113.11 site2.example
 ";
 
-/// example.com: a web server, with and without TLS, and a large file.
+/// Script of the machine that is example.com: a web server with and without TLS, and a large file. The machine also
+/// forwards packets between other machines.
 const WEB: &str = r#"
 # On the way between others, too.
 sysctl -qw net.ipv4.ip_forward=1
@@ -64,7 +65,7 @@ END
 nginx -e "$PLACE/errors" -c "$PLACE/nginx.conf"
 "#;
 
-/// The firewall of a router: the tables of Debian's /etc/nftables.conf, which drop packets to the router itself.
+/// Script of a router's firewall: the tables of Debian's /etc/nftables.conf, which drop packets to the router itself.
 const FIREWALL: &str = r#"
 nft -f - <<'END'
 table inet filter {
@@ -200,7 +201,7 @@ impl Topology {
     }
 }
 
-/// The files that the machines of a topology share.
+/// Returns the files that the machines of a topology share.
 pub fn shared_files() -> SharedFiles {
     SharedFiles::new(NAMES)
 }
@@ -209,7 +210,7 @@ pub fn machine_named<'a>(machines: &'a mut [Machine], name: &str) -> &'a mut Mac
     machines.iter_mut().find(|machine| machine.name == name).unwrap_or_else(|| panic!("no machine has the name {name}"))
 }
 
-/// The two ends of a link: machine, interface, address.
+/// Splits a link into its two ends: machine, interface, address.
 fn ends(link: &str) -> [(&str, &str, &str); 2] {
     let (here, there) = link.split_once(" - ").expect("two ends");
     [here, there].map(|end| {

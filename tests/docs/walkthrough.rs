@@ -9,7 +9,7 @@ const WAY_BACK: &str = "The way back";
 
 const DROP_INS: &str = "/etc/systemd/system/ekiden.service.d";
 
-/// Runs the blocks of a page, and returns their number; `None` without the permission to create machines.
+/// Runs the blocks of a page. Returns their number; `None` without the permission to create machines or change users.
 fn follow_page(page: &Page, topology: &Topology) -> Option<usize> {
     let shared = shared_files();
     let mut machines = topology.start(&shared)?;
@@ -86,7 +86,7 @@ fn fill_placeholders(text: &str, topology: &Topology, machines: &mut [Machine]) 
     text
 }
 
-/// One test for each page, so that the pages run in parallel.
+/// Runs one page: each page has its own test, so that the pages run in parallel.
 fn test_page(page: &str) {
     let pages = pages();
     let page = pages.iter().find(|candidate| candidate.name == page).unwrap_or_else(|| panic!("no page {page}"));

@@ -10,7 +10,7 @@ use crate::etcd::Etcd;
 use crate::fixture::*;
 use crate::harness::*;
 
-/// A configuration with these times in place of the short times of the tests.
+/// Writes a configuration with these values of `lease` and `every` in place of the short times of the tests.
 fn config_with_times(site: &Site, etcd: &Etcd, lease: &str, every: &str) -> PathBuf {
     let path = site.config(etcd, "");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -19,7 +19,7 @@ fn config_with_times(site: &Site, etcd: &Etcd, lease: &str, every: &str) -> Path
     path
 }
 
-/// The key-value record of etcd for an entry.
+/// Returns the key-value record of etcd for an entry; `None` if the entry does not exist.
 fn stored_record(etcd: &Etcd, entry_key: &str) -> Option<Value> {
     let answer: Value = serde_json::from_str(&etcd.ask(&["get", entry_key, "--write-out", "json"])).unwrap();
     answer["kvs"].get(0).cloned()
@@ -34,14 +34,14 @@ fn entry_is_deleted_with_its_relay_and_not_before() {
     let mut at_kobe = kobe.run(&config_with_times(&kobe, &etcd, "1h", "1h"));
     let [home, osaka, kobe] = [&home, &osaka, &kobe].map(|site| site.entry_key(&etcd));
     let since = stored_record(&etcd, &home).unwrap()["create_revision"].clone();
-    // osaka is killed, and its lease expires. kobe gets SIGTERM, and deletes its entry before its lease of 1 h expires.
+    // The drop kills osaka, and its lease of 5 s expires. kobe gets SIGTERM, and deletes its entry, whose lease is 1 h.
     drop(at_osaka);
     at_kobe.signal("TERM");
     assert_eq!(at_kobe.exit_code(), Some(0));
     assert_eq!(stored_record(&etcd, &kobe), None);
     eventually("the end of a lease", || stored_record(&etcd, &osaka).is_none().then_some(()));
     assert_eq!(stored_record(&etcd, &home).unwrap()["create_revision"], since, "the entry was deleted in between");
-    // A killed relay may only be cut off from etcd, so it stays a member.
+    // A relay whose lease has expired may only be disconnected from etcd, so the relay stays a member.
     let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
     eventually("osaka as a missing member", missing);
 }
@@ -50,7 +50,8 @@ fn entry_is_deleted_with_its_relay_and_not_before() {
 fn revoked_lease_is_replaced() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let home = fleet.site("home");
-    // Without the loss of the lease the relay writes no entry for half a minute.
+    // With `every` of 1 h the relay writes a deleted entry again after 30 s, later than this test waits. The
+    // loss of the lease is detected at the next renewal, and the entry is then written at once.
     let mut at_home = home.run(&config_with_times(&home, &etcd, "5s", "1h"));
     let entry_key = home.entry_key(&etcd);
     let lease = stored_record(&etcd, &entry_key).unwrap()["lease"].as_u64().unwrap();
@@ -81,7 +82,7 @@ fn measurements_in_entries_are_known_to_other_relays() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka, nara) = (fleet.site("home"), fleet.site("osaka"), fleet.site("nara"));
     let at_home = home.start(&etcd, "");
-    // No relay answers at nara's address; its entry is the only source.
+    // No relay listens at nara's address, so the entry in etcd is the only source of the measurement.
     let CertificateRequest { key, .. } = CertificateRequest::for_relay(&osaka.private());
     let neighbour = Neighbour { key, rtt: Duration::from_millis(9), loss_ppm: 0, rate: 1_000_000, age: 1 };
     nara.publish(&etcd, &FleetEntry { neighbours: vec![neighbour], ..nara.entry(&fleet, -60..60, 0) });

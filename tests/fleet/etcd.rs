@@ -1,4 +1,4 @@
-//! An etcd started by the test, and the changes by an operator or an attacker.
+//! An etcd server of the test, and the changes that an operator or an attacker makes in it.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -46,7 +46,7 @@ impl Etcd {
         let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peers));
         let path = self.folder.0.join("log");
         let log = std::fs::File::create(&path).unwrap();
-        // The server ends with the test's thread, also when that is killed.
+        // The kernel kills the server when the thread of the test ends, even if the test is killed.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "etcd", "--data-dir"])
@@ -127,7 +127,7 @@ impl Etcd {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// All keys in etcd, and their values.
+    /// Returns all keys in etcd, with their values.
     pub fn entries(&self) -> Vec<(String, String)> {
         let answer: serde_json::Value =
             serde_json::from_str(&self.ask(&["get", "", "--prefix", "--write-out", "json"])).unwrap();
@@ -139,26 +139,26 @@ impl Etcd {
         entries.map(|entry| (text(&entry["key"]), text(&entry["value"]))).collect()
     }
 
-    /// The leases that have not expired.
+    /// Returns the leases that have not expired.
     pub fn leases(&self) -> Vec<String> {
         self.ask(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
     }
 
-    /// The value of `key`; `None` when the key does not exist.
+    /// Returns the value of `key`; `None` if the key does not exist.
     pub fn value(&self, key: &str) -> Option<String> {
         let text = self.ask(&["get", key, "--print-value-only"]);
         // etcdctl appends a line break.
         text.strip_suffix('\n').map(str::to_owned)
     }
 
-    /// The revision at which `key` was created.
+    /// Returns the revision at which `key` was created.
     pub fn create_revision(&self, key: &str) -> u64 {
         let answer: serde_json::Value = serde_json::from_str(&self.ask(&["get", key, "--write-out", "json"])).unwrap();
         answer["kvs"][0]["create_revision"].as_u64().expect("the key exists")
     }
 
     pub fn put(&self, key: &str, value: &str) {
-        // Through a file: a large value is too long for a command line.
+        // From a file: a large value exceeds the limit of a command line.
         let file = self.folder.write("value", value);
         let output = self.etcdctl().args(["put", key]).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
         assert!(output.status.success(), "{key}: {}", String::from_utf8_lossy(&output.stderr));
@@ -171,14 +171,14 @@ impl Etcd {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Saves a snapshot, as an operator's backup.
+    /// Saves a snapshot, as an operator does for a backup. Returns its path.
     pub fn backup(&self) -> PathBuf {
         let file = self.folder.0.join("backup");
         self.ask(&["snapshot", "save", &file.display().to_string()]);
         file
     }
 
-    /// Restores the snapshot, with its revisions.
+    /// Kills the server, replaces its data and revisions by those of the snapshot, and starts the server again.
     pub fn restore(&mut self, backup: &PathBuf) {
         self.kill();
         std::fs::remove_dir_all(&self.data).unwrap();

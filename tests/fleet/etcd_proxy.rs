@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::harness::*;
 
-/// Forwards bytes to a port and back.
+/// A TCP proxy for a port of the loopback interface.
 pub struct EtcdProxy {
     port: u16,
     state: Arc<State>,
@@ -42,7 +42,7 @@ impl EtcdProxy {
         Self::with_state(port, State { delay, ..State::default() })
     }
 
-    /// A proxy that holds back requests after a response of etcd with this text in a value.
+    /// Starts a proxy that holds back requests after a response of etcd with this text in a value.
     pub fn with_hold_after(port: u16, trigger: &'static str) -> Self {
         Self::with_state(port, State { trigger: Some(trigger), ..State::default() })
     }
@@ -63,7 +63,7 @@ impl EtcdProxy {
         eventually("a response with the trigger", || self.state.held.lock().unwrap().triggered.then_some(()));
     }
 
-    /// Forwards all bytes from now on.
+    /// Forwards the requests that are held back, and all later requests.
     pub fn release(&self) {
         self.state.held.lock().unwrap().released = true;
         self.state.changed.notify_all();
@@ -100,7 +100,7 @@ fn run(listener: &TcpListener, port: u16, state: &Arc<State>) {
 fn forward(mut from: TcpStream, mut to: TcpStream, is_response: bool, state: &State) {
     let (mut bytes, mut received) = (vec![0; 65_536], Vec::new());
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        // A deliberate delay, which is the subject of the test.
+        // This delay is the condition under test; it synchronises nothing.
         std::thread::park_timeout(state.delay);
         if is_response {
             received.extend_from_slice(&bytes[..count]);
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// The values of keys in responses of etcd, which are base64 in JSON.
+/// Returns the values of keys in responses of etcd, which are base64 in JSON.
 fn values(received: &[u8]) -> Vec<Vec<u8>> {
     let text = String::from_utf8_lossy(received);
     let encoded = text.split(r#""value":""#).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));

@@ -1,5 +1,5 @@
-//! etcd is unavailable, hangs, is full, was restored from an old backup or has compacted its history, or the disk under
-//! the state file is full: the last known fleet stays in use.
+//! The last known fleet stays in use while etcd is unavailable, hangs or is full, after etcd was restored from an old
+//! backup or has compacted its history, and while the disk of the state file is full.
 
 use std::fs;
 use std::io::Write;
@@ -69,7 +69,7 @@ fn members_survive_the_restore_of_an_old_etcd_snapshot() {
     osaka.entry_key(&etcd);
     wait_path(&mut at_home, target, "by-osaka");
     eventually("osaka's new entry", || {
-        // At the time of the request, an entry from before the restore is older than this.
+        // Taken before the request: an entry from before the restore has a larger age in the response.
         let since = restored.elapsed().as_secs_f64();
         let now = member(&at_home, "osaka")?;
         (now["age_seconds"].as_f64()? < since && now["missing_seconds"].is_null()).then_some(())
@@ -81,7 +81,7 @@ fn hanging_etcd_does_not_block_sessions() {
     let (etcd, target) = (Etcd::start(), echo());
     let (_home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
     etcd.signal("STOP");
-    // The stopped etcd accepts connections, and never answers.
+    // The kernel still accepts connections for the stopped etcd, which never answers.
     for _ in 0..20 {
         assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     }
@@ -117,13 +117,14 @@ fn huge_foreign_values_do_not_hide_members() {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let _at_osaka = osaka.start(&etcd, "");
     osaka.entry_key(&etcd);
-    // One page of all keys is 35 MB as JSON, and more than the relay accepts; pages of eight keys are not.
+    // One page of all keys is 35 MB as JSON, which is more than the relay accepts; a page of eight keys is not.
     let huge = "x".repeat(1_000_000);
     (0..26).for_each(|at| etcd.put(&format!("{}!{at:02}", Fleet::SHARED), &huge));
     let mut at_home = home.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
     at_home.signal("TERM");
-    // A busy machine may need longer for 26 MB than a request may take. The relay then reports etcd as unreachable, too.
+    // On a busy machine the request for 26 MB may exceed the timeout of requests, and the relay then reports etcd as
+    // unreachable. This event is accepted here.
     let is_too_large = |event: &Value| event["detail"].as_str().is_some_and(|detail| detail.contains("too large"));
     assert!(!at_home.remaining_events().iter().any(is_too_large));
 }
@@ -142,7 +143,7 @@ fn fleet_works_over_a_high_latency_etcd() {
     let _at_kobe = kobe.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "kobe");
     at_home.signal("TERM");
-    // On a busy machine a request may exceed its timeout.
+    // On a busy machine a request may exceed its timeout; this event is accepted here.
     let is_lost = |event: &Value| {
         event["event"] == "etcd_unreachable" && !event["detail"].as_str().unwrap().contains("no answer within")
     };
@@ -212,7 +213,8 @@ fn reload_without_etcd_keeps_the_members() {
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
 }
 
-/// A command in its own mount namespace, with a file system of `size` at `folder`; the namespace ends with the process.
+/// Returns a prefix for a command in its own mount namespace, with a tmpfs of `size` at `folder`, which is removed when
+/// the process ends; `None`, with a message that the test is skipped, without the permission.
 fn command_with_small_disk(folder: &Path, size: &str) -> Option<Command> {
     let mount = format!("mount -t tmpfs -o size={size} none {}", folder.display());
     let unshared = |script: &str| {
@@ -243,7 +245,7 @@ fn full_disk_is_reported_once_and_the_state_is_written_later() {
     home.state = small.join("state");
     command.arg(ekiden().get_program()).args(["run", "-c"]).arg(home.config(&etcd, BY_OSAKA));
     let mut at_home = Relay::start(&mut command, 2);
-    // The path of a file, seen from outside of the mount namespace.
+    // Maps a path in the relay's mount namespace to a path for the test.
     let inside = |path: &Path| PathBuf::from(format!("/proc/{}/root{}", at_home.id(), path.display()));
     let (state, beside, filler) =
         (inside(&home.state), inside(&small.join("state.new")), inside(&small.join("filler")));
@@ -314,7 +316,7 @@ fn compaction_before_the_watch_causes_a_full_read() {
 fn compaction_between_pages_causes_a_full_read() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    // More keys than one page of a read, in two transactions of 100 keys, as many as etcd accepts at once.
+    // More keys than one page of a read, in two transactions: etcd limits the number of operations in a transaction.
     for half in 0..2 {
         let puts: String =
             (0..100).map(|at| format!("put {}!{half}{at:02} \"one of many\"\n", Fleet::SHARED)).collect();

@@ -1,4 +1,4 @@
-//! A fleet with its key and its relays, and certificates and entries with other clocks or states.
+//! Fleets of the tests: keys, certificates, configurations and relays, and entries with other clocks or states.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -48,7 +48,7 @@ impl Fleet {
         Self { public, file, _folder: folder }
     }
 
-    /// A relay with a certificate of this fleet.
+    /// Creates the identity of a relay with a certificate of this fleet, and an unused address.
     pub fn site(&self, name: &str) -> Site {
         let (key, folder) = (Key::new(), Folder::new());
         let address = unused_address();
@@ -65,7 +65,7 @@ impl Fleet {
 }
 
 impl Site {
-    /// The configuration: a listener for relays, a listener for clients, and `more`.
+    /// Writes the configuration: a listener for relays, a listener for clients, and `more`.
     pub fn config(&self, etcd: &Etcd, more: &str) -> PathBuf {
         self.config_at(&etcd.url(), "", more)
     }
@@ -86,7 +86,7 @@ impl Site {
         self.folder.write("ekiden.toml", text)
     }
 
-    /// The configuration without the line of `option` in `[fleet]`.
+    /// Writes the configuration without the line of `option` in `[fleet]`.
     pub fn config_without(&self, etcd: &Etcd, option: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.config(etcd, "")).unwrap();
         let (option, lines) = (format!("{option} = "), text.lines());
@@ -94,7 +94,7 @@ impl Site {
         self.folder.write("ekiden.toml", left)
     }
 
-    /// A folder beside the relay's files.
+    /// Creates a folder beside the relay's files.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.folder.0.join(name);
         std::fs::create_dir(&path).unwrap();
@@ -109,7 +109,7 @@ impl Site {
         Relay::run(&["-c", config.to_str().unwrap()], 2)
     }
 
-    /// The key of the relay's entry in etcd.
+    /// Waits for the relay's entry in etcd, and returns its key.
     pub fn entry_key(&self, etcd: &Etcd) -> String {
         eventually("the relay's entry in etcd", || {
             let line = format!("\nname: {}\n", self.name);
@@ -119,11 +119,12 @@ impl Site {
     }
 }
 
-/// Relays home and osaka, which know each other; home's sessions use the path by osaka.
+/// Starts home and osaka, and waits until each relay reports the other as a member. Sessions of home use the path by
+/// osaka.
 pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(etcd, BY_OSAKA);
-    // Two relays that join at once may refuse each other at first.
+    // home has an entry before osaka starts: two relays that join at the same time may reject each other at first.
     home.entry_key(etcd);
     let mut at_osaka = osaka.start(etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
@@ -131,7 +132,7 @@ pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
     (home, at_home, osaka, at_osaka)
 }
 
-/// Sessions use the path by osaka, and the direct path as the fallback.
+/// Configuration: sessions use the path by osaka, and the direct path as the fallback.
 pub const BY_OSAKA: &str =
     "[[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = [\"by-osaka\", \"direct\"]\n";
 
@@ -146,7 +147,7 @@ pub fn wait_etcd_event(relay: &mut Relay, word: &str) -> Value {
     relay.next(|event| event["event"] == word)
 }
 
-/// Number of warnings with these words, until the end of the relay.
+/// Returns the number of remaining warnings with these words; the relay must be ending.
 pub fn count_warnings(relay: &mut Relay, words: &str) -> usize {
     let has_words = |event: &&Value| event["message"].as_str().is_some_and(|message| message.contains(words));
     relay.remaining_events().iter().filter(has_words).count()
@@ -159,18 +160,18 @@ pub fn wait_warning(relay: &mut Relay, words: &str) -> Value {
     })
 }
 
-/// The members that a relay knows.
+/// Returns the members of the fleet in `/api/fleet` of a relay.
 pub fn members(relay: &Relay) -> Vec<Value> {
     let answer: Value = serde_json::from_str(&relay.ask("/api/fleet")).expect("JSON");
     answer["members"].as_array().cloned().unwrap_or_default()
 }
 
-/// The member `name`, where the relay knows it.
+/// Returns the member `name` in `/api/fleet` of a relay; `None` if the relay does not list it.
 pub fn member(relay: &Relay, name: &str) -> Option<Value> {
     members(relay).into_iter().find(|member| member["name"] == name)
 }
 
-/// A server that sends back all bytes that it receives.
+/// Starts a server that sends back all received bytes.
 pub fn echo() -> SocketAddr {
     serve(|mut stream| {
         let mut bytes = [0; 1024];
@@ -180,7 +181,7 @@ pub fn echo() -> SocketAddr {
     })
 }
 
-/// A session through the relay's client listener, after one echoed exchange.
+/// Opens a session through the relay's client listener, and asserts one echo of the target.
 pub fn session(relay: &Relay, target: SocketAddr) -> TcpStream {
     let mut stream = socks5(relay.address_of(1), target).unwrap_or_else(|code| panic!("refused: {code}"));
     assert_echo(&mut stream);
@@ -197,7 +198,7 @@ pub fn closed(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "closed" && event["listener"] == "clients")
 }
 
-/// Waits until sessions use this path: relays that have just joined must first admit each other.
+/// Opens sessions until one uses this path: relays that have just joined must first admit each other.
 pub fn wait_path(relay: &mut Relay, target: SocketAddr, path: &str) {
     eventually(path, || (path_of_a_session(relay, target) == path).then_some(()));
 }
@@ -208,7 +209,7 @@ pub fn path_of_a_session(relay: &mut Relay, target: SocketAddr) -> String {
     closed(relay)["path"].as_str().unwrap().to_owned()
 }
 
-/// Seconds since 1970, by a clock that is `ahead` seconds ahead.
+/// Returns the seconds since 1970 of a clock that is `ahead` seconds ahead.
 fn unix_time(ahead: i64) -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs().checked_add_signed(ahead).unwrap()
@@ -219,7 +220,7 @@ impl Site {
         PrivateKey::from_file(&fs::read_to_string(&self.key.file).unwrap()).unwrap()
     }
 
-    /// A certificate of the fleet for this relay, valid in this window, in seconds from now.
+    /// Returns a certificate of the fleet for this relay, valid in this window, in seconds from now.
     pub fn issue_certificate(&self, fleet: &Fleet, window: Range<i64>) -> SignedCertificate {
         let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(&self.private());
         let fleet_key = SigningKey::from_file(&fs::read_to_string(&fleet.file).unwrap()).unwrap();
@@ -235,7 +236,8 @@ impl Site {
         certificate.sign(&fleet_key)
     }
 
-    /// An entry of this relay with such a certificate, by a clock that is `ahead` seconds ahead.
+    /// Returns an entry of this relay with a certificate that is valid in `window`. The clock of the entry is `ahead`
+    /// seconds ahead.
     pub fn entry(&self, fleet: &Fleet, window: Range<i64>, ahead: i64) -> FleetEntry {
         let (issued, at) = (self.issue_certificate(fleet, window), unix_time(ahead));
         FleetEntry {

@@ -9,9 +9,9 @@ fn relays_discover_each_other_and_carry_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    // No relay has the name yet, so the next path of the route is used.
+    // No relay has the name osaka yet, so the next path of the route is used.
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
-    // Two relays that join at once may refuse each other at first.
+    // home has an entry before osaka starts: two relays that join at the same time may reject each other at first.
     home.entry_key(&etcd);
     let mut at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
@@ -111,13 +111,13 @@ fn local_configuration_overrides_the_fleet() {
     let mut at_home = home.start(&etcd, &(relay + BY_OSAKA));
     wait_fleet_change(&mut at_osaka, "joined", "home");
     wait_path(&mut at_home, target, "by-osaka");
-    // More sessions than the connections that were pooled before osaka knew home.
+    // More sessions than the pooled connections that were opened before osaka had read home's entry.
     for _ in 0..20 {
         drop(session(&at_home, target));
         assert_eq!(at_osaka.next(|event| event["end"] == "finished")["peer"], "alice");
     }
     let _at_kobe = kobe.start(&etcd, "");
-    // osaka is counted once.
+    // osaka is in the configuration and in the fleet, and is counted once.
     assert_eq!(wait_fleet_change(&mut at_home, "joined", "kobe")["relays"], 2);
 }
 
@@ -127,7 +127,8 @@ fn upgrade_does_not_announce_draining_or_leaving() {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     home.entry_key(&etcd);
-    // Long enough, on a busy machine, for the pause between the last entry of one process and the first of the other.
+    // Even on a busy machine, the lease must outlast the pause between the last entry of the first process and the
+    // first entry of the new process.
     let config = osaka.config(&etcd, "[timeouts]\nupgrade_drain = \"2s\"\n");
     let text = std::fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"15s\"");
     std::fs::write(&config, text).unwrap();
@@ -166,7 +167,7 @@ fn upgrade_does_not_announce_draining_or_leaving() {
     assert!(announcement.is_none(), "{announcement:?}");
 }
 
-/// The sequence number of the entry.
+/// Returns the sequence number of the entry.
 fn number(etcd: &Etcd, entry_key: &str) -> u64 {
     let entry = etcd.value(entry_key).expect("an entry");
     let line = entry.lines().find_map(|line| line.strip_prefix("number: ")).expect("a number");

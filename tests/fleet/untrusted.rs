@@ -1,7 +1,7 @@
-//! Write access to etcd does not suffice to add, move or revive a relay; and wrong clocks.
+//! Write access to etcd is not enough to add, move or revive a relay; and relays with wrong clocks.
 //!
-//! A process cannot have a clock of its own, so all times are shifted instead: for a relay whose clock is two days
-//! ahead, the signatures of all others are two days old, and the reverse.
+//! All processes share the clock of the system, so the tests shift the times in entries and certificates instead: for a
+//! relay whose clock is two days ahead, the signatures of all others are two days old, and the reverse.
 
 use std::fs;
 use std::ops::Range;
@@ -115,7 +115,7 @@ fn outdated_listed_entry_keeps_its_relay_present() {
     wait_fleet_change(&mut at_home, "joined", "nara");
     proxy.cut();
     wait_etcd_event(&mut at_home, "etcd_unreachable");
-    // The state after a restore of etcd from a snapshot.
+    // As after a restore of etcd from a snapshot.
     nara.publish(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
     proxy.resume();
     wait_etcd_event(&mut at_home, "etcd_reachable");
@@ -151,7 +151,8 @@ fn certificates_outside_their_validity_are_rejected() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, early, late) = (fleet.site("home"), fleet.site("early"), fleet.site("late"));
     let mut at_home = home.start(&etcd, "");
-    // Signed today, where the relay's clock is two days behind; valid until tomorrow, where it is two days ahead.
+    // `early`: a certificate of today, seen by a relay whose clock is two days behind. `late`: a certificate that is
+    // valid until tomorrow, seen by a relay whose clock is two days ahead.
     early.publish(&etcd, &early.entry(&fleet, 2 * DAY..365 * DAY, 2 * DAY));
     wait_warning(&mut at_home, "check the clocks of this host and of the signer");
     late.publish(&etcd, &late.entry(&fleet, -9 * DAY..-DAY, -2 * DAY));
@@ -165,7 +166,7 @@ fn members_join_and_leave_at_the_bounds_of_certificate_validity() {
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let tolerance = i64::try_from(MAX_CLOCK_SKEW.as_secs()).unwrap();
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    // These entries are not written again.
+    // osaka and kobe do not run, so no relay renews these entries.
     osaka.publish(&etcd, &osaka.entry(&fleet, -DAY..8 - tolerance, 0));
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_warning(&mut at_home, "not valid by the clock of this host, but within the tolerance of 5 minutes");
@@ -190,7 +191,7 @@ fn relay_is_accepted_after_its_fast_clock_was_corrected() {
     let mut at_osaka = osaka.start(&etcd, "");
     eventually("a new entry", || (etcd.value(&entry_key) != written_ahead).then_some(()));
     wait_path(&mut at_home, target, "by-osaka");
-    // The relay deletes its entry from etcd, and remembers the sequence number by its state file.
+    // At its end the relay deletes its entry from etcd; the sequence number remains in its state file.
     let stored = |text: String| text.contains("name: osaka").then_some(());
     eventually("osaka in its state file", || fs::read_to_string(&osaka.state).ok().and_then(stored));
     at_osaka.signal("TERM");

@@ -9,14 +9,14 @@ use crate::harness::*;
 
 const ENTRY_REFUSED: &str = "etcd rejects the entry of this relay";
 
-/// An etcd that admits the user `relays` with the password `right`, with `permission` under the fleet's prefix.
+/// Starts an etcd that admits the user `relays` with the password `right`, with `permission` under the fleet's prefix.
 fn etcd_with_users(permission: &str) -> Etcd {
     let mut etcd = Etcd::start_with(&["--auth-token-ttl", "1"]);
     etcd.enable_authentication(&[("relays", "right")], permission, Fleet::SHARED);
     etcd
 }
 
-/// Writes the password to its own file, and returns the file and its lines for `[fleet]`.
+/// Writes the password to a file. Returns the file, and the lines of `[fleet]` for user and password.
 fn password(folder: &Folder, password: &str) -> (PathBuf, String) {
     let file = folder.write_with_mode("password", format!("{password}\n"), 0o600);
     let settings = format!("user = \"relays\"\npassword_file = {file:?}");
@@ -88,7 +88,7 @@ fn access_errors_of_etcd_are_reported_with_a_remedy() {
     let (etcd, open, fleet, folder) = (etcd_with_users("read"), Etcd::start(), Fleet::new(), Folder::new());
     let (home, kobe, nara) = (fleet.site("home"), fleet.site("kobe"), fleet.site("nara"));
     let (_, settings) = password(&folder, "right");
-    // The user may read, and not write.
+    // The user has the permission to read only.
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, ""));
     let warning = wait_warning(&mut at_home, ENTRY_REFUSED);
     assert!(warning["message"].as_str().unwrap().contains("etcdctl role grant-permission"), "{warning}");
@@ -110,7 +110,7 @@ fn revoked_read_permission_is_reported() {
     etcd.put(&format!("{}first", Fleet::SHARED), "something to read");
     let proxy = EtcdProxy::with_hold_after(etcd.port, "something to read");
     let mut at_home = home.run(&home.config_at(&proxy.url(), &settings, ""));
-    // The relay has read, and does not watch yet.
+    // The relay has read all entries, and its next request, for a watch, is held back.
     proxy.wait_held();
     etcd.ask(&["role", "revoke-permission", "fleet", "--prefix=true", Fleet::SHARED]);
     proxy.release();
