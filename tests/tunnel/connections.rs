@@ -1,4 +1,4 @@
-//! Connections through a tunnel, their FIN and RST, and programs on the boxes themselves.
+//! TCP connections through a tunnel, with their FIN and RST, and connections of programs on the boxes themselves.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -41,7 +41,7 @@ fn closed_ports_and_missing_hosts_are_reported_across_the_tunnel() {
         let address = SocketAddr::new(sites.row.left("server", family), CLOSED_PORT);
         let error = sites.row["client"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        // The far box reports the missing host after a failed neighbour discovery.
+        // The far relay reports the missing host after a failed neighbour discovery.
         let absent = match family {
             Family::V4 => "10.0.2.77:9",
             Family::V6 => "[fd00:0:0:2::77]:9",
@@ -52,7 +52,7 @@ fn closed_ports_and_missing_hosts_are_reported_across_the_tunnel() {
     }
 }
 
-/// In modes that confirm before the server has answered, a closed port is a reset.
+/// In `connect` modes that accept the client before the server has answered, a connection to a closed port is reset.
 #[test]
 fn closed_port_without_hold_is_a_reset() {
     for connect in ["strict", "early"] {
@@ -71,7 +71,7 @@ fn closed_port_without_hold_is_a_reset() {
     }
 }
 
-/// A box with strict reverse-path filtering that drops packets in conntrack state INVALID.
+/// Both boxes have strict reverse-path filtering, and drop packets in conntrack state INVALID.
 #[test]
 fn tunnel_works_with_strict_rp_filter_and_conntrack() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -134,7 +134,8 @@ fn stalled_receiver_blocks_only_its_own_connection() {
     let (mut client, mut server) = sites.connect("client", "server", Family::V4);
     client.set_nonblocking(true).unwrap();
     let (block, mut sent) = (pattern(65_536), 0);
-    // Until all buffers of the path are full; no socket reads.
+    // Until all buffers of the path are full, as the server does not read: 40 attempts in a row, 5 ms apart, write
+    // nothing.
     let mut full = 0;
     while full < 40 {
         match client.write(&block) {
@@ -156,7 +157,6 @@ fn stalled_receiver_blocks_only_its_own_connection() {
     assert_eq!((received.len(), ending), (sent, Ending::Clean));
 }
 
-/// A file from a web server at the other site, by the address of the server.
 #[test]
 fn curl_fetches_from_the_other_site() {
     if is_any_missing(&["curl"]) {
@@ -198,7 +198,6 @@ fn boxes_reach_hosts_of_the_other_site() {
     }
 }
 
-/// Servers see the address of the box that `source` sets.
 #[test]
 fn connections_of_the_box_use_the_configured_source() {
     let Some(row) = hosts(&BOTH) else { return };

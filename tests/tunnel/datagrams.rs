@@ -1,4 +1,4 @@
-//! Packets other than TCP cross by lanes, both ways, unchanged.
+//! Lanes carry packets other than TCP between the sites, in both directions and unchanged.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::network::*;
 use crate::programs::is_any_missing;
 use crate::sites::*;
 
-/// Sites whose boxes answer by addresses of their networks.
+/// Starts the sites after `change` has modified the configurations. `None` without ping(8) or network namespaces.
 fn sites(change: impl FnOnce(&mut BoxConfigs)) -> Option<Sites> {
     if is_any_missing(&["ping"]) {
         return None;
@@ -31,7 +31,7 @@ fn pings_cross_in_both_directions() {
             check_answered(&sites.boxes(), &sites.row[from], address, 20, &["-s", "1000"]);
         }
     }
-    // Every packet that one box has sent was received by the other: none is lost between them.
+    // No packet is lost between the relays: each relay has received as many packets as the other has sent.
     let total = |running, what: &str| lanes(running).iter().map(|lane| lane[what].as_u64().unwrap()).sum::<u64>();
     for (from, to) in [(&sites.left, &sites.right), (&sites.right, &sites.left)] {
         let both = || (total(from, "packets_sent"), total(to, "packets_received"));
@@ -56,7 +56,7 @@ fn pings_cross_in_both_directions() {
     let table = String::from_utf8(status.stdout).unwrap();
     assert!(table.contains("LANE BY") && table.contains("long"), "{table}");
 
-    // A lane that another relay has dialled is a session, with bytes in both directions.
+    // A lane that the other relay has dialled is reported as a session, with bytes in both directions.
     let dialled = lanes(&sites.left).iter().any(|lane| lane["dialled"] == true);
     assert!(dialled, "{:?}", lanes(&sites.left));
     sites.left.relay.signal("TERM");
@@ -106,12 +106,12 @@ fn datagrams_of_all_lengths_cross_unchanged() {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
         let lengths: Vec<usize> = (1..1400).step_by(97).chain([1399, 1400]).collect();
         check_echoes(&sites.row["client"], &echo, &lengths);
-        // In fragments, which are not reassembled on the way.
+        // These datagrams are sent in fragments, which the relays do not reassemble.
         check_echoes(&sites.row["client"], &echo, &[1453, 1473, 2000, 4000, 9000]);
     }
 }
 
-/// Packets that are too long for the device cause ICMP errors, and their senders adapt.
+/// Packets longer than the MTU of the device cause ICMP errors, from which the senders discover the path MTU.
 #[test]
 fn smaller_tunnel_mtu_is_discovered() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -124,7 +124,7 @@ fn smaller_tunnel_mtu_is_discovered() {
     }
 }
 
-/// Like traceroute(8), which finds the routers of a path.
+/// Each box replies with ICMP Time Exceeded, so traceroute(8) finds both.
 #[test]
 fn ttl_expires_at_each_box() {
     let Some(sites) = sites(|configs| {
@@ -184,8 +184,9 @@ fn missing_tunnel_at_the_far_side_is_reported() {
     assert!(closed["detail"].as_str().unwrap().contains("kind = \"tun\""), "{closed}");
 }
 
-/// The middle relay forwards packets to another relay only. Its `from=` at the far side lists the addresses of the site
-/// behind it, and its own peers file binds these addresses to the site.
+/// The middle relay has no tunnel, and only forwards packets to the far relay. `from=` of the middle relay in the peers
+/// file of the far relay lists the networks of the site behind it, and its own peers file binds these networks to the
+/// site.
 #[test]
 fn middle_relay_forwards_packets_and_applies_its_rules() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -206,7 +207,7 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
             middle.file
         )
     };
-    // The far side admits the middle relay only.
+    // The far relay admits only the middle relay.
     let peers_of_right = configs.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
     std::fs::write(
         peers_of_right.split('"').nth(1).unwrap(),
@@ -225,12 +226,12 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
         check_echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
     }
-    // The rules of the middle relay apply to packets, too.
+    // The access rules of the middle relay apply to packets as well.
     let boxes = [&sites.left, &running, &sites.right];
     let denied = Ping { host: &sites.row["client"], address: sites.row.right("right", Family::V4), more: &[] };
     check_dropped(&boxes, &denied, &running, "section", "denied", 3);
     assert_eq!(lanes(&running).len(), 2, "{:?}", lanes(&running));
-    // So do the networks of its peers.
+    // The middle relay drops packets from addresses outside the networks of its peer.
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
     let forged =
         Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &["-I", "10.9.9.9"] };

@@ -1,4 +1,4 @@
-//! Obstacles of a tunnel, and their messages with the remedy.
+//! Errors in the setup of a tunnel: each is reported with a remedy.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,8 @@ use crate::programs::*;
 use crate::relays::site;
 use crate::sites::*;
 
-/// Runs a relay that cannot start, and returns its message. A relay that starts is ended.
+/// Runs a relay that cannot start, and returns its standard error. A relay that starts nevertheless is ended after
+/// `PATIENCE`.
 fn run_failing(host: &Host, command: &mut Command) -> String {
     let mut bounded = Command::new("timeout");
     bounded.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
@@ -18,7 +19,7 @@ fn run_failing(host: &Host, command: &mut Command) -> String {
     text
 }
 
-/// The relay of the left box.
+/// The files of the left relay, which is not started.
 fn left_site(row: &Row) -> (crate::relays::Site, BoxConfigs) {
     let configs = BoxConfigs::new(row, "");
     (site(&configs.left), configs)
@@ -108,8 +109,9 @@ fn doctor_reports_support_for_tunnels() {
     assert!(off.contains("hint  forwarding                   off: net.ipv4.ip_forward"), "{off}");
 }
 
-/// A target whose name resolves to an address behind the tunnel: a dial from this box would go through the tunnel, and
-/// would never end if the target were the next relay.
+/// The target may be a name that resolves to an address behind the tunnel. A dial of the relay itself would then go
+/// through the tunnel, and would never end if the target were the next relay. Therefore the marked sockets of the relay
+/// are not routed into the tunnel.
 #[test]
 fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -121,7 +123,7 @@ fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
         .inside(|| socks5("10.0.0.2:1080".parse().unwrap(), address))
         .expect("a session by the route of the tunnel");
     exchange(&mut by_route, &mut accept(&listener));
-    // The mark of sockets of the relay.
+    // The mark that the relay sets on its sockets.
     let socket =
         sites.row["left"].inside(|| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)).unwrap();
     socket.set_mark(0xe102_0000).unwrap();
@@ -130,7 +132,7 @@ fn sockets_of_the_relay_are_not_routed_into_its_tunnel() {
     assert_eq!(sites.left.relay.sessions().len(), 1);
 }
 
-/// A direct connection of a tunnel's session would lead back into the tunnel.
+/// A direct connection for a session of the tunnel would be routed into the tunnel again.
 #[test]
 fn direct_path_is_skipped_for_tunnel_sessions() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -145,7 +147,7 @@ fn direct_path_is_skipped_for_tunnel_sessions() {
     }
 }
 
-/// A destination that this site denies is reported as unreachable, not as refused.
+/// A destination that the configuration of the tunnel denies is reported as unreachable, not as refused.
 #[test]
 fn denied_destination_is_unreachable() {
     let Some(sites) = Sites::new("deny = [\"10.0.2.2:9\", \"[fd00:0:0:2::2]:9\"]") else { return };
@@ -156,7 +158,7 @@ fn denied_destination_is_unreachable() {
             assert_eq!(error.kind(), std::io::ErrorKind::HostUnreachable, "{from}");
         }
     }
-    // A retransmitted first packet is counted again.
+    // The counter includes retransmitted SYNs.
     let unserved = sites.row["left"].counter("ekiden", "unserved");
     assert!(unserved >= 4, "not rejected at once: {unserved}");
 }

@@ -1,7 +1,7 @@
-//! A hub with two sites, and forged packets: one site sends packets with addresses of the other site.
+//! A hub between two sites: packets of one site with source addresses of the other site (forged packets) are dropped.
 //!
-//! The row is victim - two - hub - one - attacker. The boxes `one` and `two` have a tunnel to the network of the hub, which
-//! is on its loopback interface; the hub has a tunnel to the network of each site.
+//! The hosts are, in a row, victim - two - hub - one - attacker. The relays `one` and `two` have a tunnel to the
+//! network of the hub, which is on the hub's loopback interface; the hub has a tunnel to the network of each site.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::sites::networks;
 const HUB: [&str; 2] = ["10.9.0.1", "fd09::1"];
 const HUB_NETS: [&str; 2] = ["10.9.0.0/24", "fd09::/64"];
 
-/// The links of the sites.
+/// Numbers of the sites' links: link N has the networks 10.0.N.0/24 and fd00:0:0:N::/64.
 const VICTIM: u8 = 0;
 const ATTACKER: u8 = 3;
 
@@ -31,7 +31,7 @@ struct Hub {
     files: Files,
 }
 
-/// The files of the relays.
+/// Keys, peers files and configuration of the relays.
 struct Files {
     keys: [Key; 3],
     folder: Folder,
@@ -39,7 +39,7 @@ struct Files {
     text: String,
 }
 
-/// Which relays can dial.
+/// The relays that dial lanes. The tunnels of the other relays have `answer_only = true`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dials {
     All,
@@ -74,7 +74,7 @@ fn hub(family: Family) -> IpAddr {
     HUB[usize::from(family == Family::V6)].parse().unwrap()
 }
 
-/// A socket of this address.
+/// A UDP socket of `host` that is bound to `ip`.
 fn bound(host: &Host, ip: IpAddr) -> UdpSocket {
     host.inside(|| UdpSocket::bind((ip, 0))).expect("a port")
 }
@@ -98,13 +98,13 @@ impl Files {
         files
     }
 
-    /// Writes the hub's peers file: the options in the lines of `one` and `two`.
+    /// Writes the peers file of the hub; `one` and `two` are the options in the lines of these peers.
     fn write_peers(&self, one: &str, two: &str) {
         let [_, key_one, key_two] = &self.keys;
         self.folder.write("peers", format!("{} one {one}\n{} two {two}\n", key_one.public, key_two.public));
     }
 
-    /// The configuration of a site.
+    /// The configuration of the relay `one` or `two`.
     fn site(&self, name: &str, hub_at: IpAddr, dials: Dials) -> String {
         let [hub, one, two] = &self.keys;
         let own = if name == "one" { one } else { two };
@@ -156,14 +156,15 @@ impl Hub {
         [&self.hub, &self.one, &self.two]
     }
 
-    /// Packets that the hub received on lanes of this relay, dialled by either side.
+    /// Number of packets that the hub has received from the relay `from`, on lanes that either of the two dialled.
     fn received(&self, from: &str) -> u64 {
         let path = format!("to-{from}");
         let by = |lane: &&serde_json::Value| lane["by"] == *from || lane["by"] == *path;
         lanes(&self.hub).iter().filter(by).map(|lane| lane["packets_received"].as_u64().unwrap()).sum()
     }
 
-    /// Sends packets from the attacker to the hub with the address of the victim, until `count` of them have arrived.
+    /// Sends packets from the attacker to the hub with the source address of the victim, until `count` of them have
+    /// arrived.
     fn send_forged(&self, count: u64, family: Family) {
         let hub = hub(family);
         let socket = bound(&self.row["attacker"], self.address("victim", family));
@@ -188,7 +189,8 @@ impl Hub {
         check_answered(&self.boxes(), &self.row["hub"], address, 5, &["-I", &from]);
     }
 
-    /// Checks that the hub drops three forged packets, for the `number`th time, and that the victim is still reached.
+    /// Checks that the hub drops three forged packets, and that the victim still gets its packets. `number` is 1 for
+    /// the first call, as the counter of the hub includes the packets of earlier calls.
     fn check_forgery(&self, number: u64, family: Family) {
         self.send_forged(3, family);
         self.check_reached("victim", family);
@@ -201,8 +203,8 @@ impl Hub {
     }
 }
 
-/// Regression: after a single packet with the address of a host of the other site, the hub sent that host's packets to
-/// the attacker.
+/// Regression: after one packet with the source address of the victim, the hub sent the victim's packets to the
+/// attacker.
 #[test]
 fn forged_source_does_not_divert_traffic() {
     let Some(sites) = Hub::new(Dials::All, ["", ""]) else { return };
@@ -214,7 +216,7 @@ fn forged_source_does_not_divert_traffic() {
         sites.check_forgery(number, family);
         sites.check_reached("attacker", family);
     }
-    // The drops are shown with the lane of the packets.
+    // Each drop is reported for the lane on which the packet arrived.
     let shown: Vec<_> =
         lanes(&sites.hub).into_iter().filter(|lane| !lane["dropped_for"]["wrong_peer"].is_null()).collect();
     assert!(shown.iter().all(|lane| lane["by"] == "one" || lane["by"] == "to-one"), "{shown:?}");
@@ -228,7 +230,7 @@ fn forged_source_does_not_divert_traffic() {
     assert!(table.contains("DROPPED FOR") && table.contains("wrong_peer "), "{table}");
 }
 
-/// The same for lanes that the hub has dialled: the far relay sends from the networks of that path only.
+/// On a lane that the hub has dialled, only packets from the networks that are routed to its path are accepted.
 #[test]
 fn forged_sources_are_dropped_on_dialled_lanes() {
     let Some(sites) = Hub::new(Dials::OnlyHub, ["", ""]) else { return };
@@ -242,7 +244,8 @@ fn forged_sources_are_dropped_on_dialled_lanes() {
     }
 }
 
-/// Where the hub has no route to the sites, `from=` says which network belongs to which peer; a reload changes that for running lanes.
+/// Where the hub has no route to the sites, `from=` in the peers file binds networks to a peer. A reload applies a
+/// changed `from=` to open lanes.
 #[test]
 fn peers_file_binds_networks_without_routes() {
     let (of_one, of_two) = (networks(&BOTH, ATTACKER).join(","), networks(&BOTH, VICTIM).join(","));
@@ -260,7 +263,7 @@ fn peers_file_binds_networks_without_routes() {
     sites.files.write_peers(&one, "from=192.0.2.0/24");
     sites.hub.reload(&text);
     let (hub, victim) = (hub(Family::V4), sites.address("victim", Family::V4));
-    // Addresses that were learnt before the reload are not used, and no more are learnt.
+    // After the reload the hub no longer uses addresses that it learnt earlier, and drops packets from them.
     let unreached = dropped(&sites.hub, "two", "no_lane");
     let socket = bound(&sites.row["hub"], hub);
     socket.send_to(b"question", (victim, 9)).unwrap();
@@ -279,7 +282,7 @@ fn peers_file_binds_networks_without_routes() {
     assert_eq!(lanes(&sites.hub).len(), lanes_before, "the reloads have changed the lanes");
 }
 
-/// Two peers, no routes and no `from=`: nothing says which of them a packet may come from, so neither may send.
+/// With two peers, no routes and no `from=`, no network is bound to a peer, so packets of both peers are dropped.
 #[test]
 fn packets_from_an_unbound_network_are_dropped() {
     let Some(mut sites) = Hub::new(Dials::OnlySites, ["", ""]) else { return };

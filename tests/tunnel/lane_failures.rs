@@ -1,4 +1,4 @@
-//! Lanes under floods, with killed boxes, and with an attacker on the wire.
+//! Lanes during a flood, after a relay was killed, and with an interceptor that alters records.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn sites() -> Option<Sites> {
     if is_any_missing(&["ping", "ss"]) { None } else { Sites::new("") }
 }
 
-/// A link of 20 Mbit/s, and a sender of many times that rate.
+/// The link carries 20 Mbit/s, and the sender exceeds that rate about 30 times.
 #[test]
 fn flood_is_dropped_and_leaves_no_queue_or_memory() {
     let Some(mut sites) = sites() else { return };
@@ -37,14 +37,15 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
         let mut sent = 0_u64;
         while !stopped.load(Ordering::Relaxed) {
             sent += u64::from(flooder.send_to(&[7; 1200], to).is_ok());
-            // Many times the rate of the link suffices, and leaves the boxes a processor.
+            // At most about 600 Mbit/s, 30 times the rate of the link: a faster sender would take the CPU from the
+            // relays.
             if sent.is_multiple_of(64) {
                 std::thread::park_timeout(Duration::from_millis(1));
             }
         }
         sent
     });
-    // Packets in the kernel's send queue cannot be dropped, and every packet behind them would be late.
+    // A lane cannot drop packets that are in the kernel's send queue, and a long queue would delay every later packet.
     eventually("dropped packets", || {
         let unsent = unsent(&sites.row["left"]);
         assert!(unsent <= MAX_UNSENT + MAX_UNSENT / 2, "{unsent} bytes are unsent in the kernel");
@@ -70,18 +71,18 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
     sites.closed();
 }
 
-/// `MAX_UNSENT_LANE` of `dial/mod.rs`, in bytes. A lane writes at most that many bytes at once, and only while fewer than half of it
-/// are unsent (tcp(7), `TCP_NOTSENT_LOWAT`).
+/// `MAX_UNSENT_LANE` of `dial/mod.rs`, in bytes. A lane writes at most that many bytes at once, and only while fewer
+/// than half of it are unsent (tcp(7), `TCP_NOTSENT_LOWAT`).
 const MAX_UNSENT: u64 = 16 * 1024;
 
-/// The most that a connection to the other box has unsent in the kernel, in bytes.
+/// The largest number of unsent bytes that the kernel holds for a connection to the other relay (`notsent` of ss(8)).
 fn unsent(host: &Host) -> u64 {
     let shown = host.run("ss", &["-tinH", "dport = :7000"], "");
     let of_connections = shown.split_whitespace().filter_map(|word| word.strip_prefix("notsent:"));
     of_connections.map(|bytes| bytes.parse().unwrap()).max().unwrap_or(0)
 }
 
-/// Packets that the lanes of the left box dropped for lack of room or time.
+/// Number of packets that the lanes of the left relay have dropped because a queue was full or the packet was late.
 fn lost(sites: &Sites) -> u64 {
     let count = |listener| dropped(&sites.left, listener, "full") + dropped(&sites.left, listener, "late");
     count("tunnel") + count("section")
@@ -106,7 +107,7 @@ fn lane_recovers_when_the_far_box_restarts() {
     assert_eq!(more, 0, "more than one warning for the loss and one for the recovery");
 }
 
-/// A record that was changed ends the lane, and the log says why; the next packet makes another one.
+/// An altered record ends the lane, and the log names the cause. The next packet opens another lane.
 #[test]
 fn altered_record_ends_the_lane_and_is_logged() {
     for direction in [Direction::Up, Direction::Down] {
@@ -115,7 +116,7 @@ fn altered_record_ends_the_lane_and_is_logged() {
         }
         let Some(row) = hosts(&BOTH) else { return };
         let mut configs = BoxConfigs::new(&row, "");
-        // The other side dials no lane.
+        // The right relay dials no lane, so that packets of both directions pass through the interceptor.
         disable_dialling(&mut configs.right);
         let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
         let once = Arc::new(AtomicBool::new(true));

@@ -1,4 +1,4 @@
-//! Pings, datagrams and counters of lanes.
+//! Helpers that send pings and datagrams through lanes, and read the counters of lanes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -14,10 +14,10 @@ use crate::network::*;
 use crate::relays::RunningRelay;
 use crate::sites::*;
 
-/// How long a test waits for a packet before it sends another one.
+/// Time that a test waits for the answer to a datagram before it sends another datagram.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The output of a program, whether it succeeds or not.
+/// Returns the standard output of a program, whether the program succeeds or not.
 pub fn stdout_of(host: &Host, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
@@ -25,7 +25,7 @@ pub fn stdout_of(host: &Host, program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Sends pings, one every 20 milliseconds, and returns how many were answered.
+/// Sends `count` pings, one every 20 milliseconds, and returns the number of answers.
 pub fn pings(host: &Host, address: IpAddr, count: usize, more: &[&str]) -> usize {
     let (count, address) = (count.to_string(), address.to_string());
     let arguments = [&["-n", "-i", "0.02", "-W", "1", "-c", &count], more, &[address.as_str()]].concat();
@@ -34,14 +34,14 @@ pub fn pings(host: &Host, address: IpAddr, count: usize, more: &[&str]) -> usize
     rest.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Pings until there is an answer: the box has to dial a lane first, and a packet may be lost.
+/// Sends pings until one is answered: the relay has to dial a lane first, and a packet may be lost.
 pub fn wait_reachable(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
-/// Gets so many pings answered, one after the other, each with the timeout of a test. A lane drops packets that have
-/// waited for more than 100 ms, which happens on a busy machine. A ping that one of `boxes` has counted as late is sent
-/// again; any other lost ping fails the test.
+/// Sends `count` pings one after the other, and checks that each is answered within `PATIENCE`. A lane drops packets
+/// that have waited for more than 100 ms, which happens on a busy machine, so a ping that one of `boxes` has counted as
+/// late is sent again; any other lost ping fails the test.
 pub fn check_answered(boxes: &[&RunningRelay], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
     let (time_limit, address) = (PATIENCE.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &time_limit], more, &[address.as_str()]].concat();
@@ -65,8 +65,8 @@ pub struct Ping<'a> {
     pub more: &'a [&'a str],
 }
 
-/// Sends `count` pings, none of which is answered: each is counted as dropped by this box, listener and reason, or as
-/// late by one of `boxes`.
+/// Sends `count` pings, and checks that `running` drops each of them at `listener` for `reason`. A ping that one of
+/// `boxes` has counted as late is sent again; an answered ping fails the test.
 pub fn check_dropped(
     boxes: &[&RunningRelay],
     ping: &Ping<'_>,
@@ -93,7 +93,7 @@ pub fn check_dropped(
     assert_eq!(dropped(running, listener, reason), first + count, "{reason}");
 }
 
-/// A program that ends when this is dropped.
+/// A child process that is killed on drop.
 struct KillOnDrop(Child);
 
 impl KillOnDrop {
@@ -106,14 +106,14 @@ impl KillOnDrop {
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Fails when it has ended by itself.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         self.0.wait().unwrap();
     }
 }
 
-/// Sends a packet, and waits for its effect. If one of the boxes has counted a packet as late instead, another packet is
-/// sent.
+/// Calls `send`, which sends a packet and returns a function that looks for the effect of the packet, and waits for the
+/// effect. If one of `boxes` counts a packet as late instead, `send` is called again.
 pub fn retry_if_late<L: FnMut() -> Option<()>>(label: &str, boxes: &[&RunningRelay], mut send: impl FnMut() -> L) {
     let late = || boxes.iter().map(|running| dropped_for(running, "late")).sum::<u64>();
     eventually(label, || {
@@ -124,25 +124,25 @@ pub fn retry_if_late<L: FnMut() -> Option<()>>(label: &str, boxes: &[&RunningRel
     });
 }
 
-/// Replaces the port of the other relay by a port without a relay, so that the box cannot dial.
+/// Replaces the port of the other relay by a port without a listener, so that the relay cannot dial.
 pub fn disable_dialling(text: &mut String) {
     *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
     assert!(text.contains(":7999"));
 }
 
 impl Sites {
-    /// The address of a host of either site, as the other site knows it.
+    /// The address at which the other site reaches `host`.
     pub fn address(&self, host: &str, family: Family) -> IpAddr {
         if host == "client" { self.row.right(host, family) } else { self.row.left(host, family) }
     }
 
-    /// The boxes with lanes.
+    /// The relays of both boxes: each may drop packets of a lane as late.
     pub fn boxes(&self) -> [&RunningRelay; 2] {
         [&self.left, &self.right]
     }
 }
 
-/// A server that sends every datagram back, until it is dropped.
+/// A UDP echo server, which stops on drop.
 pub struct Echo {
     pub address: SocketAddr,
     done: Arc<AtomicBool>,
@@ -159,7 +159,7 @@ impl Echo {
             let mut bytes = vec![0; 65_536];
             while !stopped.load(Ordering::Relaxed) {
                 if let Ok((count, from)) = socket.recv_from(&mut bytes) {
-                    // Without room in the buffer the datagram is lost.
+                    // Fails if the send buffer is full; the datagram is lost, and the client sends another one.
                     let _ = socket.send_to(&bytes[..count], from);
                 }
             }
@@ -175,7 +175,7 @@ impl Drop for Echo {
     }
 }
 
-/// Sends datagrams of these lengths to an echo, each until it returns unchanged.
+/// Sends a datagram of each length to an echo server, again and again until the datagram returns unchanged.
 pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
     let any: SocketAddr = if echo.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
     let socket = host.inside(|| UdpSocket::bind(any)).expect("a port");
@@ -185,7 +185,7 @@ pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
     for &length in lengths {
         let sent = pattern(length);
         eventually(&format!("{length} bytes from {}", echo.address), || {
-            // EMSGSIZE, until the kernel has learned how long packets may be: ip(7), IP_MTU_DISCOVER.
+            // Fails with EMSGSIZE until the kernel has discovered the path MTU: ip(7), IP_MTU_DISCOVER.
             let _ = socket.send(&sent);
             let count = socket.recv(&mut got).ok()?;
             // An answer to an earlier datagram may arrive late.
@@ -194,13 +194,13 @@ pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
     }
 }
 
-/// How many packets a box has dropped for this reason.
+/// Number of packets that the relay has dropped at `listener` for `reason`.
 pub fn dropped(running: &RunningRelay, listener: &str, reason: &str) -> u64 {
     let line = format!("ekiden_tunnel_packets_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}} ");
     metric(running, &line)
 }
 
-/// How many packets of all lanes a box has dropped for this reason.
+/// Number of packets that the relay has dropped at all listeners for `reason`.
 pub fn dropped_for(running: &RunningRelay, reason: &str) -> u64 {
     let text = running.relay.ask("/metrics");
     let counts = |line: &str| line.starts_with("ekiden_tunnel_packets_dropped_total{");
@@ -208,20 +208,20 @@ pub fn dropped_for(running: &RunningRelay, reason: &str) -> u64 {
     of_reason.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// The number after the prefix `line` of a line.
+/// The value of the metric whose line begins with `line`; 0 if there is no such line.
 pub fn metric(running: &RunningRelay, line: &str) -> u64 {
     let text = running.relay.ask("/metrics");
     let found = text.lines().find_map(|found| found.strip_prefix(line));
     found.map_or(0, |number| number.parse().unwrap_or_else(|_| panic!("{line}{number}")))
 }
 
-/// The lanes of a box, as `/api/sessions` shows them.
+/// The lanes of the relay, as `/api/sessions` shows them.
 pub fn lanes(running: &RunningRelay) -> Vec<Value> {
     let answer: Value = serde_json::from_str(&running.relay.ask("/api/sessions")).expect("JSON");
     answer["lanes"].as_array().expect("a list").clone()
 }
 
-/// Waits for a warning that contains `text`.
+/// Waits for a warning that contains `text`. Returns its message.
 pub fn wait_warning(running: &mut RunningRelay, text: &str) -> String {
     let is_wanted = |event: &Value| event["event"] == "warning" && event["message"].as_str().unwrap().contains(text);
     running.relay.next(is_wanted)["message"].as_str().unwrap().to_owned()

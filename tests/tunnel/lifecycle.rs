@@ -1,4 +1,4 @@
-//! Relays of a tunnel start, stop, reload and are upgraded while flows run.
+//! Kill, restart, reload, drain and upgrade of the relays of a tunnel with open connections.
 
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ fn a_killed_daemon_leaves_no_device_and_no_route() {
     }
 }
 
-/// The reset is lost, so the client gets another one for its next write.
+/// The reset of the kill is lost, so the next packet of the client has to cause another reset.
 #[test]
 fn flow_from_before_a_restart_is_reset_at_its_next_packet() {
     for from in ["client", "left"] {
@@ -89,7 +89,7 @@ fn far_end_restart_resets_flows_and_accepts_new_flows() {
     drop(right);
 }
 
-/// Sets the flag when this thread has finished or failed.
+/// Sets the flag on drop, so that the other thread ends even after a failed assertion.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -127,7 +127,7 @@ fn transfers_survive_mtu_changes() {
     });
 }
 
-/// How many packets the host has sent into the device.
+/// Number of packets that the host has sent to the device.
 fn sent_into(host: &Host) -> u64 {
     let shown = host.run("ip", &["-s", "-j", "link", "show", DEVICE], "");
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -149,7 +149,7 @@ fn reload_changes_the_networks_of_a_device_and_keeps_flows() {
     assert!(shown().contains("10.0.2.0/24") && shown().contains("198.51.100.0/24"), "{}", shown());
     exchange(&mut client, &mut server);
 
-    // A local network, and a second device whose name is in use: the reload has no effect.
+    // A network of a local interface, and a second device whose name is in use: each reload is rejected without effect.
     let here = wider.replace("198.51.100.0/24", "10.0.0.0/25");
     let taken = "[[route]]\nto = [\"192.0.2.0/24\"]\npath = [\"long\"]\n\
         [[listener]]\nname = \"second\"\nkind = \"tun\"\ndevice = \"left\"\nnet = [\"192.0.2.0/24\"]\n";
@@ -188,7 +188,7 @@ fn reload_removes_and_creates_tunnels() {
     exchange(&mut client, &mut accept(&listener));
 }
 
-/// The device is deleted: that is logged, and a reload creates it again.
+/// The deletion of a device is logged, and a reload creates the device again.
 #[test]
 fn reload_recreates_a_deleted_device() {
     let Some(sites) = Sites::new("") else { return };
@@ -202,7 +202,8 @@ fn reload_recreates_a_deleted_device() {
     exchange(&mut client, &mut accept(&listener));
 }
 
-/// SIGTERM: running flows continue, new ones are refused at once, and then the device and its routes are gone.
+/// After SIGTERM, open connections continue and new connections are rejected at once. The device and its routes are
+/// gone after the exit of the relay.
 #[test]
 fn draining_relay_keeps_flows_and_rejects_new_flows() {
     let Some(sites) = Sites::new("") else { return };
@@ -217,7 +218,7 @@ fn draining_relay_keeps_flows_and_rejects_new_flows() {
     exchange(&mut client, &mut server);
     let error = row["client"].try_connect(address).expect_err("the relay drains");
     assert_eq!(error.kind(), ErrorKind::HostUnreachable);
-    // A retransmitted first packet is counted again.
+    // The counter includes retransmitted SYNs.
     assert!(row["left"].counter("ekiden", "unserved") >= 1, "not rejected at once");
     drop((client, server));
     assert_eq!(relay.exit_code(), Some(0));
@@ -234,7 +235,7 @@ fn upgrade_keeps_the_device_its_routes_and_flows() {
     for family in BOTH {
         wait_reachable(&sites.row["client"], sites.address("server", family));
     }
-    // The interface index is first: another device would have another index.
+    // The line begins with the interface index, which would change with a new device.
     let index = |sites: &Sites, host: &str| {
         let shown = sites.row[host].run("ip", &["-o", "link", "show", "dev", DEVICE], "");
         shown.split(':').next().unwrap().to_owned()

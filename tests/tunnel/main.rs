@@ -1,7 +1,8 @@
-//! A tunnel between two sites, in networks made for each test: hosts of one site reach those of the other by their own
-//! addresses, and sections carry the traffic between the two boxes.
+//! The tunnel between two sites: hosts reach hosts of the other site by their own addresses, and sections carry the
+//! traffic between the relays of the sites. Each test creates its own network namespaces.
 //!
-//! `sites` makes the two, `lanes` has the packets of tests; every other module covers one topic.
+//! `sites` creates the two sites, `lanes` sends packets and reads the counters of lanes; every other module covers one
+//! topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

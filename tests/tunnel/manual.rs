@@ -1,4 +1,4 @@
-//! docs/tunnel.md, followed literally.
+//! The configuration in docs/tunnel.md works as printed.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::sites::*;
 
 const MANUAL: &str = include_str!("../../docs/tunnel.md");
 
-/// The file of a box, with the networks, addresses, paths and keys of the test.
+/// The configuration of the manual for a site, with the networks, addresses, file names and keys of the test.
 fn fill_in(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
     let (_, block) = MANUAL.split_once("```toml\n").expect("a file");
     let (text, rest) = block.split_once("```").expect("the end of the block");

@@ -1,5 +1,6 @@
-//! Two sites and the long link between them: client - left - right - server. The box `left` is the router of the
-//! client's network, `right` of the server's, and the only route of each to the other network is its tunnel.
+//! Two sites and the long link between them, as the hosts client - left - right - server. `left` and `right` are the
+//! boxes: each runs a relay and is the router of the client's or the server's network, and its only route to the other
+//! network is its tunnel.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,10 +12,10 @@ use crate::harness::*;
 use crate::network::*;
 use crate::relays::RunningRelay;
 
-/// The name of the devices.
+/// Name of the TUN device of both boxes.
 pub const DEVICE: &str = "ekiden0";
 
-/// The two boxes, and the hosts behind them.
+/// The hosts, and the relays on the boxes.
 pub struct Sites {
     pub row: Row,
     pub left: RunningRelay,
@@ -22,14 +23,14 @@ pub struct Sites {
     pub configs: BoxConfigs,
 }
 
-/// The configurations of the boxes.
+/// The configurations of the relays on the boxes.
 pub struct BoxConfigs {
     pub left: String,
     pub right: String,
     _files: (Key, Key, Folder),
 }
 
-/// A question and its answer.
+/// Sends a request to the server and a reply to the client, and checks both.
 pub fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"question").unwrap();
     assert_eq!(read_exactly(server, 8), b"question");
@@ -37,7 +38,8 @@ pub fn exchange(client: &mut TcpStream, server: &mut TcpStream) {
     assert_eq!(read_exactly(client, 6), b"answer");
 }
 
-/// The device of each TUN interface and of each route into one, as ip(8) shows them.
+/// Returns the names of all TUN interfaces, and the device of each route to any interface but `left`, `right` and `lo`,
+/// as ip(8) shows them.
 pub fn tunnel_devices(host: &Host) -> Vec<String> {
     let links = host.run("ip", &["-o", "link", "show", "type", "tun"], "");
     let links = links.lines().filter_map(|line| Some(line.split(": ").nth(1)?.to_owned()));
@@ -48,7 +50,7 @@ pub fn tunnel_devices(host: &Host) -> Vec<String> {
     links.chain(routes).collect()
 }
 
-/// Sends enough bytes for windows to open, and checks every byte.
+/// Transfers 2 MB, enough for the windows to grow, and checks every byte.
 pub fn check_transfer(from: &mut TcpStream, to: &mut TcpStream) {
     let sent = pattern(2_000_000);
     let got = thread::scope(|scope| {
@@ -58,7 +60,7 @@ pub fn check_transfer(from: &mut TcpStream, to: &mut TcpStream) {
     assert!(got == sent, "bytes were lost or swapped");
 }
 
-/// The networks of the client's site, or of the server's.
+/// The network of a link for each family. Link 0 is the client's network, link 2 the server's network.
 pub fn networks(families: &[Family], link: u8) -> Vec<String> {
     let net = |family: &Family| match family {
         Family::V4 => format!("10.0.{link}.0/24"),
@@ -67,7 +69,7 @@ pub fn networks(families: &[Family], link: u8) -> Vec<String> {
     families.iter().map(net).collect()
 }
 
-/// The row of hosts, without routes from site to site.
+/// The hosts, without routes between the sites. `None` where network namespaces are not permitted.
 pub fn hosts(families: &'static [Family]) -> Option<Row> {
     let row = Row::of(&["client", "left", "right", "server"], families)?;
     for family in families {
@@ -82,7 +84,8 @@ pub fn hosts(families: &'static [Family]) -> Option<Row> {
 }
 
 impl BoxConfigs {
-    /// For boxes that dial each other over the first family; `tun` are further lines of the tunnels' listeners.
+    /// Configures relays that dial each other over the first family of `row`. `tun` holds further lines for the
+    /// listeners of kind `tun`.
     pub fn new(row: &Row, tun: &str) -> Self {
         let (left, right, folder) = (Key::new(), Key::new(), Folder::new());
         let of = |(own, link): (&Key, u8), (other, at): (&Key, SocketAddr), behind: u8| {
@@ -110,35 +113,36 @@ impl BoxConfigs {
 }
 
 impl Sites {
-    /// Starts the boxes where namespaces are permitted.
+    /// Creates the hosts and starts both relays; `tun` holds further lines for the listeners of kind `tun`. `None`
+    /// where network namespaces are not permitted.
     pub fn new(tun: &str) -> Option<Self> {
         let row = hosts(&BOTH)?;
         let configs = BoxConfigs::new(&row, tun);
         Some(Self::start(row, configs))
     }
 
-    /// Like `new`, with these texts.
+    /// Starts both relays on the hosts of `row` with these configurations.
     pub fn start(row: Row, configs: BoxConfigs) -> Self {
         let (left, right) =
             (RunningRelay::start(&row["left"], &configs.left), RunningRelay::start(&row["right"], &configs.right));
         Self { row, left, right, configs }
     }
 
-    /// A listener on a host, and where the other site reaches it.
+    /// A listener on a host, and the address at which the other site reaches it.
     pub fn listen(&self, host: &str, family: Family) -> (TcpListener, SocketAddr) {
         let (listener, port) = self.row[host].listen();
         let ip = if host == "client" { self.row.right(host, family) } else { self.row.left(host, family) };
         (listener, SocketAddr::new(ip, port))
     }
 
-    /// A connection from one host to another, both ends in hand.
+    /// Connects two hosts. Returns the client's and the server's end of the connection.
     pub fn connect(&self, from: &str, to: &str, family: Family) -> (TcpStream, TcpStream) {
         let (listener, address) = self.listen(to, family);
         let client = self.row[from].connect(address);
         (client, accept(&listener))
     }
 
-    /// The closing events of the last session, at the left box and at the right one.
+    /// Waits for the next `closed` event of the left and of the right relay.
     pub fn closed(&mut self) -> [Value; 2] {
         [self.left.relay.closed(), self.right.relay.closed()]
     }

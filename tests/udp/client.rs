@@ -1,4 +1,4 @@
-//! A client with a UDP association, and servers that it sends datagrams to.
+//! A SOCKS5 client with a UDP association, and echo servers.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// The Python of Debian, which has the libraries of its packages.
+/// The interpreter of Debian, which finds the Python libraries of Debian's packages.
 pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A server that answers each datagram with `re:` and the datagram, until the end of the test process.
@@ -25,7 +25,7 @@ pub fn udp_echo_server(ip: &str) -> SocketAddr {
     address
 }
 
-/// A client with an association.
+/// A SOCKS5 client with a UDP association.
 pub struct Client {
     pub tcp: TcpStream,
     pub udp: UdpSocket,
@@ -61,7 +61,7 @@ impl Client {
         self.udp.send_to(&[header, payload].concat(), self.relay).unwrap();
     }
 
-    /// Receives one datagram. Returns its header and its payload.
+    /// Receives one datagram. Returns its header, the first `header` bytes, and its payload.
     pub fn receive(&self, header: usize) -> (Vec<u8>, Vec<u8>) {
         let mut bytes = vec![0; 2048];
         let (count, from) = self.udp.recv_from(&mut bytes).expect("a datagram from the relay");
@@ -69,15 +69,15 @@ impl Client {
         (bytes[..header].to_vec(), bytes[header..count].to_vec())
     }
 
-    /// Sends `payload` to an echo server and expects the answer. The relay serves the datagrams of a client in order, so
-    /// earlier datagrams without an answer were dropped.
+    /// Sends `payload` to an echo server and expects the answer. The relay serves the datagrams of a client in order,
+    /// so earlier datagrams without an answer were dropped.
     pub fn assert_echo(&self, server: SocketAddr, payload: &[u8]) {
         let header = header(server);
         self.send(&header, payload);
         assert_eq!(self.receive(header.len()), (header, [b"re:", payload].concat()));
     }
 
-    /// Sends until there is an answer, while the relay opens another lane.
+    /// Sends datagrams until one is answered: datagrams are lost while the relay opens another lane.
     pub fn wait_echo(&self, server: SocketAddr) {
         self.udp.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         eventually("an echoed datagram", || {
@@ -116,7 +116,7 @@ pub fn assert_closed_by(path: &str, closed: &Value, end: &str, up: u64, down: u6
     assert_eq!(closed["detail"].as_str(), detail.as_deref(), "{closed}");
 }
 
-/// A program that ends with the test.
+/// A child process that is killed on drop.
 pub struct Running(pub Child);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! Datagrams that the relay sends to their targets itself.
+//! Datagrams that the relay sends to their targets directly, not through another relay.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ fn access_rules_apply_to_datagrams() {
     let mut open = Relay::listen(&["auto://127.0.0.1:0?allow_private=false"]);
     let client = Client::new(open.address());
     client.send(&header(allowed), b"no");
-    // The rules apply to the address of a name, too.
+    // The rules also apply to the address to which a name resolves.
     client.send(&name_header("localhost", allowed.port()), b"no");
     let denied = || metric_sum(&open, "ekiden_udp_datagrams_dropped_total", "reason=\"denied\"");
     eventually("both datagrams to be dropped", || (denied() == 2).then_some(()));
@@ -78,7 +78,8 @@ fn access_rules_apply_to_datagrams() {
     assert_closed(&open.closed(), "finished", 0, 0, 2);
 }
 
-/// Connections take `direct` while the relay before it is unreachable. Datagrams would always take it.
+/// Connections use `direct` while the preceding relay is unreachable. Datagrams cannot be sent through a SOCKS5 proxy
+/// of another program, so they would always use `direct`.
 #[test]
 fn route_with_direct_only_as_fallback_drops_datagrams() {
     let (routed, server) = (udp_echo_server("127.0.0.1"), udp_echo_server("127.0.0.1"));
@@ -97,7 +98,7 @@ fn route_with_direct_only_as_fallback_drops_datagrams() {
     assert_closed(&relay.closed(), "finished", 3, 6, 1);
 }
 
-/// Hosts other than the client, and hosts to which the client has not sent, are not part of an association.
+/// Only the host of the client may send to the association, and only from the port of the client's first datagram.
 #[test]
 fn datagrams_of_other_hosts_and_ports_are_dropped() {
     let server = udp_echo_server("127.0.0.1");
@@ -124,7 +125,7 @@ fn only_hosts_that_the_client_has_sent_to_may_answer() {
     let at = SocketAddr::new("127.0.0.1".parse().unwrap(), relayed_from.port());
     let stranger = socket("127.0.0.2".parse().unwrap());
     stranger.send_to(b"stranger", at).unwrap();
-    // Another port of the server, as TFTP uses.
+    // Another port of the server may answer, as in TFTP.
     let second = socket("127.0.0.1".parse().unwrap());
     second.send_to(b"welcome", at).unwrap();
     assert_eq!(client.receive(10), (header(second.local_addr().unwrap()), b"welcome".to_vec()));
@@ -132,7 +133,8 @@ fn only_hosts_that_the_client_has_sent_to_may_answer() {
     assert_closed(&relay.closed(), "finished", 5, 7, 1);
 }
 
-/// The client announces its port in the request, and datagrams of other ports of its host are dropped from the start.
+/// The request contains the client's port, so datagrams from other ports of its host are dropped even before the first
+/// datagram of the client.
 #[test]
 fn only_the_announced_client_port_is_served() {
     let server = udp_echo_server("127.0.0.1");
@@ -153,7 +155,7 @@ fn idle_association_ends_and_closes_its_sockets() {
     let text = "version = 1\n[timeouts]\nidle = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
     let file = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    // Every thread of the relay has started when it answers.
+    // The relay answers after all its threads have started, so `before` includes the descriptors of every thread.
     assert!(relay.sessions().is_empty());
     let before = relay.descriptors();
     let mut client = Client::new(relay.address());
@@ -165,7 +167,8 @@ fn idle_association_ends_and_closes_its_sockets() {
     eventually("the sockets to be closed", || (relay.descriptors() <= before).then_some(()));
 }
 
-/// Associations are off on listeners for other hosts, and impossible where each route leads through a foreign proxy.
+/// Associations are disabled on listeners that other hosts can reach, and impossible if every route leads through a
+/// proxy of another program.
 #[test]
 fn refused_association_gets_a_reply_and_a_logged_reason() {
     for (arguments, detail) in [
@@ -186,7 +189,7 @@ fn refused_association_gets_a_reply_and_a_logged_reason() {
     }
 }
 
-/// PySocks, the library of python3-socks.
+/// PySocks is the library of the Debian package python3-socks.
 #[test]
 fn pysocks_sends_and_receives_datagrams() {
     if programs::is_any_missing(&[PYTHON]) {

@@ -1,4 +1,4 @@
-//! HTTP/3 of aioquic through two relays.
+//! HTTP/3 with aioquic through two relays.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ fn http3_downloads_through_two_relays() {
     if programs::is_any_missing(&["python3", "openssl"]) {
         return;
     }
-    // Debian 12 has no package of aioquic, so `scripts/setup test` makes an environment with it.
+    // Debian 12 has no package of aioquic, so `scripts/setup test` creates a virtual environment with it.
     let has_aioquic = |python: &&str| {
         Command::new(python)
             .args(["-c", "import aioquic"])

@@ -1,4 +1,5 @@
-//! SOCKS5 UDP ASSOCIATE (RFC 1928, 7): datagrams of a client to servers of the test, and back, directly and through relays.
+//! SOCKS5 UDP ASSOCIATE (RFC 1928, section 7): datagrams between a client and servers, directly and through other
+//! relays.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -1,4 +1,5 @@
-//! Relays of version 2 of the section protocol, which has no associations, and a relay that does not read.
+//! Associations through relays that support only version 2 of the section protocol, which has no associations, and
+//! through a relay that does not read.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use crate::client::*;
 use crate::harness::*;
 use crate::relays::*;
 
-/// Answers the hello of a relay.
+/// Answers the hello of a dialling relay. `None` if the connection ends or the handshake fails.
 fn handshake(section: &mut TcpStream, site: &PrivateKey, versions: Versions) -> Option<TransportKeys> {
     let mut bytes = vec![0; Hello::HEADER_LENGTH];
     section.read_exact(&mut bytes).ok()?;
@@ -28,7 +29,7 @@ fn handshake(section: &mut TcpStream, site: &PrivateKey, versions: Versions) -> 
     Some(keys)
 }
 
-/// Reads the first record. Connections that are kept ready end without one.
+/// Reads the OPEN from the first record. `None` for a connection that is kept ready, and ends without a record.
 fn read_open(section: &mut TcpStream, key: &mut RecordKey) -> Option<Open> {
     let mut record = vec![0; HEADER_LENGTH];
     section.read_exact(&mut record).ok()?;
@@ -42,7 +43,7 @@ fn private_key(site: &Site) -> PrivateKey {
     PrivateKey::from_file(&std::fs::read_to_string(&site.key.file).unwrap()).unwrap()
 }
 
-/// A relay of version 2. It must not get an OPEN of a later version.
+/// Starts a relay of version 2. A dialling relay must not send it an OPEN of a later version.
 fn serve_older(site: &Site) -> std::net::SocketAddr {
     let key = private_key(site);
     serve(move |mut section| {
@@ -84,7 +85,7 @@ fn version_2_relay_behind_a_relay_is_refused_with_a_reason() {
     assert!(detail.contains("the relay supports version 2 of the section protocol"), "{detail}");
 }
 
-/// Datagrams for a relay that does not read are dropped, and the memory for them is bounded.
+/// Datagrams for a relay that does not read are dropped when the queue is full or when they are late.
 #[test]
 fn datagrams_for_a_stalled_relay_are_dropped() {
     let (site, home) = (Site::new(), Site::new());
@@ -106,7 +107,8 @@ fn datagrams_for_a_stalled_relay_are_dropped() {
     let client = Client::new(relay.address());
     let target = header("192.0.2.1:9".parse().unwrap());
     let counted = |reason| metric_sum(&relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""));
-    // The buffers of the kernel take some megabytes. Then the queue is full, and the datagrams in it become late.
+    // The socket buffers of the kernel hold some megabytes. Then the queue is full, and the datagrams in the queue
+    // become late.
     eventually("dropped datagrams", || {
         (0..200).for_each(|_| client.send(&target, &pattern(1400)));
         (counted("full") > 0 && counted("late") > 0).then_some(())

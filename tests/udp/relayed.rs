@@ -8,12 +8,12 @@ use crate::client::*;
 use crate::harness::*;
 use crate::relays::*;
 
-/// Reads a counter of a scrape; 0 if there is none.
+/// Number of datagrams that the relay has dropped for `reason`.
 fn dropped(relay: &Relay, reason: &str) -> usize {
     metric_sum(relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""))
 }
 
-/// The closing event of the association on a relay in a chain.
+/// Waits for the `closed` event of the association on a relay of a chain.
 fn association_closed(relay: &mut Relay, path: &str) -> Value {
     relay.next(|event| event["event"] == "closed" && event["path"] == path)
 }
@@ -51,7 +51,7 @@ fn datagrams_cross_chains_of_one_to_three_relays_and_back() {
     }
 }
 
-/// The relay of each position forbids one server.
+/// Each of the three relays denies a different server.
 #[test]
 fn rules_of_every_relay_apply() {
     let servers: Vec<SocketAddr> = (0..4).map(|_| udp_echo_server("127.0.0.1")).collect();
@@ -74,7 +74,7 @@ fn rules_of_every_relay_apply() {
     assert_closed_by("way", &home.closed(), "finished", 7, 6, 1);
 }
 
-/// Only addresses that the client has sent to may answer at the last relay, too.
+/// The last relay accepts datagrams only from addresses to which the client has sent.
 #[test]
 fn unsolicited_datagrams_are_dropped_by_the_last_relay() {
     let chain = Chain::start(2);
@@ -89,7 +89,7 @@ fn unsolicited_datagrams_are_dropped_by_the_last_relay() {
     assert_eq!((dropped(&chain.relays[1], "stranger"), dropped(&chain.home, "stranger")), (1, 0));
 }
 
-/// Routes decide about each target: one is direct, the other one behind a relay.
+/// The routes apply to each target: one server is reached directly, the other through a relay.
 #[test]
 fn one_association_uses_several_routes() {
     let (near, far) = (udp_echo_server("127.0.0.1"), udp_echo_server("127.0.0.1"));
@@ -110,7 +110,6 @@ fn one_association_uses_several_routes() {
     assert_eq!((&closed["bytes_up"], &closed["path"]), (&3.into(), &"udp".into()), "{closed}");
 }
 
-/// Limits of a relay in the chain are refusals with their cause.
 #[test]
 fn refusal_by_the_last_relay_is_reported_with_its_cause() {
     for (listener_keys, cause, detail) in
@@ -127,7 +126,7 @@ fn refusal_by_the_last_relay_is_reported_with_its_cause() {
     }
 }
 
-/// The place of an association is free again when the client has left.
+/// The last relay has `sessions = 1`, so each association has to release the only session for the next one.
 #[test]
 fn closed_association_releases_its_place() {
     let server = udp_echo_server("127.0.0.1");
@@ -140,7 +139,7 @@ fn closed_association_releases_its_place() {
     }
 }
 
-/// A datagram above the rate is dropped by the relay that has the rate.
+/// The relay that is configured with the rate drops the datagram; the relay before it does not.
 #[test]
 fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
     let server = udp_echo_server("127.0.0.1");
@@ -152,7 +151,7 @@ fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
     assert_eq!(dropped(&chain.home, "over_limit"), 0);
 }
 
-/// The lane breaks with its relay. The association stays, and a later datagram opens another lane.
+/// The kill of the relay ends the lane. The association remains, and a later datagram opens another lane.
 #[test]
 fn an_association_survives_a_restart_of_the_relay() {
     let server = udp_echo_server("127.0.0.1");
@@ -170,7 +169,7 @@ fn an_association_survives_a_restart_of_the_relay() {
     client.wait_echo(server);
 }
 
-/// The idle time of the last relay closes its sockets.
+/// `timeouts.idle` of the last relay ends the association there, and the client's association remains.
 #[test]
 fn an_idle_association_ends_on_the_last_relay() {
     let mut chain = Layout { far: "[timeouts]\nidle = \"300ms\"\n".to_owned(), relays: 2, ..Layout::default() }.start();

@@ -1,4 +1,4 @@
-//! Programs: `dig` asks `dnsmasq` through a chain of relays.
+//! DNS through a UDP association: `dig` queries `dnsmasq` through a chain of relays.
 
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ while True:
     inside.sendto(outside.recvfrom(4096)[0], client)
 ";
 
-/// Starts dnsmasq with one name, at an address of its own.
+/// Starts dnsmasq with one name, at an address that no other test uses.
 fn name_server() -> (Running, SocketAddr) {
     let address = own_address();
     let mut command = Command::new(programs::find("dnsmasq").unwrap());

@@ -3,7 +3,8 @@
 use crate::fixture::*;
 use crate::harness::*;
 
-/// The upgrade fails with these words, without effect on sessions; once the cause is removed, it works.
+/// Checks that two upgrades fail with an error that contains `words` and without effect on sessions, and that an
+/// upgrade succeeds after `repair`.
 fn check_failure_and_recovery(service: &mut Service, words: &[&str], repair: impl FnOnce(&Service)) {
     let address = service.relay.address();
     let mut running = connect_greeted(address);
@@ -63,7 +64,7 @@ fn upgrade_fails_on_an_invalid_configuration() {
     check_failure_and_recovery(&mut service, &["farward", "listener[1].bind"], repair);
 }
 
-/// The new process has started by then, and has the sockets.
+/// The upgrade fails late: the new process has started, and has received the sockets.
 #[test]
 fn upgrade_fails_if_a_port_is_in_use() {
     let (target, (_taken, address)) = (greeter(), server());
@@ -74,8 +75,8 @@ fn upgrade_fails_if_a_port_is_in_use() {
     check_failure_and_recovery(&mut service, &["listener other cannot listen", "another program"], repair);
 }
 
-/// The real program, with too few descriptors. The stage that fails depends on the inherited descriptors: an early stage
-/// reports to standard error, a later stage to the old process.
+/// The new process can have 9 descriptors at most. The stage of the start that fails depends on the number of inherited
+/// descriptors: an early stage reports to standard error, a later stage to the old process.
 #[test]
 fn upgrade_fails_if_descriptors_do_not_suffice() {
     let (mut service, folder) = (Service::start(&config_for(greeter(), "")), Folder::new());

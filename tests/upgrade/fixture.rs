@@ -1,4 +1,5 @@
-//! A relay as an administrator upgrades it: its program is a link, and its configuration a file.
+//! A relay that is upgraded as by an administrator: its program is a symbolic link, which a test can replace, and its
+//! configuration is a file.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,10 +15,10 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// A relay, and its files. Processes that replace it end with it.
+/// A relay and its files. The processes that replace it are killed with it, as they are in its process group.
 pub struct Service {
     pub relay: Relay,
-    /// The process that serves now.
+    /// PID of the serving process.
     pub serving: u32,
     folder: Folder,
 }
@@ -40,7 +41,7 @@ impl Service {
         Self { serving: relay.id(), relay, folder }
     }
 
-    /// Writes another configuration.
+    /// Replaces the configuration file. The running relay does not load it.
     pub fn configure(&self, text: &str) {
         self.folder.write("ekiden.toml", text);
     }
@@ -49,31 +50,32 @@ impl Service {
         self.folder.0.join("ekiden")
     }
 
-    /// Puts a script in the place of the program.
+    /// Replaces the program by a script.
     pub fn replace_program(&self, script: &str) {
         self.folder.program("ekiden", script);
     }
 
-    /// Puts the program back.
+    /// Replaces the script by the link to the program.
     pub fn restore_program(&self) {
         let _ = std::fs::remove_file(self.program());
         symlink(env!("CARGO_BIN_EXE_ekiden"), self.program()).unwrap();
     }
 
-    /// Upgrades the relay, and waits until the new process serves. Returns the old process.
+    /// Upgrades the relay, and waits until the new process serves. Returns the PID of the old process.
     pub fn upgrade(&mut self) -> u32 {
         signal(self.serving, "USR2");
         let now = self.relay.upgraded();
         std::mem::replace(&mut self.serving, now)
     }
 
-    /// `ekiden upgrade`.
+    /// Runs `ekiden upgrade`.
     pub fn command(&self) -> Output {
         let admin = format!("unix:{}", self.relay.admin.display());
         ekiden().args(["upgrade", "--admin", &admin]).output().unwrap()
     }
 
-    /// Like `upgrade`, where it must fail: the messages of the command and of the relay.
+    /// Runs `ekiden upgrade` and checks that it fails. Returns the standard error of the command, and the reason that
+    /// the relay reports.
     pub fn upgrade_expecting_failure(&mut self) -> (String, String) {
         let output = self.command();
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -84,14 +86,14 @@ impl Service {
         (stderr, why)
     }
 
-    /// The process that answers at the admin socket.
+    /// The PID of the process that answers at the admin socket.
     pub fn serving_process(&self) -> u32 {
         let view: Value = serde_json::from_str(&self.relay.ask("/api/upgrade")).unwrap();
         u32::try_from(view["pid"].as_u64().unwrap()).unwrap()
     }
 }
 
-/// The configuration of a relay with a listener to `target`, and `more` keys.
+/// The configuration of a relay with one TCP listener, which forwards to `target`; `more` precedes the listener.
 pub fn config_for(target: SocketAddr, more: &str) -> String {
     format!(
         "version = 1\nthreads = 2\n{more}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n"
@@ -104,7 +106,7 @@ pub const LENGTH: usize = 24 << 20;
 /// The content of every download.
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(LENGTH));
 
-/// A server that sends the same bytes to every client.
+/// Starts a server that sends the same bytes to every client.
 pub fn downloads() -> SocketAddr {
     LazyLock::force(&BYTES);
     serve(|mut stream| {
@@ -113,7 +115,7 @@ pub fn downloads() -> SocketAddr {
     })
 }
 
-/// A download that has begun.
+/// A download of which the first 1000 bytes have been read.
 pub struct Download {
     stream: TcpStream,
     begun: Vec<u8>,
@@ -135,7 +137,7 @@ impl Download {
     }
 }
 
-/// A server that greets every client, and echoes its bytes.
+/// Starts a server that sends `hello` to every client, and then echoes its bytes.
 pub fn greeter() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");
@@ -148,7 +150,7 @@ pub fn greeter() -> SocketAddr {
     })
 }
 
-/// Connects, and checks the greeting.
+/// Connects to a [`greeter`] through the relay, and checks the greeting.
 pub fn connect_greeted(at: SocketAddr) -> TcpStream {
     let mut stream = connect(at);
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
@@ -161,7 +163,7 @@ pub fn check_echo(stream: &mut TcpStream) {
     assert_eq!(read_exactly(stream, 7), b"and now");
 }
 
-/// Four threads that connect clients one after the other, `MOST` each at most.
+/// Four threads, each of which connects at most `MOST` clients one after the other.
 pub struct ClientLoad {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<(usize, Vec<String>)>>,

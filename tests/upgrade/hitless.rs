@@ -1,4 +1,4 @@
-//! Sessions during an upgrade, and the messages to a manager like systemd (sd_notify(3)).
+//! Sessions during an upgrade, and the messages to a service manager such as systemd (sd_notify(3)).
 
 use super::fixture::*;
 use super::harness::*;
@@ -17,7 +17,7 @@ fn downloads_continue_unchanged_during_an_upgrade() {
     assert_eq!(stopped["aborted"], 0);
 }
 
-/// Upgrades and reloads while clients connect all the time.
+/// Clients connect continuously during three upgrades and three reloads.
 #[test]
 fn upgrades_and_reloads_refuse_and_reset_no_client() {
     let target = greeter();
@@ -34,7 +34,7 @@ fn upgrades_and_reloads_refuse_and_reset_no_client() {
     assert_eq!(service.serving_process(), service.serving);
 }
 
-/// Each process has sessions, and lets them finish.
+/// Each old process has open sessions, and ends after they have finished.
 #[test]
 fn upgrades_repeat_while_earlier_processes_drain() {
     let mut service = Service::start(&config_for(downloads(), ""));
@@ -69,7 +69,7 @@ fn upgrade_command_prints_the_serving_process() {
     connect_greeted(service.relay.address());
 }
 
-/// The configuration on disk is in force afterwards, as after a restart.
+/// The configuration file applies after an upgrade, as after a restart.
 #[test]
 fn the_new_process_reads_the_configuration() {
     let (old, new) = (greeter(), serve(|mut stream| drop(std::io::Write::write_all(&mut stream, b"newer"))));
@@ -93,7 +93,7 @@ fn service_manager_is_notified_of_the_main_process() {
     let before = service.upgrade();
     assert_eq!(manager.next_notification(), format!("MAINPID={}", service.serving));
     assert_eq!(manager.next_notification(), "READY=1");
-    // The old process sends no more messages: the manager would attribute them to the service.
+    // The old process must send no more messages: the manager would attribute them to the service.
     drop(running);
     wait_process_end(before);
     signal(service.serving, "HUP");
@@ -108,7 +108,8 @@ fn service_manager_is_notified_of_the_main_process() {
     wait_process_end(service.serving);
 }
 
-/// The manager watches the first process (`WATCHDOG_PID`), and is then notified of another process.
+/// The manager expects watchdog messages from the first process (`WATCHDOG_PID`), and is notified of the new process by
+/// `MAINPID`.
 #[test]
 fn watchdog_messages_continue_after_an_upgrade() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Upgrades: another process replaces a running one without effect on sessions; a failed upgrade has no effect either.
+//! Upgrades: a new process replaces the running process without effect on sessions, and a failed upgrade has no effect.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

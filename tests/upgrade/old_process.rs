@@ -1,4 +1,4 @@
-//! The end of the old process, its listening sockets, and the connections queued there.
+//! The end of the old process, its listening sockets, and the connections in their accept queues.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -39,7 +39,7 @@ fn sessions_of_the_old_process_end_at_the_drain_deadline() {
     }
 }
 
-/// A persistent connection to the old process: its next request is answered, and the connection is closed. The client's
+/// On a persistent connection, the old process answers one more request and then closes the connection. The client's
 /// next connection reaches the new process.
 #[test]
 fn idle_http_client_is_served_once_more_and_closed() {
@@ -75,14 +75,15 @@ fn idle_http_client_is_served_once_more_and_closed() {
     assert!(!ask(&mut service.relay.connect()).contains("connection: close"));
 }
 
-/// One session fills the limit, so that all other clients wait in the kernel's queue.
+/// One session reaches the limit, so that the connections of all other clients stay in the kernel's accept queues.
 const FULL: &str = "[limits]\nsessions = 1";
 
 fn with_threads(target: std::net::SocketAddr, threads: usize) -> String {
     config_for(target, FULL).replace("threads = 2", &format!("threads = {threads}"))
 }
 
-/// The kernel has distributed the queued connections over all listening sockets.
+/// The queued connections are in the accept queues of all listening sockets of the old process, and the new process has
+/// another number of threads.
 #[test]
 fn queued_connections_are_served_with_any_thread_count() {
     let target = greeter();
@@ -98,7 +99,7 @@ fn queued_connections_are_served_with_any_thread_count() {
             assert_eq!(read_exactly(client, 5), b"hello");
         }
         check_echo(&mut first);
-        // For the next round.
+        // The next round starts with the limit.
         service.configure(&with_threads(target, threads));
         signal(service.serving, "HUP");
         service.relay.next(|event| event["event"] == "reloaded");

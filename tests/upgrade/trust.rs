@@ -22,7 +22,7 @@ fn as_user(user: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     for name in ["EKIDEN_ADMIN", "EKIDEN_CONFIG", "EKIDEN_TOKEN_FILE", "EKIDEN_LOG", "XDG_RUNTIME_DIR"] {
         command.env_remove(name);
     }
-    // Programs that every user may run.
+    // The folders of programs that every user may run.
     command.env("PATH", "/usr/bin:/bin");
     command
 }
@@ -35,11 +35,11 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A process that ends with the test.
+/// A child process that is killed on drop.
 struct Process(Child);
 
 impl Process {
-    /// A process that SIGUSR2 ends.
+    /// Starts `command`, which is sleep(1). SIGUSR2, the signal of an upgrade, would end the process.
     fn start(mut command: Command) -> Self {
         Self(command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep runs"))
     }
@@ -75,7 +75,8 @@ fn text_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Answers every request at the sockets that its arguments name with its first argument, and says when it listens.
+/// Answers every request with its first argument, at the sockets that its further arguments name, and prints `listens`
+/// when it is ready.
 const IMPOSTOR: &str = "
 import os, socket, sys, threading
 def serve(listener):
@@ -98,7 +99,7 @@ for path in sys.argv[2:]:
 print('listens', flush=True)
 ";
 
-/// A folder in which every user may make files, like /tmp, with the program in it.
+/// A folder in which every user may create files, like /tmp, with the program in it.
 fn shared_folder() -> Folder {
     let folder = Folder::new();
     std::fs::copy(env!("CARGO_BIN_EXE_ekiden"), folder.0.join("ekiden")).unwrap();
@@ -106,8 +107,8 @@ fn shared_folder() -> Folder {
     folder
 }
 
-/// Another user has made the default socket first, and answers with the pid of a process of this user. The signal used to
-/// end that process.
+/// Regression: another user creates the default socket first, and answers with the PID of a process of this user. The
+/// command sent its signal to that process.
 #[test]
 fn socket_of_another_user_is_not_trusted() {
     if !is_root() {
@@ -136,7 +137,7 @@ fn socket_of_another_user_is_not_trusted() {
     }
 }
 
-/// The pid of the listening process differs from the reported pid, so the upgrade fails.
+/// The PID of the listening process differs from the reported PID, so the upgrade fails.
 #[test]
 fn reported_process_that_does_not_listen_is_not_signalled() {
     let folder = Folder::new();
@@ -154,7 +155,7 @@ fn reported_process_that_does_not_listen_is_not_signalled() {
     assert!(text.contains(&reported) && text.contains(&listening), "{text}");
 }
 
-/// The same over TCP, where the kernel does not say which process is at the other end.
+/// Over TCP, the kernel does not report the process at the other end of the connection.
 #[test]
 fn a_process_without_the_listening_socket_gets_no_signal() {
     let mut other_process = Process::start(Command::new("sleep"));
@@ -170,7 +171,8 @@ fn a_process_without_the_listening_socket_gets_no_signal() {
     assert!(text.contains(&format!("process {} does not listen", other_process.0.id())), "{text}");
 }
 
-/// Each upgrade hands the socket to another process, and the kernel has to name the process that has it.
+/// Each upgrade passes the admin socket to the new process, and the kernel has to report that process as the peer
+/// (`SO_PEERCRED`).
 #[test]
 fn each_upgrade_signals_the_serving_process() {
     let mut service = Service::start(&config_for(greeter(), ""));
@@ -185,7 +187,6 @@ fn each_upgrade_signals_the_serving_process() {
     }
 }
 
-/// The admin listener is at a TCP address.
 #[test]
 fn upgrade_over_a_tcp_admin_address_works() {
     let port = free_port();
@@ -227,7 +228,7 @@ fn default_socket_is_in_a_private_folder_of_the_user() {
     let mode = std::fs::symlink_metadata(&private).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o700);
     drop(relay);
-    // A relay that was killed leaves its socket there, and the next one replaces it.
+    // A killed relay leaves its socket file, and the next relay replaces the file.
     drop(Relay::start_with_admin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock")));
 
     for spoil in [create_writable, create_link, create_owned_by_root] {
@@ -250,14 +251,14 @@ fn give_to_user(folder: &Path) {
     std::os::unix::fs::lchown(folder, Some(user), Some(65534)).unwrap();
 }
 
-/// Other users may put another file there.
+/// A folder in which the group may replace the socket.
 fn create_writable(folder: &Path) {
     std::fs::create_dir(folder).unwrap();
     give_to_user(folder);
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o770)).unwrap();
 }
 
-/// Another user chooses the target of a link.
+/// A symbolic link whose target another user may control.
 fn create_link(folder: &Path) {
     symlink("/tmp", folder).unwrap();
     give_to_user(folder);

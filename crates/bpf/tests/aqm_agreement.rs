@@ -1,4 +1,4 @@
-//! The C in the kernel and the Rust of the laboratory give the same verdict for each arrival.
+//! The C program in the kernel and the Rust implementation of the laboratory give the same verdict for every packet.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
@@ -14,7 +14,7 @@ const ARRIVALS: u64 = 30_000;
 const KEY: u64 = 0x1234_5678_9abc_def0;
 const ETHERNET: usize = 14;
 
-/// A law as the laboratory implements it.
+/// The law of a mode, with its parameters and its state, as the laboratory implements it.
 enum Law {
     Red(red::RedParams, red::RedState),
     Static(StaticParams, red::RedState),
@@ -51,7 +51,7 @@ impl Law {
     }
 }
 
-/// The return code of the program.
+/// The return code of the program for a verdict.
 const fn verdict_code(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Pass => 0,
@@ -63,7 +63,7 @@ const fn verdict_code(verdict: Verdict) -> u32 {
 }
 
 /// Arrivals that reach every state of a law: from a few heavy senders and many light senders, in floods, at about the
-/// line's rate, and with pauses of all lengths.
+/// rate of the line, and with pauses of all lengths.
 fn arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
@@ -107,8 +107,8 @@ fn judge_in_kernel(object: &Object, arrival: &ArrivingPacket) -> u32 {
     program.test_run(ProgramInput { data_in: Some(&data), ..ProgramInput::default() }).unwrap().return_value
 }
 
-/// Arrivals at about 1.2 times the line's rate, for seconds: from three heavy senders and many light senders, a quarter of
-/// the time from one heavy sender alone, and with occasional pauses.
+/// Arrivals at about 1.2 times the rate of the line for about 45 s, with occasional pauses. They come from three heavy
+/// senders and many light senders, and for a quarter of the packets from one heavy sender alone.
 fn overload_arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
@@ -127,7 +127,7 @@ fn overload_arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     })
 }
 
-/// Replays arrivals in the kernel and in the laboratory. Returns how often each verdict was given.
+/// Replays arrivals in the kernel and in the laboratory, and compares the verdicts. Returns the count of each verdict.
 fn compare(settings: &AqmSettings, arrivals: impl Iterator<Item = ArrivingPacket>) -> Option<[u32; 5]> {
     let object = load(settings)?;
     let line = virtual_queue::VirtualQueueParams::new(settings.drain_rate());
@@ -164,7 +164,7 @@ fn red_static_and_dynamic_agree_with_the_lab_on_every_verdict() {
     }
 }
 
-/// The tables are so small that connections reuse each other's slots.
+/// The tables are so small that connections reuse the slots of other connections.
 #[test]
 fn auto_agrees_with_the_lab_when_slots_are_reused() {
     for (limit, target, table, ecn) in [(2000, "5ms", 64, true), (300, "1ms", 64, false), (5000, "50ms", 4096, true)] {

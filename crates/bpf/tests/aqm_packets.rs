@@ -1,4 +1,4 @@
-//! The tc program itself, on packets of all kinds, and on a million connections.
+//! The tc program of `ekiden aqm`, on packets of all kinds and on a million connections.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use ekiden_bpf::aqm::reading::{Connection, Counters};
@@ -14,7 +14,7 @@ const CONTEXT: usize = 192;
 const INGRESS: usize = 36;
 const WIRE_LEN: usize = 160;
 
-/// The return code of the program: continue with the next filter, or drop.
+/// Return codes of the program: `TC_ACT_UNSPEC`, which continues with the next filter, and `TC_ACT_SHOT`.
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 2;
 
@@ -30,7 +30,8 @@ fn load(settings: &AqmSettings, ethernet: bool) -> Option<Object> {
     loaded(object::load(settings, ProgramParams { hash_key: 7, ethernet }))
 }
 
-/// Runs the program on a packet that is forwarded, or that this host itself sends.
+/// Runs the program `repeat` times on a packet that this host forwards or sends itself. Returns the verdict, and stores
+/// the resulting packet in `packet`.
 fn send(object: &Object, packet: &mut [u8], forwarded: bool, repeat: u32) -> u32 {
     let mut context = vec![0; CONTEXT];
     context[INGRESS] = forwarded.into();
@@ -121,7 +122,7 @@ fn connections_are_identified_in_every_kind_of_packet() {
             let protocol = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
             let mut frame = [ethernet(tags, protocol), packet.clone()].concat();
             assert_eq!(send(&object, &mut frame, true, 1), PASS);
-            // On a fast line only some of the small packets enter their connection in the table.
+            // On a fast line only some of the small packets add their connection to the table.
             send(&object, &mut frame, true, 10_000);
             let known = connections(&object);
             let [one] = &known[..] else { panic!("{tags:?} {packet:?}: {known:?}") };

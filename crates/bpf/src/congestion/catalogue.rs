@@ -110,7 +110,7 @@ mod tests {
         assert_eq!((meant("ctpc"), meant("compound")), (Some("ctcp"), None));
     }
 
-    /// TCP_CA_NAME_MAX is 16 with the NUL, and bpffs takes no dots.
+    /// TCP_CA_NAME_MAX is 16 with the NUL, and bpffs does not allow dots in names.
     #[test]
     fn algorithm_names_are_valid_for_the_kernel_and_bpffs() {
         for algorithm in CATALOGUE {

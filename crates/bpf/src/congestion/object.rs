@@ -178,7 +178,8 @@ mod tests {
         }
     }
 
-    /// The types in our own object file serve as those of a kernel with tcp_congestion_ops and without the hook.
+    /// The types in the object file of `ctcp` stand for a kernel that has `tcp_congestion_ops` but not the hook of
+    /// struct_ops.
     #[test]
     fn kernel_without_the_struct_ops_hook_is_detected() {
         let file = std::env::temp_dir().join(format!("ekiden-no-hook-{}", std::process::id()));
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The kernel refuses programs without a GPL-compatible licence; the reason is only in the log.
+    /// The kernel rejects programs without a GPL-compatible licence, and reports the reason only in its log.
     #[test]
     fn kernel_log_of_a_rejected_program_is_kept() {
         if !kernel::missing_capabilities().is_empty() || KernelTypes::running().is_none() {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: one step of Compound TCP's arithmetic. The test hands in a state and what happened, and gets the state after
- * it: from BPF (BPF_PROG_TEST_RUN), and from gcc's code (tests/stepper).
+ * For tests: one step of Compound TCP's arithmetic. The test passes a state and an event, and gets the next state, from
+ * BPF (BPF_PROG_TEST_RUN) and from the code of gcc (tests/stepper).
  */
 #include "../../src/bpf/kernel.h"
 #include "../../src/bpf/ctcp.h"
@@ -26,7 +26,7 @@ enum op {
 
 struct step {
 	__u32 op;
-	__u32 number;     /* what it is about: packets, or microseconds */
+	__u32 number;     /* the argument: packets or microseconds */
 	__u32 slow_start; /* not 0: the connection is in slow start */
 	struct ctcp_round round;
 	struct ctcp state;

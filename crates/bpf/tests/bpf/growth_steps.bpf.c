@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: single steps of the arithmetic of the algorithms, run as BPF (BPF_PROG_TEST_RUN) and as code of gcc
+ * For tests: single steps of the arithmetic of the algorithms, run as BPF (BPF_PROG_TEST_RUN) and as the code of gcc
  * (tests/stepper).
  */
 #include "../../src/bpf/bic.h"
@@ -127,7 +127,7 @@ int step_vegas(struct vegas_step *step)
 }
 
 struct last_values_step {
-	__u64 threshold; /* in: the last one; out: the new one */
+	__u64 threshold; /* in: the recorded value; out: the new value */
 	__u64 max_window;
 	__u64 window;
 	__u64 found; /* in: ssthresh; out: whether it is expected */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: a congestion control whose `init`, `ssthresh` and `set_state` are replaced by functions without effect, as if
- * the kernel omitted these calls. `ssthresh` returns an address, as was seen. Include this before the algorithm, and
+ * For tests: a congestion control whose `init`, `ssthresh` and `set_state` are replaced by functions without effect, as
+ * if the kernel omitted these calls. `ssthresh` returns an address, as observed. Include this before the algorithm, and
  * telemetry.h before this if the algorithm uses it.
  */
 #include "../../src/bpf/omitted_calls.h"
@@ -9,7 +9,7 @@
 #define OMITTED_RESULT 0x81104110
 
 __u32 asked; /* calls of `ssthresh` */
-__u32 wrong; /* of these, calls that found the previous result in ssthresh */
+__u32 wrong; /* calls of `ssthresh` that found the previous result in snd_ssthresh */
 
 SEC("struct_ops")
 void BPF_PROG(omitted_init, struct sock *sk)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: one step of Careful Resume. The test hands in a state and an event, and gets the next state: from
- * BPF (BPF_PROG_TEST_RUN), and from gcc's code (tests/stepper).
+ * For tests: one step of Careful Resume. The test passes a state and an event, and gets the next state, from BPF
+ * (BPF_PROG_TEST_RUN) and from the code of gcc (tests/stepper).
  */
 #include "../../src/bpf/resume.h"
 
@@ -21,8 +21,8 @@ enum op {
 };
 
 struct step {
-	__u64 op; /* then the answer */
-	__u64 number; /* a window or ssthresh, packets; or whether there was a timeout */
+	__u64 op; /* in: the operation; out: its result */
+	__u64 number; /* a window or ssthresh in packets, or whether a timeout has occurred */
 	struct flow flow;
 	struct resume state;
 };

@@ -59,7 +59,8 @@ pub fn listener_with(name: &str) -> TcpListener {
     socket.into()
 }
 
-/// Runs the test of this name again, in a child process with a private BPF file system in /sys/fs/bpf. False in the child.
+/// Runs the test of this name again in a child process, with a private BPF file system at /sys/fs/bpf. Returns false in
+/// the child process.
 pub fn run_with_bpf_mount(test: &str) -> bool {
     const INSIDE: &str = "EKIDEN_TEST_MOUNT_NAMESPACE";
     if std::env::var_os(INSIDE).is_some() {
@@ -72,7 +73,7 @@ pub fn run_with_bpf_mount(test: &str) -> bool {
     let output = child.env(INSIDE, "1").stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    // The reason for a skip in the child belongs to the output of this test.
+    // A skip in the child process is a skip of this test, so its reason is printed here.
     text.lines()
         .filter(|line| line.starts_with("skipped: "))
         .for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));

@@ -1,4 +1,4 @@
-//! Congestion controls in this machine's kernel: registration by both methods, parameters and telemetry in socket storage,
+//! Congestion controls in the running kernel: registration by both methods, parameters and telemetry in socket storage,
 //! updates while connections use a control, and removal.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 

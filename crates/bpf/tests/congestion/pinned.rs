@@ -50,7 +50,7 @@ fn update_applies_to_new_connections_only() {
     old.transfer(1 << 20);
     new.transfer(1 << 20);
     assert!(operations(lock.name).contains(&first), "the old connection keeps the old version");
-    // Both connections share one storage, so its readers are independent of the update.
+    // Both versions of the control share one storage, so the update does not concern readers of the storage.
     let sections = TelemetryMap::pinned(lock.name).unwrap();
     for connection in [&old, &new] {
         sections.request_gamma(connection.near.as_fd(), 9, false).unwrap();
@@ -81,7 +81,8 @@ fn map_registration_is_pinned_updated_and_unloaded() {
     old.transfer(1 << 20);
 }
 
-/// A relay uses the control that `ekiden cc load` has pinned, and an update of it leaves the requests in place.
+/// A relay uses the control that `ekiden cc load` has pinned, and an update of the control keeps the requests of
+/// sockets.
 #[test]
 fn careful_resume_requests_use_the_pinned_map() {
     if run_with_bpf_mount("pinned::careful_resume_requests_use_the_pinned_map") {

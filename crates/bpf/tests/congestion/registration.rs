@@ -1,4 +1,4 @@
-//! Registrations that this process holds, by both methods; parameters and telemetry of connections.
+//! Registrations that this process holds, by both methods, and the parameters and telemetry of connections.
 
 use std::os::fd::AsFd;
 
@@ -30,7 +30,7 @@ fn map_registration_outlives_its_process_and_is_found_by_name() {
     // As if the process had been killed: its destructors do not run.
     std::mem::forget(acquire(lock.name, Some(RegistrationMethod::Map)).unwrap());
     assert_eq!(lookup(lock.name).loaded_by, LoadedBy::Orphaned);
-    // A later process uses the registration, and does not end it.
+    // A later process uses the registration, and leaves it in place.
     drop(acquire(lock.name, None).unwrap());
     assert_eq!(lookup(lock.name).loaded_by, LoadedBy::Orphaned);
     socket_with(lock.name);
@@ -43,7 +43,7 @@ fn second_holder_keeps_the_registration_of_the_first() {
     let Some(lock) = RegistrationLock::acquire_linked() else { return };
     let first = acquire(lock.name, Some(RegistrationMethod::Link)).unwrap();
     let second = acquire(lock.name, None).unwrap();
-    // Held by this process, and for a moment by a child process before its exec.
+    // A child process between fork and exec may be another holder for a moment.
     assert!(matches!(second.loaded_by, LoadedBy::Held(_)), "{:?}", second.loaded_by);
     let ours_alone = || (lookup(lock.name).loaded_by == LoadedBy::Held(Vec::new())).then_some(());
     wait_for("the end of other holders", ours_alone);

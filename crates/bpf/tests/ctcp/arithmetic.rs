@@ -1,4 +1,4 @@
-//! Each rule separately, compared with the model.
+//! Each rule of the arithmetic separately, compared with the model.
 
 use crate::model::{self, Windows};
 use crate::rng::SeededRng;
@@ -51,7 +51,7 @@ fn growth_per_round_trip_matches_the_paper() {
             steps.run(&mut state, Op::Grow { acked: 1 });
         }
         let grown = windows(&state, window).sum() - f64::from(window);
-        // The window grows while the round lasts, so its last packets count for a little less.
+        // The window grows during the round, so the last packets of the round add a little less.
         assert!(close(grown, gain, 0.05 * gain), "{window}: {grown} instead of {gain}");
         let step = parts(state.step);
         assert!(close(step, model::step(f64::from(window)), 0.02), "{window}: {step}");
@@ -164,7 +164,7 @@ fn loss_halves_both_windows_and_undo_restores_them() {
 fn windows_below_38_packets_behave_like_reno() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(10, BASE_US);
-    // Reno's: a packet for each window of acknowledged packets, and half at a loss.
+    // The window of Reno: one packet more for each window of acknowledged packets, and half at a loss.
     let (mut window, mut counted) = (10, 0);
     for packet in 0..6_000 {
         if packet % window == 0 {
@@ -226,7 +226,7 @@ fn delay_window_yields_once_to_the_same_queue() {
         steps.round(&mut state, BASE_US * 5 / 4, 0);
         windows.push((state.dwnd, state.step));
     }
-    // 1000/5, a round that does not count, 800/5, another.
+    // A reduction by 1000/5, a round that does not count, a reduction by 800/5, and a round that does not count.
     assert_eq!(windows, [(300, 0), (300, 0), (140, 0), (140, 0)]);
 }
 

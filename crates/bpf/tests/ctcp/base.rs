@@ -69,7 +69,9 @@ fn base_rtt_does_not_expire_while_there_is_a_queue() {
     assert_eq!(state.base_us(), 50 * MS);
 }
 
-/// A connection whose delay window is empty, over `rounds` round trips with the RTT `rtt_us` of its window.
+/// Runs a connection whose delay window is empty for `rounds` round trips. `rtt_us` returns the RTT in microseconds for
+/// the number of the round and the window. Every `loss_every`th round ends with a loss, after which the window is 500
+/// packets.
 fn run_stuck_connection(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
     let mut state = steps.start(500, 20 * MS);
     let mut now_ms = 1;
@@ -90,7 +92,8 @@ fn run_stuck_connection(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u
 #[test]
 fn longer_path_raises_the_base_rtt() {
     let steps = CtcpProgram::load();
-    // From 20 to 120 ms, with a millisecond of jitter: after 10 seconds and 64 rounds.
+    // The RTT rises from 20 to 120 ms, with a jitter of 1 ms. The new base RTT is accepted after 10 seconds and 64
+    // rounds.
     let longer = |round: u32, _| (120 + round % 2) * MS;
     let before = run_stuck_connection(&steps, 80, longer, 1_000);
     assert_eq!((before.base_us(), before.dwnd), (20 * MS, 0));

@@ -1,4 +1,4 @@
-//! Compound TCP in use: connections through a line of 40 Mbit/s with a queue in front of it.
+//! Connections with Compound TCP through a line of 40 Mbit/s with a queue in front of it.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -26,8 +26,8 @@ struct TelemetryWords {
     timeouts: u32,
 }
 
-/// The telemetry of a connection through this queue, from its first byte to its last. `gamma` and `auto_gamma` are set before the
-/// first byte.
+/// The telemetry of a connection through this queue, from its first byte to its last. `gamma` and `auto_gamma` are set
+/// before the first byte.
 fn run_connection(queue: &str, gamma: u32, auto_gamma: u32) -> Vec<TelemetryWords> {
     let loaded = LoadedControl::new("ctcp", OBJECT);
     let configure = |stream: &TcpStream| {
@@ -58,8 +58,8 @@ fn ctcp_transfers_bytes_and_reports_telemetry() {
     assert!(last.rounds > 20 && last.losses > 0 && last.losses < last.rounds && last.timeouts < 3, "{last:?}");
 }
 
-/// Whether most samples since the first loss fulfil the condition. A single sample is not enough: a timeout may just have
-/// emptied both windows.
+/// Whether more than half of the samples since the first loss fulfil the condition. A single sample is not enough: a
+/// timeout may just have emptied both windows.
 fn holds_mostly(samples: &[TelemetryWords], condition: impl Fn(&TelemetryWords) -> bool) -> bool {
     let steady = || samples.iter().filter(|sample| sample.losses > 0);
     let matching = steady().filter(|sample| condition(sample)).count();
@@ -74,10 +74,10 @@ fn requested_gamma_stays_fixed() {
     assert!(holds_mostly(&samples, |sample| sample.delay_window == 0), "the loss window fills the queue: {samples:?}");
 }
 
-/// A gamma that no queue reaches leaves the delay window to grow until packets are lost.
+/// With a gamma that no queue reaches, the delay window grows until packets are lost.
 #[test]
 fn unreachable_gamma_keeps_the_delay_window_open() {
-    // 270 packets: half of its capacity is still far more than the 38 below which there is no delay window.
+    // The queue has 270 packets: half of its capacity is far more than the 38 below which there is no delay window.
     let samples = run_connection("rate 40mbit burst 5kb limit 400kb", 100_000, 0);
     assert!(samples.iter().all(|sample| sample.gamma == 100_000), "{samples:?}");
     assert!(holds_mostly(&samples, |sample| sample.delay_window > 0), "{samples:?}");

@@ -1,5 +1,5 @@
-//! Compound TCP: its arithmetic, as BPF and as in the virtual kernel, against a model; and real connections in this
-//! machine's kernel.
+//! Compound TCP: its arithmetic, as BPF and as in the virtual kernel, compared with a model, and connections in the
+//! running kernel.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod arithmetic;

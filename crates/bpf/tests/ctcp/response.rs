@@ -1,4 +1,4 @@
-//! Whole connections, step by step.
+//! The response function: the average window of whole connections, step by step, for a loss rate.
 
 use crate::model;
 use crate::rng::SeededRng;
@@ -22,7 +22,7 @@ fn average_window(steps: &CtcpProgram, p: f64, losses: u32) -> f64 {
             packets += f64::from(acked);
             rounds += f64::from(acked) / f64::from(window);
         }
-        // In the round in which the loss is detected, packets sent before arrive, and the windows do not grow.
+        // In the round that detects the loss, packets that were sent before arrive, and the windows do not grow.
         packets += f64::from(state.window());
         rounds += 1.0;
         steps.run(&mut state, Op::Reduce);

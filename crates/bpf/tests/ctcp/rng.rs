@@ -15,12 +15,12 @@ impl SeededRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `limit`, which is not 0.
+    /// A number less than `limit`, which must not be 0.
     pub(crate) fn below(&mut self, limit: u32) -> u32 {
         u32::try_from(self.next() % u64::from(limit)).unwrap()
     }
 
-    /// How many packets arrive before the next one is lost.
+    /// Number of packets that arrive before the next loss, at a loss probability of `p` per packet.
     pub(crate) fn until_loss(&mut self, p: f64) -> u64 {
         let unit = (f64::from(self.below(u32::MAX)) + 1.0) / f64::from(u32::MAX);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -1,10 +1,10 @@
-//! Slow start: its end without a loss, and its window afterwards.
+//! The end of slow start without a loss, and the window afterwards.
 
 use crate::steps::{CtcpProgram, Op, State};
 
 const BASE_US: u32 = 100_000;
 
-/// Records `samples` samples of one RTT in slow start, and lets the algorithm decide whether slow start ends.
+/// Records `samples` samples of one RTT in slow start, and then runs the decision whether slow start ends.
 fn sample_and_judge(steps: &CtcpProgram, state: &mut State, rtt_us: u32, samples: u32) {
     for _ in 0..samples {
         steps.run(state, Op::Sample { rtt_us });
@@ -46,7 +46,7 @@ fn small_windows_stay_in_slow_start() {
     assert_eq!((state.cwnd, state.dwnd), (75, 0));
 }
 
-/// A path that carries 833 packets: slow start ends with at most twice that, and the excess drains.
+/// The path carries 833 packets. Slow start ends with a window of about twice that at most, and the excess drains.
 #[test]
 fn window_settles_at_the_capacity_of_the_path() {
     let steps = CtcpProgram::load();
@@ -64,7 +64,7 @@ fn window_settles_at_the_capacity_of_the_path() {
     }
     assert!((860..890).contains(&sent_with), "{sent_with}");
     assert!(state.window() < 2 * 890);
-    // The first round's samples are still of slow start.
+    // The samples of the first round still belong to slow start.
     steps.round(&mut state, rtt_us(sent_with), 0);
     let window = state.window();
     steps.round(&mut state, rtt_us(window), 0);

@@ -1,13 +1,13 @@
-//! Steps of the arithmetic of `ctcp.h`, taken by the function of `bpf/ctcp_steps.bpf.c`.
+//! Single steps of the arithmetic of `ctcp.h`, run by `take_step` of `bpf/ctcp_steps.bpf.c`.
 
 use crate::stepper::Stepper;
 
-/// The fraction of a packet that `ctcp.h` counts in: 1/256.
+/// Fractions of a packet in `ctcp.h` have the unit 1/256.
 pub(crate) const FRACTION: u32 = 256;
-/// A value that is not known.
+/// An unknown value.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// `struct ctcp`, and how its fields become words and are made of words.
+/// Defines `struct ctcp`, with its conversion to words and from words.
 macro_rules! state {
     ($($field:ident),*) => {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// The event of a connection, as in `enum op`.
+/// An event of a connection, as in `enum op`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Start { window: u32 },
@@ -88,7 +88,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Its number, its argument, slow start, and the round.
+    /// The number of the event in `enum op`, its argument, whether the connection is in slow start, and the round.
     fn arguments(self) -> (u32, u32, bool, Round) {
         let none = Round::default();
         match self {
@@ -108,7 +108,7 @@ impl Op {
     }
 }
 
-/// `take_step` of `bpf/ctcp_steps.bpf.c`.
+/// Runs `take_step` of `bpf/ctcp_steps.bpf.c`.
 pub(crate) struct CtcpProgram(Stepper);
 
 impl CtcpProgram {
@@ -134,7 +134,7 @@ impl CtcpProgram {
         state
     }
 
-    /// The end of a round trip of `rtt_us` in which all of the window was in use.
+    /// Ends a round trip of `rtt_us` microseconds in which the whole window was in use.
     pub(crate) fn round(&self, state: &mut State, rtt_us: u32, now_ms: u32) {
         let round = Round { rtt_us, samples: 3, used: state.window(), now_ms };
         self.run(state, Op::Sample { rtt_us });

@@ -6,7 +6,7 @@ const MOST: f64 = 16.0;
 const LEAST: f64 = 0.01;
 const LOW: f64 = 14.0;
 
-/// The paper's pseudocode, section III, in real numbers and with all its states.
+/// The pseudocode of section III of the paper, in floating point and with all its states.
 struct Reference {
     window: f64,
     lower: f64,
@@ -16,7 +16,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// After a loss at `upper`.
+    /// The state after a loss at a window of `upper`, which reduced the window to `window`.
     fn new(window: f64, upper: f64) -> Self {
         Self { window, lower: window, upper, past: None }
     }
@@ -51,8 +51,9 @@ impl Reference {
     }
 }
 
-/// From a loss through additive increase, binary search, and the search past the old maximum. Near the maximum, where a
-/// round trip adds hundredths, whole packets may be there a round trip earlier or later.
+/// Growth after a loss: additive increase, binary search, and the search past the old maximum. Near the maximum, where
+/// a round trip adds hundredths of a packet, the kernel may reach a whole packet a round trip earlier or later than the
+/// reference.
 #[test]
 fn growth_follows_the_search_of_the_paper() {
     let steps = GrowthPrograms::load();
@@ -76,7 +77,7 @@ fn growth_follows_the_search_of_the_paper() {
     }
 }
 
-/// The largest increment: far from the maximum, and as long as no maximum is known.
+/// The largest increment applies far from the maximum, and as long as no maximum is known.
 #[test]
 fn growth_per_round_trip_is_capped_at_the_largest_increment() {
     let steps = GrowthPrograms::load();
@@ -92,7 +93,7 @@ fn growth_per_round_trip_is_capped_at_the_largest_increment() {
     }
 }
 
-/// Past the maximum: each step is the sum of all earlier steps and one packet, up to the largest increment.
+/// Past the maximum, each step is the sum of all earlier steps and one packet, up to the largest increment.
 #[test]
 fn steps_double_past_the_maximum() {
     let steps = GrowthPrograms::load();

@@ -1,4 +1,4 @@
-//! The congestion controls in use: the kernel accepts them, and connections select them by name and report telemetry.
+//! The congestion controls in the kernel: connections select them by name, transfer bytes and report telemetry.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -35,9 +35,9 @@ fn all_controls_transfer_over_a_lossy_path_and_report_telemetry() {
         eprintln!("{report}, {losses} losses, {timeouts} timeouts");
         assert!((2..2000).contains(&window), "{report}");
         assert!((1..100_000).contains(&base) && rtt >= base && rtt < 1_000_000, "{report}");
-        // Vegas keeps 2 to 4 packets in the queue, and some more where acknowledgements arrive late and together, as on a
-        // busy machine: with fewer than three samples in a round trip the window grows. The others fill the queue of 66
-        // packets, and the number of losses shows whether the window grows back.
+        // Vegas keeps 2 to 4 packets in the queue, and some more where acknowledgements arrive late and together, as on
+        // a busy machine: with fewer than three samples in a round trip the window grows. The others fill the queue of
+        // 66 packets, and the number of losses shows whether the window grows again.
         let (expected, reductions) = match *name {
             "vegas" => (1..=45, 0..10),
             "bic" | "scalable" => (0..=100, 6..60),
@@ -59,7 +59,7 @@ fn loaded_controls_need_no_privilege_and_end_with_their_link() {
         assert!(names(allowed()).contains(&loaded.name), "{name}");
         let own = loaded.name.clone();
         drop(loaded);
-        // A child process that another test starts holds a copy of the link for a moment.
+        // A child process of another test, between fork and exec, holds a copy of the link for a moment.
         let deadline = Instant::now() + Duration::from_secs(60);
         while names(allowed()).contains(&own) {
             assert!(Instant::now() < deadline, "{name}");
@@ -68,7 +68,7 @@ fn loaded_controls_need_no_privilege_and_end_with_their_link() {
     }
 }
 
-/// Programs that run for every ACK have to be small; loading takes the verifier's time.
+/// Programs that run for every ACK must be small. The duration of the load shows the cost of the verifier.
 #[test]
 fn verified_instructions_stay_below_10000() {
     for (name, bytes) in OBJECTS {

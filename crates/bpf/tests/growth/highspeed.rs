@@ -10,12 +10,12 @@ fn b(window: f64) -> f64 {
     0.5 + (0.1 - 0.5) * (window.ln() - LOW.ln()) / (HIGH.ln() - LOW.ln())
 }
 
-/// Section 5: how many packets are added in a round trip, with the loss rate p(w) = 1 / (12.8 w^1.2) of appendix B.
+/// Section 5: the number of packets that a round trip adds, with the loss rate p(w) = 1 / (12.8 w^1.2) of appendix B.
 fn a(window: f64) -> f64 {
     window.powi(2) / (12.8 * window.powf(1.2)) * 2.0 * b(window) / (2.0 - b(window))
 }
 
-/// Appendix B: the first window of each row. Each row adds one packet more in a round trip.
+/// Appendix B: the first window of each row of the table. Each row adds one packet more in a round trip.
 fn rows() -> Vec<u64> {
     let mut rows = vec![38];
     let mut last = 1.0;
@@ -42,7 +42,7 @@ fn decrease(steps: &GrowthPrograms, packets: u64) -> f64 {
     1.0 - window.packets() as f64 / packets as f64
 }
 
-/// At the first window of a row, the kernel's steps equal those of the table.
+/// At the first window of a row, increase and decrease of the kernel equal those of the table.
 #[test]
 fn table_rows_match_the_formulas() {
     let steps = GrowthPrograms::load();
@@ -56,7 +56,7 @@ fn table_rows_match_the_formulas() {
     }
 }
 
-/// A window is whole packets, and b is in 1/1024.
+/// Rounding error of b: a window is a whole number of packets, and the kernel computes b in units of 1/1024.
 fn rounding(window: u64) -> f64 {
     1.0 / window as f64 + 1.5 / 1024.0
 }
@@ -77,7 +77,7 @@ fn windows_between_the_table_rows_match_the_formulas() {
     }
 }
 
-/// Section 5, table 3: a(w) and b(w) at a few windows, in whole packets and two digits.
+/// Section 5, table 3: a(w) and b(w) at a few windows, rounded to whole packets and two decimal places.
 #[test]
 fn published_values_of_the_rfc_are_reproduced() {
     let steps = GrowthPrograms::load();

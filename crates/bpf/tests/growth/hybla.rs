@@ -12,7 +12,7 @@ fn rho(steps: &GrowthPrograms, ms: u64) -> u64 {
     rho
 }
 
-/// A window in slow start up to `threshold`, on a path with this RTT.
+/// A window in slow start up to `threshold`, on a path with an RTT of `ms` milliseconds.
 fn window<'a>(steps: &'a GrowthPrograms, packets: u64, threshold: u64, ms: u64) -> Window<'a> {
     let mut window = Window::new(steps, "hybla", packets);
     window.extra = [threshold, rho(steps, ms)];
@@ -28,7 +28,7 @@ fn rho_is_the_rtt_divided_by_25_ms() {
     assert_eq!(rho(&steps, 4_000_000), 64 * ONE, "bounded");
 }
 
-/// Section 3: in slow start 2^rho - 1 for each acknowledgement, up to the cap of 2^4.
+/// Section 3: in slow start, each acknowledgement adds 2^rho - 1 packets, with 2^rho capped at 2^4.
 #[test]
 fn slow_start_growth_is_exponential_in_rho() {
     let steps = GrowthPrograms::load();
@@ -41,7 +41,7 @@ fn slow_start_growth_is_exponential_in_rho() {
     }
 }
 
-/// Section 3: in congestion avoidance rho^2 packets in a round trip.
+/// Section 3: in congestion avoidance, a round trip adds rho^2 packets.
 #[test]
 fn congestion_avoidance_adds_rho_squared_per_round_trip() {
     let steps = GrowthPrograms::load();
@@ -62,7 +62,7 @@ fn slow_start_stops_at_ssthresh() {
     assert_eq!(grown.packets(), 40);
 }
 
-/// The paper's claim, first half: after the same time, windows are proportional to RTTs, so that rates are equal.
+/// First half of the paper's claim: after the same time, windows are proportional to RTTs, so that the rates are equal.
 #[test]
 fn slow_start_takes_the_same_time_at_all_rtts() {
     let steps = GrowthPrograms::load();
@@ -80,7 +80,7 @@ fn slow_start_takes_the_same_time_at_all_rtts() {
     }
 }
 
-/// The second half: the same loss rate and ten times the RTT give the same throughput.
+/// Second half of the claim: the same loss rate gives the same throughput at ten times the RTT.
 #[test]
 fn throughput_is_the_same_at_all_rtts_for_the_same_loss() {
     let steps = GrowthPrograms::load();

@@ -1,4 +1,4 @@
-//! A congestion control of ours in the kernel, under a name of the test's own, and a connection that uses it.
+//! A congestion control of this crate in the kernel, under a name of its own, and a connection that uses it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,12 +16,12 @@ use crate::network::Network;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A registration by a link (linux/bpf.h), which kernels before Linux 6.4 do not know.
+/// Flag of a registration by a link (linux/bpf.h), which kernels before Linux 6.4 do not support.
 const BPF_F_LINK: u32 = 1 << 13;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A congestion control in the kernel, until it is dropped.
+/// A congestion control in the kernel. It is unregistered on drop.
 pub struct LoadedControl {
     pub name: String,
     // Dropped before the object: where the kernel has no links, the drop deletes an entry of the object's map.
@@ -30,7 +30,7 @@ pub struct LoadedControl {
 }
 
 impl LoadedControl {
-    /// All network namespaces see the same congestion controls, so each test gives them names of its own.
+    /// Registers the control under a unique name, as all network namespaces share the congestion controls.
     pub fn new(name: &str, bytes: &[u8]) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = format!("{name:.4}_{}_{count}", std::process::id() % 100_000);
@@ -53,7 +53,7 @@ impl LoadedControl {
         Self { name: own, _link: link, object }
     }
 
-    /// The telemetry of the connection: the words of `struct section`. `None` before the first one.
+    /// The telemetry of the connection: the words of `struct section`. `None` if none has been recorded.
     fn section(&self, stream: &TcpStream) -> Option<[u32; 12]> {
         let map = self.object.maps().find(|map| map.name() == "sections").expect("a map of sections");
         let value = map.lookup(&stream.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("a lookup")?;
@@ -62,7 +62,7 @@ impl LoadedControl {
     }
 }
 
-/// Puts `own` in the place of the name that `struct tcp_congestion_ops` begins with.
+/// Replaces the name at the start of `struct tcp_congestion_ops` by `own`.
 fn rename(value: &mut [u8], name: &str, own: &str) {
     let field = &mut value[..16];
     assert_eq!(std::str::from_utf8(field).expect("text").trim_end_matches('\0'), name, "the registered name");
@@ -70,7 +70,7 @@ fn rename(value: &mut [u8], name: &str, own: &str) {
     field[..own.len()].copy_from_slice(own.as_bytes());
 }
 
-/// A connection that uses `congestion` from its first byte.
+/// Connects, and selects `congestion` before the first byte is sent.
 fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, PATIENCE).expect("the server is there");
     SockRef::from(&stream).set_tcp_congestion(congestion.as_bytes()).expect("the control is registered");
@@ -79,11 +79,11 @@ fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
     stream
 }
 
-/// 40 Mbit/s with a short queue, as [`Network::new`] takes it.
+/// Arguments of [`Network::new`] for 40 Mbit/s and a short queue.
 pub const SHORT: &str = "rate 40mbit burst 5kb limit 100kb";
 
-/// Sends `bytes` through a link with this queue, and returns the telemetry of the connection after each part of 16 KiB and at
-/// the end. `configure` is called with the connection before the first byte.
+/// Sends `bytes` bytes through a link with this queue. Returns the telemetry of the connection after each part of 16
+/// KiB and at the end. `configure` is called with the connection before the first byte.
 pub fn transfer_with_telemetry(
     loaded: &LoadedControl,
     queue: &str,

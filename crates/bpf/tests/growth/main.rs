@@ -1,5 +1,5 @@
-//! HighSpeed, Hybla, Westwood+, Vegas, Scalable and BIC: their arithmetic, as BPF and as in the virtual kernel, against
-//! slow references in floating point; and connections that use them.
+//! HighSpeed, Hybla, Westwood+, Vegas, Scalable and BIC: their arithmetic, as BPF and as in the virtual kernel,
+//! compared with slow references in floating point, and connections that use them.
 
 mod bic;
 mod connections;

@@ -1,5 +1,5 @@
-//! A client, a router and a server in namespaces without names, which end with the test. The router sends to the server
-//! through a short queue.
+//! A client, a router and a server in unnamed network namespaces, which end with the test. The router sends to the
+//! server through a short queue.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -31,7 +31,7 @@ impl Host {
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The path of the namespace for ip(8).
+    /// The path of the network namespace, as an argument of ip(8).
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -57,7 +57,7 @@ impl Network {
             right.run("ip link set left up");
         }
         router.run("sysctl -q -w net.ipv4.ip_forward=1");
-        // Bursts of segmentation offload would be longer than the queue, and acknowledged once.
+        // A burst of segmentation offload would be longer than the queue, and would get one acknowledgement.
         client.run("ip link set right gso_max_segs 1");
         // A large initial window, which some congestion controls have to reduce.
         client.run("ip route add default via 10.0.0.2 initcwnd 50");

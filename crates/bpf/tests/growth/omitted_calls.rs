@@ -1,4 +1,5 @@
-//! Calls of a congestion control that the kernel omits are detected and made up for: `last_values.h`, `omitted_calls.h`.
+//! Detection of calls of a congestion control that the kernel omits, and the replacement of their results:
+//! `last_values.h`, `omitted_calls.h`.
 
 use libbpf_rs::{MapCore as _, MapFlags};
 
@@ -14,9 +15,10 @@ macro_rules! objects {
     };
 }
 
-/// Under load a window was sometimes 1105453791 packets or more: in a softirq on top of a thread of process 1, the kernel had
-/// omitted the call of `ssthresh`, and used an address from its stack as the result. Here every call of `init`, `ssthresh`
-/// and `set_state` is omitted, except `set_state` of Compound TCP, and the result is the observed address.
+/// Regression: under load a window was sometimes 1105453791 packets or more. In a softirq that interrupted a thread of
+/// process 1, the kernel had omitted the call of `ssthresh`, and used an address from its stack as the result. Here
+/// every call of `init`, `ssthresh` and `set_state` is omitted, except `set_state` of Compound TCP, and the result is
+/// the observed address.
 #[test]
 fn connections_survive_omitted_kernel_calls() {
     for (name, bytes) in objects!("bic", "ctcp", "cubicresume", "highspeed", "hybla", "scalable", "vegas", "westwood") {
@@ -40,7 +42,8 @@ fn read_counts(loaded: &LoadedControl) -> [u32; 2] {
     [0, 4].map(|at| u32::from_ne_bytes(value[at..at + 4].try_into().expect("four bytes")))
 }
 
-/// Whether the kernel itself can have changed ssthresh from `threshold` to `found`, where `most` was the largest window.
+/// Whether a change of ssthresh from `threshold` to `found`, where `most` was the largest window, is attributed to the
+/// kernel.
 fn is_explained(steps: &GrowthPrograms, threshold: u64, most: u64, found: u64) -> bool {
     let [_, _, _, explained, _] = steps.run("step_last_values", [threshold, most, most, found, most]);
     explained == 1

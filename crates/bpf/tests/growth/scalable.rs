@@ -2,7 +2,7 @@
 
 use crate::steps::{GrowthPrograms, Window};
 
-/// One packet for every hundred acknowledged, however many one acknowledgement covers.
+/// A hundred acknowledged packets add one packet, no matter how many packets one acknowledgement covers.
 #[test]
 fn window_grows_by_a_hundredth_of_the_acknowledged_packets() {
     let steps = GrowthPrograms::load();
@@ -28,7 +28,8 @@ fn loss_reduces_the_window_by_an_eighth() {
     }
 }
 
-/// Up to the legacy window: a packet in a round trip, half at a loss, never below two.
+/// Up to the legacy window of 16 packets, a round trip adds a packet and a loss halves the window, to no less than two
+/// packets.
 #[test]
 fn small_scalable_windows_behave_like_reno() {
     let steps = GrowthPrograms::load();
@@ -40,8 +41,8 @@ fn small_scalable_windows_behave_like_reno() {
     }
 }
 
-/// The paper's claim: the recovery time after a loss does not depend on the window. log(8/7) / log(1.01) is 13.4 round
-/// trips.
+/// The paper's claim: the recovery time after a loss does not depend on the window. It is log(8/7) / log(1.01) = 13.4
+/// round trips.
 #[test]
 fn recovery_time_is_the_same_for_all_windows() {
     let steps = GrowthPrograms::load();
@@ -58,8 +59,8 @@ fn recovery_time_is_the_same_for_all_windows() {
     }
 }
 
-/// Between losses at W packets 100 (W / 8) packets are acknowledged, so that W is 0.08 / p, as in the paper; the average
-/// of a window that grows by a hundredth is 1 / (8 log(8/7)) of W.
+/// Between two losses at a window of W packets, 100 (W / 8) packets are acknowledged, so that W is 0.08 / p, as in the
+/// paper. The average of a window that grows by a hundredth is 1 / (8 log(8/7)) of W.
 #[test]
 fn average_scalable_window_follows_the_loss_rate() {
     let steps = GrowthPrograms::load();

@@ -10,7 +10,7 @@ impl GrowthPrograms {
         Self(Stepper::load("growth_steps"))
     }
 
-    /// Runs one function; `numbers` is its argument, and holds its results afterwards.
+    /// Runs one function with `numbers` as its argument. Returns the argument as the function has changed it.
     pub fn run<const N: usize>(&self, function: &str, numbers: [u64; N]) -> [u64; N] {
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         self.0.step(function, &mut bytes);
@@ -19,7 +19,7 @@ impl GrowthPrograms {
     }
 }
 
-/// A window that grows and shrinks as one algorithm says.
+/// The congestion window of a connection, which one algorithm increases and reduces.
 pub struct Window<'a> {
     steps: &'a GrowthPrograms,
     name: &'static str,
@@ -49,7 +49,7 @@ impl<'a> Window<'a> {
         [self.packets, self.part, ..] = self.steps.run(&format!("step_{}_grow", self.name), numbers);
     }
 
-    /// A round trip, one acknowledgement after the other.
+    /// Grows the window for a round trip in which each packet has its own acknowledgement.
     pub fn round(&mut self) {
         for _ in 0..self.packets {
             self.grow(1);
@@ -61,8 +61,8 @@ impl<'a> Window<'a> {
         [self.packets, self.extra[0]] = self.steps.run(&format!("step_{}_reduce", self.name), numbers);
     }
 
-    /// The average window when every `every`th packet is lost: packets sent per round trip. The first half of the
-    /// losses is excluded.
+    /// The average window, as packets sent per round trip, when every `every`th packet is lost. The first half of the
+    /// `2 * losses` losses is excluded.
     pub fn average(&mut self, every: u64, losses: u64) -> f64 {
         let (mut sent, mut rounds) = (0, 0.0);
         for loss in 0..2 * losses {

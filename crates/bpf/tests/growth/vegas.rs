@@ -23,7 +23,8 @@ impl Vegas {
     }
 }
 
-/// Section IV: diff = (window / base - window / RTT) base, against alpha and beta.
+/// Section IV: diff = (window / base - window / RTT) base, and the change of the window in packets for alpha = 2 and
+/// beta = 4.
 fn reference(window: u64, base_us: u64, rtt_us: u64) -> (f64, i64) {
     let (window, base, rtt) = (window as f64, base_us as f64, rtt_us as f64);
     let diff = (window / base - window / rtt) * base;
@@ -52,12 +53,14 @@ fn window_steps_follow_the_paper() {
     assert!(moved.iter().all(|times| *times > 20), "the table has all three cases: {moved:?}");
 }
 
-/// A line of `rate` packets per second without other users: packets beyond its capacity wait, and increase the RTT.
+/// The RTT on a line of `rate` packets per second without other users: packets beyond its capacity wait, and increase
+/// the RTT.
 fn rtt_us(window: u64, rate: u64, base_us: u64) -> u64 {
     base_us.max(window * 1_000_000 / rate)
 }
 
-/// From the first packet on: in the end between alpha and beta packets are in the queue, on every line.
+/// From slow start on, the number of packets in the queue converges to the range from alpha to beta on every line. The
+/// tolerance is half a packet.
 #[test]
 fn queue_settles_between_alpha_and_beta_packets() {
     let steps = GrowthPrograms::load();
@@ -74,7 +77,7 @@ fn queue_settles_between_alpha_and_beta_packets() {
     }
 }
 
-/// Two connections share one line, and each keeps its packets in the queue: neither starves.
+/// Two connections share one line, and each keeps its own packets in the queue, so that neither starves.
 #[test]
 fn two_connections_share_a_line_without_starvation() {
     let steps = GrowthPrograms::load();
@@ -90,7 +93,7 @@ fn two_connections_share_a_line_without_starvation() {
     assert!(pair.iter().all(|vegas| vegas.window > 100), "{pair:?}");
 }
 
-/// Section V: slow start doubles in every other round trip, and ends when more than gamma packets wait.
+/// Section V: slow start doubles the window in every other round trip, and ends when more than gamma packets wait.
 #[test]
 fn slow_start_ends_with_the_first_queue() {
     let steps = GrowthPrograms::load();

@@ -3,7 +3,8 @@
 
 use crate::steps::GrowthPrograms;
 
-/// The kernel's filter after a sample: packets per second, and the window after a loss.
+/// The bandwidth filter of the kernel. `sample` returns the bandwidth in packets per second, and the window after a
+/// loss.
 struct Filter<'a> {
     steps: &'a GrowthPrograms,
     bandwidth: u64,
@@ -18,7 +19,7 @@ impl Filter<'_> {
     }
 }
 
-/// Section 2: b <- 7/8 b + 1/8 d/t, in floating point, for a rate that changes as on a shared line.
+/// Section 2: b <- 7/8 b + 1/8 d/t, compared with floating point for a rate that varies as on a shared line.
 #[test]
 fn bandwidth_filter_follows_the_paper() {
     let steps = GrowthPrograms::load();
@@ -62,7 +63,7 @@ fn window_after_a_loss_is_the_bandwidth_delay_product() {
     }
 }
 
-/// Bandwidths and RTTs beyond the plausible are capped, and no product overflows.
+/// Implausibly large bandwidths and RTTs are capped, and no product overflows.
 #[test]
 fn extreme_samples_are_capped_without_overflow() {
     let steps = GrowthPrograms::load();

@@ -1,6 +1,6 @@
-//! The kernel has one list of congestion controls for all its namespaces, and tests run concurrently: a test that
-//! registers a name, or relies on its absence, takes a lock and an unused name; a laboratory may hold names for hours.
-//! The lock ends with the test in every case.
+//! A lock and an unused name for each test that registers a congestion control or relies on its absence. The kernel has
+//! one list of congestion controls for all namespaces, tests run concurrently, and a laboratory may hold names for
+//! hours. The lock ends with the test in every case.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,29 +10,29 @@ use ekiden_bpf::congestion::{CATALOGUE, LoadedBy, RegistrationMethod, list, look
 use ekiden_bpf::kernel::KernelTypes;
 use ekiden_testing::skipped;
 
-/// Longest wait for other tests: links without owners are released in the background.
+/// Timeout of a wait for other tests, and for the kernel, which releases links without owners in the background.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// No other test registers a name while this lives.
+/// While a test has this lock, no other test registers a name.
 pub struct RegistrationLock {
     holder: Child,
-    /// A congestion control of ours that the kernel does not have.
+    /// The name of a congestion control of the catalogue that is not registered in the kernel.
     pub name: &'static str,
 }
 
 impl RegistrationLock {
-    /// Waits for the lock; `None` with a printed reason where the kernel accepts no programs of this process. Leftovers
-    /// of killed tests are removed.
+    /// Waits for the lock, and removes registrations that killed tests have left. `None`, with a printed reason, where
+    /// the kernel accepts no programs of this process.
     pub fn acquire() -> Option<Self> {
         Self::acquire_matching(|_| true)
     }
 
-    /// Like `acquire`, with this very name.
+    /// Like `acquire`, and waits until this name is unused.
     pub fn acquire_named(name: &str) -> Option<Self> {
         Self::acquire_matching(|one| one == name)
     }
 
-    /// Like `acquire`; `None` with a printed reason also where registrations have no links.
+    /// Like `acquire`; `None`, with a printed reason, also where registrations have no links.
     pub fn acquire_linked() -> Option<Self> {
         let lock = Self::acquire()?;
         if RegistrationMethod::best_for(&KernelTypes::running()?) == RegistrationMethod::Map {

@@ -1,4 +1,4 @@
-//! `cubicresume` on sockets, over a path of 100 ms.
+//! Connections with `cubicresume` over a path with an RTT of 100 ms.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,12 +22,12 @@ const NAME: &str = "cubicresume";
 const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 
-/// 863 packets in a round trip, and room for as many.
+/// The bandwidth-delay product is 863 packets, and the queue holds more than that.
 const FAST: Line = Line { rate: 100_000_000, queue: 1000 };
-/// Half of a round trip of [`FAST`].
+/// A jump of half the bandwidth-delay product of [`FAST`], in bytes.
 const JUMP: u32 = 625_000;
 
-/// The congestion control in the kernel, and a path.
+/// The congestion control, registered in the kernel, and a path.
 struct Bench {
     registration: RegistrationGuard,
     path: LongPath,
@@ -54,7 +54,8 @@ impl Bench {
     }
 }
 
-/// The socket selects the congestion control before it connects: after another control, such as bbr, it would stay paced.
+/// The socket selects the congestion control before it connects: after another control, such as bbr, it would stay
+/// paced.
 fn connect(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_tcp_congestion(NAME.as_bytes()).unwrap();
@@ -66,7 +67,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Confirms each message, which begins with its length, with a byte.
+/// Confirms each message, which begins with its length, by one byte.
 fn serve(mut stream: TcpStream) {
     let mut length = [0; 4];
     while stream.read_exact(&mut length).is_ok() {
@@ -124,13 +125,14 @@ impl Session<'_> {
         (&self.stream).read_exact(&mut [0]).unwrap();
     }
 
-    /// The pace of the jump, and that of the connection.
+    /// The pacing rate of the jump, and the current pacing rate of the socket, in bytes per second.
     fn paces(&self) -> [f64; 2] {
         let jump = f64::from(self.state().unwrap().window_jumped) * 1448.0 / self.info().rtt.as_secs_f64();
         [jump, pacing_rate(self.stream.as_fd()).unwrap() as f64]
     }
 
-    /// A round trip ends with the acknowledgement of data that was sent after the start of the round trip.
+    /// Number of round trips in the telemetry of the connection. A round trip ends with the acknowledgement of data
+    /// that was sent after the start of the round trip.
     fn rounds(&self) -> u32 {
         self.registration.sections.as_ref().unwrap().read(self.stream.as_fd()).map_or(0, |section| section.rounds)
     }
@@ -148,9 +150,9 @@ fn jump(jump_bytes: u32) -> ResumeRequest {
     ResumeRequest { jump_bytes, saved_rtt: RTT, lifetime: Duration::from_secs(60) }
 }
 
-/// 1 MiB is 725 packets. Slow start takes seven round trips: 10, 20, 40, 80, 160, 320 and the rest. The jump takes two: 431
-/// and the rest. A busy machine increases the RTT over which the jump is paced; then the jump is not complete when its first
-/// packet is acknowledged.
+/// 1 MiB is 725 packets. Slow start takes seven round trips, with 10, 20, 40, 80, 160 and 320 packets and the rest. The
+/// jump takes two, with 431 packets and the rest. A busy machine increases the RTT over which the jump is paced; then
+/// the jump is not complete when its first packet is acknowledged.
 #[test]
 fn jump_reduces_the_round_trips_of_a_megabyte() {
     let Some(bench) = Bench::new(FAST) else { return };
@@ -182,7 +184,7 @@ fn jump_reduces_the_round_trips_of_a_megabyte() {
     assert_eq!(warm.phase(), Some(ResumePhase::Validated));
 }
 
-/// `park_timeout` may return early.
+/// Waits for `time`, repeatedly as `park_timeout` may return early.
 fn wait_idle(time: Duration) {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -207,7 +209,7 @@ fn idle_connection_regains_its_window_by_a_jump() {
     assert!(state.sent_bytes > 2 * state.window_before * 1448, "{state:?}");
 }
 
-/// At 10 Mbit/s 83 packets are in a round trip, and ten in the queue; the jump is to 250.
+/// At 10 Mbit/s the path carries 83 packets in a round trip, and the queue holds ten. The jump is to 250 packets.
 #[test]
 fn jump_on_a_path_with_a_short_queue_ends_in_a_retreat() {
     let Some(bench) = Bench::new(Line { rate: 10_000_000, queue: 10 }) else { return };
@@ -222,7 +224,7 @@ fn jump_on_a_path_with_a_short_queue_ends_in_a_retreat() {
     let half_pipe = state.pipe_bytes / 1448 / 2;
     assert!((half_pipe / 2..=half_pipe).contains(&info.cwnd), "{state:?}, {info:?}");
     assert!(info.retransmitted > 50, "{info:?}");
-    // The same amount again: no second jump, and almost no losses.
+    // The same number of bytes again: no second jump, and almost no losses.
     let rounds = session.send(250 * 1448);
     let (again, later) = (session.state().unwrap(), session.info());
     eprintln!("{rounds} round trips, {later:?}");
@@ -233,7 +235,7 @@ fn jump_on_a_path_with_a_short_queue_ends_in_a_retreat() {
     assert!(later.retransmitted - info.retransmitted < 50, "{later:?}");
 }
 
-/// A tenth of the jump's pace. The first ten packets of a connection are not paced.
+/// The maximum is a tenth of the pacing rate of the jump. The first ten packets of a connection are not paced.
 #[test]
 fn max_pacing_rate_limits_the_jump() {
     let Some(bench) = Bench::new(FAST) else { return };
@@ -279,12 +281,13 @@ fn unfinished_jump_refuses_another_request() {
     session.wait();
 }
 
-/// Two packets, and in the middle of the round trip the rest of the jump. The server confirms the two before it has the
-/// rest, and at each packet that it receives the kernel computes the pacing rate of slow start: twice that of the jump.
+/// The client sends two packets, and after half a round trip the rest of the jump. The server confirms the two packets
+/// before it has received the rest. At each packet that the client receives, the kernel computes the pacing rate of
+/// slow start, which is twice that of the jump.
 #[test]
 fn pacing_rate_of_the_jump_holds_while_the_server_sends() {
     let Some(bench) = Bench::new(FAST) else { return };
-    // A machine that stalls for half a round trip misses the phase.
+    // A machine that stalls for half a round trip misses the unvalidated phase, so there are several attempts.
     let is_observed = (0..10).any(|_| {
         let session = bench.connect();
         session.request_jump(JUMP);

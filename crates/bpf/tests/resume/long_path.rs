@@ -1,5 +1,5 @@
-//! A client and a server 100 ms apart: two namespaces, and between them a line with a rate, a queue and a delay.
-//! Threads of this process carry the packets over the line.
+//! A client and a server with an RTT of 100 ms: two namespaces, and between them a line with a rate, a queue and a
+//! delay. Threads of this process forward the packets of the line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,16 +17,16 @@ use crate::network::Host;
 
 /// The round-trip time without load.
 pub const RTT: Duration = Duration::from_millis(100);
-/// Longest wait for a packet, after which a thread checks whether it has to end.
+/// Timeout of a wait for a packet, after which a thread checks whether it has to end.
 const PATIENCE: Duration = Duration::from_millis(20);
 const MTU: u32 = 1500;
 
-/// One direction.
+/// The line of one direction.
 #[derive(Clone, Copy)]
 pub struct Line {
     /// Bits per second.
     pub rate: u32,
-    /// The queue in front of the line, in packets of [`MTU`] bytes.
+    /// Length of the queue in front of the line, in packets of [`MTU`] bytes.
     pub queue: u32,
 }
 
@@ -39,14 +39,14 @@ impl Line {
 pub struct LongPath {
     pub client: Host,
     pub server: Host,
-    /// The most packets that have waited in the queue to the server.
+    /// The largest number of packets that have waited in the queue to the server.
     pub most_queued: Arc<AtomicU32>,
     has_ended: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<()>>,
 }
 
 impl LongPath {
-    /// `line` is the same in both directions.
+    /// `line` applies to both directions.
     pub fn new(line: Line) -> Self {
         let [client, server] = [Host::new(), Host::new()];
         let ends = [(&client, "10.0.0.1 peer 10.0.0.2"), (&server, "10.0.0.2 peer 10.0.0.1")];
@@ -56,7 +56,7 @@ impl LongPath {
             host.run("ip link set line up");
             device
         });
-        // The window of the receiver would be 64 KiB at first.
+        // With the default, the window of the receiver would be 64 KiB at first.
         server.run("sysctl -q -w net.ipv4.tcp_rmem=4096\t4194304\t8388608");
         let (devices, has_ended) = (Arc::new(devices), Arc::new(AtomicBool::new(false)));
         let most_queued = Arc::new(AtomicU32::new(0));
@@ -97,7 +97,7 @@ fn carry([mut from, mut to]: [&File; 2], line: Line, most_queued: &AtomicU32, ha
         }
         while under_way.front().is_some_and(|(due, _)| *due <= Instant::now()) {
             let (_, packet) = under_way.pop_front().expect("a due packet");
-            // The device is down, or its queue is full: a loss.
+            // Fails if the device is down or its queue is full, which is a loss.
             let _ = to.write(&packet);
         }
     }

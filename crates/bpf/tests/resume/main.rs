@@ -1,4 +1,4 @@
-//! Careful Resume: its phases, as BPF and as in the virtual kernel; and connections over a long path that use it.
+//! Careful Resume: its phases, as BPF and as in the virtual kernel, and connections over a long path that use it.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod connections;

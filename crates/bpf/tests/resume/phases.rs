@@ -26,7 +26,7 @@ fn acknowledged_jump_is_validated() {
     // Acknowledgements of the former window do not validate the jump, and the window does not grow.
     connection.acknowledge(10);
     assert_eq!((connection.state.phase, connection.flow.window, connection.state.pipe), (UNVALIDATED, 400, 0));
-    // Window = flight, and then it grows by slow start: 389 + 1.
+    // The window is set to the flight, and then grows by slow start: 389 + 1.
     connection.acknowledge(1);
     assert_eq!((connection.state.phase, connection.flow.window), (VALIDATING, 390));
     assert_eq!((connection.state.sent, connection.state.pipe), (400, 11));
@@ -67,7 +67,7 @@ fn transmission_within_the_window_keeps_the_request_waiting() {
     assert_eq!(connection.state.phase, UNVALIDATED);
     connection.acknowledge(1);
     assert_eq!((connection.state.phase, connection.flow.window), (UNVALIDATED, 400));
-    // More data within the round trip has the window of the jump, of which two packets are in flight.
+    // Further data in the same round trip may use the window of the jump, of which two packets are in flight.
     assert_eq!(connection.transmit(4), 4);
     connection.acknowledge(6);
     assert_eq!((connection.state.phase, connection.flow.window), (WAITING, 16), "10, and slow start for 6");
@@ -85,7 +85,7 @@ fn request_has_no_effect_before_a_transmission() {
     assert_eq!(connection.state, before);
 }
 
-/// As on a connection whose idle time was too short for the kernel to reduce the window.
+/// A connection may have been idle for too short a time for the kernel to reduce its window.
 #[test]
 fn window_as_large_as_the_jump_keeps_the_request_waiting() {
     let mut connection = Connection::requesting(400);
@@ -138,7 +138,7 @@ fn congestion_before_the_jump_rejects_the_request() {
     assert_eq!((connection.state.phase, connection.state.reason, connection.threshold), (REJECTED, CONGESTION, 7));
 }
 
-/// Nothing of the jump is acknowledged: a retransmission timeout, or marks on the first packets.
+/// No packet of the jump is acknowledged before a retransmission timeout, or before ECN marks on the first packets.
 #[test]
 fn loss_in_the_unvalidated_phase_starts_a_retreat() {
     let mut connection = connection_after_jump();
@@ -148,14 +148,14 @@ fn loss_in_the_unvalidated_phase_starts_a_retreat() {
     assert_eq!((connection.threshold, connection.flow.window), (3, 3));
     assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 0);
     assert_eq!(connection.step(Op::CanGrow { in_loss: true }), 1, "after a timeout");
-    // A second reduction, as of a timeout in recovery, is no smaller than two packets.
+    // A second reduction, such as that of a timeout in recovery, leaves at least two packets.
     let mut connection = connection_after_jump();
     connection.lose(280);
     connection.lose(5);
     assert_eq!((connection.state.phase, connection.threshold), (RETREATING, 2));
 }
 
-/// Of 400 packets 100 arrive, then 3 behind a gap; in the end 250 have arrived without a retransmission.
+/// Of 400 packets 100 arrive, then 3 behind a gap. Finally 250 packets have arrived without a retransmission.
 #[test]
 fn loss_in_the_validating_phase_starts_a_retreat() {
     let mut connection = connection_after_jump();
@@ -183,7 +183,7 @@ fn loss_in_the_validating_phase_starts_a_retreat() {
     assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 1);
 }
 
-/// The kernel finds that the packet was late and not lost, and restores ssthresh.
+/// The kernel detects that the packet was late and not lost, and restores ssthresh.
 #[test]
 fn spurious_loss_does_not_cancel_the_retreat() {
     let mut connection = connection_after_jump();
@@ -216,8 +216,8 @@ fn request_permits_one_jump() {
     assert_eq!((connection.state.phase, connection.step(Op::Start)), (RETREATED, 0));
 }
 
-/// In every order of events both compilers agree, no more is sent on credit than was requested, and the window of a
-/// retreat is half of PipeSize.
+/// For random orders of events, the code of both compilers agrees, the jump is not longer than the request permits, and
+/// the window of a retreat is half of PipeSize.
 #[test]
 fn no_order_of_events_sends_more_than_the_jump() {
     let mut rng = SeededRng::new(1);

@@ -1,10 +1,10 @@
-//! Steps of `resume.h`, taken by the function of `bpf/resume_steps.bpf.c`, and a connection that takes them.
+//! Single steps of `resume.h`, run by `take_step` of `bpf/resume_steps.bpf.c`, and a simulated connection.
 
 use crate::stepper::Stepper;
 
 pub const MSS: u32 = 1448;
 pub const RTT_US: u32 = 100_000;
-/// `SO_MAX_PACING_RATE` that is not set.
+/// The value of `SO_MAX_PACING_RATE` that sets no limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 
 /// `enum resume_phase`.
@@ -16,7 +16,7 @@ pub const VALIDATED: u32 = 5;
 pub const RETREATING: u32 = 6;
 pub const RETREATED: u32 = 7;
 
-/// A structure of the header: one field of 64 bits or two, and fields of 32 bits.
+/// Defines a structure of `resume.h`: one or two fields of 64 bits, and fields of 32 bits.
 macro_rules! layout {
     ($name:ident { $($long:ident),+ } { $($field:ident),+ }) => {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Its number and its argument.
+    /// The number of the operation in `enum op`, and its argument.
     fn words(self) -> [u64; 2] {
         match self {
             Self::Start => [0, 0],
@@ -77,7 +77,7 @@ impl Op {
     }
 }
 
-/// A connection in slow start, as far as Careful Resume knows it. Packets are lost from the front of the flight.
+/// A connection in slow start, with the state that Careful Resume uses. Losses concern the first packets of the flight.
 pub struct Connection {
     stepper: Stepper,
     pub state: State,
@@ -112,7 +112,7 @@ impl Connection {
         Self { stepper: Stepper::load("resume_steps"), state, flow, threshold: u32::MAX }
     }
 
-    /// Runs one function of the header, and returns its answer.
+    /// Runs one function of the header, and returns its result.
     pub fn step(&mut self, op: Op) -> u64 {
         let mut bytes = op.words().map(u64::to_ne_bytes).concat();
         bytes.extend(self.flow.bytes());
@@ -123,7 +123,7 @@ impl Connection {
         u64::from_ne_bytes(*bytes.first_chunk().expect("eight bytes"))
     }
 
-    /// The answer is a window.
+    /// Runs a function whose result is a window or ssthresh, in packets.
     fn answer(&mut self, op: Op) -> u32 {
         u32::try_from(self.step(op)).expect("a window")
     }
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Begins a transmission, and sends as many of `packets` as the window lets it. Returns how many.
+    /// Starts a transmission, and sends as many of `packets` as the window permits. Returns the number of sent packets.
     pub fn transmit(&mut self, packets: u32) -> u32 {
         if self.flow.flight == 0 {
             let answer = self.answer(Op::Start);
@@ -146,7 +146,7 @@ impl Connection {
         sent
     }
 
-    /// The next `packets` arrive and are acknowledged; slow start, where the window may grow.
+    /// Acknowledges the next `packets` packets. The window grows as in slow start if it may grow.
     pub fn acknowledge(&mut self, packets: u32) {
         self.flow.una = self.flow.una.wrapping_add(packets * MSS);
         self.acknowledge_selectively(packets);
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// `packets` arrive behind a gap, and are acknowledged selectively. In recovery the window is ssthresh.
+    /// Acknowledges `packets` packets behind a gap selectively (SACK). In recovery the window is ssthresh.
     pub fn acknowledge_selectively(&mut self, packets: u32) {
         self.flow.delivered += packets;
         self.flow.flight -= packets;
@@ -172,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// The kernel asks for ssthresh, as at a loss, and the congestion control answers with `threshold`.
+    /// Reports a loss: the kernel requests ssthresh, and the congestion control returns `threshold`.
     pub fn lose(&mut self, threshold: u32) {
         self.step(Op::Congestion);
         self.threshold = self.answer(Op::Limit { threshold });

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Runs a function of the `*_steps.bpf.c` that this file is linked with. Reads its argument, of SIZE bytes, from standard
- * input and writes it back after the step, again and again.
+ * Runs the function NAME of the `*_steps.bpf.c` that this file is linked with. Until standard input ends, reads an
+ * argument of SIZE bytes, calls the function with it, and writes the changed argument to standard output.
  *
  *     NAME SIZE
  */

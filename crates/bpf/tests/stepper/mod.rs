@@ -1,5 +1,5 @@
-//! Runs steps of the arithmetic twice: as clang compiles it for BPF, in this machine's kernel; and as gcc compiles it for
-//! the virtual kernel, in a process. Both start from the same state, and have to end in the same.
+//! Runs each step of the arithmetic twice from the same state: compiled by clang for BPF, in the running kernel, and
+//! compiled by gcc as for the virtual kernel, in a child process. Both results must be equal.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use ekiden_testing::skipped;
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput, ProgramType};
 
-/// The options of the kernel's Makefile that decide about integers, and the header by which the virtual kernel replaces
-/// `kernel.h`.
+/// The options of the kernel's Makefile that affect integer arithmetic, and the header that replaces `kernel.h` in the
+/// virtual kernel.
 const GCC: &str = "-std=gnu11 -O2 -fno-strict-aliasing -fno-strict-overflow -fwrapv -funsigned-char -Wall -Wextra -Werror \
                    -Wno-unused-parameter -Itests/stepper -include ../lab/kernel/congestion/kernel.h -rdynamic";
 
@@ -24,8 +24,8 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Where this process may not load BPF programs, steps run gcc's code alone, and a message says so. `source` is the
-    /// same for all tests of a binary.
+    /// Compiles and loads `source`, which is the same for all tests of a binary. Where this process may not load BPF
+    /// programs, only the code of gcc runs, and the reason is printed.
     pub fn load(source: &str) -> Self {
         static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
         let executable = EXECUTABLE.get_or_init(|| compile(source));
@@ -62,7 +62,8 @@ fn load_bpf(source: &str) -> Option<Object> {
     Some(open.load().expect("the kernel accepts the object"))
 }
 
-/// The executable is renamed when it is complete, as other processes may run the same test.
+/// Compiles the code with gcc. The executable gets its name when it is complete, as other processes may run the same
+/// test.
 fn compile(source: &str) -> PathBuf {
     let executable = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source);
     let new = executable.with_extension(std::process::id().to_string());
@@ -74,7 +75,7 @@ fn compile(source: &str) -> PathBuf {
     executable
 }
 
-/// `main.c` with one function.
+/// A process of `main.c`, which runs one function.
 struct NativeFunction(Child);
 
 impl NativeFunction {

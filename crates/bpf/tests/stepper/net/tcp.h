@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Takes the place of the kernel's <net/tcp.h>, of which the arithmetic needs these words alone. */
+/* Replaces the kernel's <net/tcp.h>. The arithmetic needs only these definitions. */
 #include <stdbool.h>
 
 #undef __always_inline
