@@ -1,5 +1,5 @@
-//! Checks the statements of the documentation about the laboratory: whole files are read, parts of files are TOML with
-//! existing keys, and `ekiden-lab` accepts the arguments of every example. The tests of `ekiden` (tests/docs/) check
+//! Checks the examples of the laboratory in the documentation: experiments are valid, other files are TOML with known
+//! top-level keys, and `ekiden-lab` accepts the arguments of every command. The tests of `ekiden` (tests/docs/) check
 //! the other blocks.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -18,7 +18,7 @@ use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::LAB_KEYS;
 use toml::Table;
 
-/// Checks a file; true if it is a whole file, the mistake if it is invalid.
+/// Checks a file. Returns true for a whole experiment and false for another valid file; an error has the mistakes.
 fn check_file(text: &str) -> Result<bool, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     if table.contains_key("experiment") {
@@ -77,7 +77,7 @@ fn documented_commands_accept_their_arguments() {
     }
     all.retain(|(_, command)| command[0].rsplit('/').next() == Some("ekiden-lab") && command.len() > 1);
     let reads = |command: &[String]| {
-        // Words behind `--` belong to another program.
+        // Arguments after `--` are the command line of another program.
         let own = command.split(|word| word == "--").next().unwrap_or_default();
         let output = Command::new(env!("CARGO_BIN_EXE_ekiden-lab")).args(own).arg("--help").output().unwrap();
         (output.status.code() == Some(0), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -1,5 +1,5 @@
-//! Fair queues with models of TCPs in virtual time: first the models against theory, then the guarantees of the queue,
-//! at a few points. `cargo run --release -p ekiden-lab --example fairness` prints the whole sweep.
+//! The fairness of the `auto` queue between models of TCP in virtual time, at a few points, and the models against
+//! their theory. `cargo run --release -p ekiden-lab --example fairness` prints the whole sweep.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -56,7 +56,7 @@ fn build(text: &str, rate: u64) -> Box<dyn Queue> {
     queue::build(&kind, Some(format!("{rate}bit/s").parse().unwrap()), SeededRng::new(1))
 }
 
-/// The average window of one connection under random loss, on a line of 1 Gbit/s with 100 ms of round trip.
+/// The average window of one connection under random loss in packets; the line has 1 Gbit/s, the round trip is 100 ms.
 fn window_under_loss(kind: Algorithm, p: f64, seconds: u64) -> f64 {
     let rate = 1_000_000_000;
     let inner = build("kind = 'tail-drop'\nlimit = '100000pkt'", rate);
@@ -72,12 +72,12 @@ fn windows_of_the_models_match_their_theory() {
         let ratio = window / theory;
         assert!((ratio - 1.0).abs() < tolerance, "{what}: {window:.0} packets, by theory {theory:.0}");
     };
-    // Mathis, Semke, Mahdavi, Ott 1997; INFOCOM 2006 with k = 3/4; RFC 9438 section 5.1.
+    // Reno: Mathis, Semke, Mahdavi, Ott 1997. CTCP: INFOCOM 2006 with k = 3/4. CUBIC: RFC 9438 section 5.1.
     near("Reno", window_under_loss(Algorithm::Reno, 1e-3, 300), 1.22 / 1e-3_f64.sqrt(), 0.15);
     near("CTCP", window_under_loss(Algorithm::Ctcp, 1e-4, 300), 0.255 / 1e-4_f64.powf(0.8), 0.15);
     let cubic = (0.4_f64 * 3.7 / 1.2).powf(0.25) * (0.1_f64 / 1e-4).powf(0.75);
     near("CUBIC", window_under_loss(Algorithm::Cubic, 1e-4, 400), cubic, 0.15);
-    // BBR does not react to loss: the line is full.
+    // BBR does not react to loss, so it fills the line.
     near("BBR", window_under_loss(Algorithm::Bbr, 1e-2, 4), 0.1 * 1e9 / 12_000.0, 0.1);
 }
 

@@ -1,5 +1,5 @@
-//! Checks docs/results/: every page is made of the stored figures, these may be published, and figures that other pages
-//! quote are those of the store. `ekiden-lab figures --pages` writes the pages.
+//! Checks docs/results/: every page matches the stored figures, missed published figures have a reason, and figures
+//! that other pages quote match the stored figures. `ekiden-lab figures --pages` writes the pages.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "the tests of ekiden use the rest")]
@@ -23,7 +23,7 @@ fn results_dir() -> PathBuf {
     code_blocks::root().join("docs/results")
 }
 
-/// All experiments, which take seconds to read.
+/// All built-in experiments. They are parsed once, because that takes seconds.
 static EXPERIMENTS: LazyLock<Vec<Experiment>> =
     LazyLock::new(|| BUILT_IN_EXPERIMENTS.map(|(name, text)| Experiment::parse(name, text).unwrap()).into());
 
@@ -61,7 +61,7 @@ fn missed_published_figures_have_a_reason() {
     assert!(missed.is_empty(), "add a `remark` to these expectations: {missed:#?}");
 }
 
-/// Figures in the text of other pages: docs/results/quoted.toml.
+/// The contents of docs/results/quoted.toml: the figures that other pages quote.
 #[derive(Deserialize)]
 struct Quotations {
     #[serde(default)]
@@ -84,13 +84,13 @@ struct QuotedFigure {
     #[serde(default)]
     at: BTreeMap<String, String>,
     metric: Option<String>,
-    /// The number is the ratio to the first treatment.
+    /// Whether the number is the ratio to the first treatment.
     #[serde(default)]
     ratio: bool,
 }
 
 impl QuotedFigure {
-    /// The stored value with as many decimals as the quoted one.
+    /// The stored value with as many decimals as the quoted value; None if there is no such cell.
     fn stored(&self, figures: &PublishedFigures) -> Option<String> {
         let metric = self.metric.as_ref().filter(|metric| **metric != figures.manifest.metric.key);
         let cells = match metric {
@@ -110,7 +110,7 @@ fn quotations() -> Vec<Quotation> {
     toml::from_str::<Quotations>(&text).unwrap().quote
 }
 
-/// The words of a text, so that line breaks make no difference.
+/// The words of a text with single spaces between them, to compare texts with different line breaks.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -139,8 +139,8 @@ fn quoted_figures_match_the_stored_figures() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A paragraph, list item or table row with a link to the results of an experiment quotes stored figures, or says that
-/// they are those of an earlier run.
+/// A paragraph, list item or table row with a link to the results of an experiment must contain a text of
+/// docs/results/quoted.toml, or the words `earlier run`.
 #[test]
 fn links_to_results_quote_figures_or_name_an_earlier_run() {
     let quotations = quotations();
@@ -162,7 +162,7 @@ fn links_to_results_quote_figures_or_name_an_earlier_run() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Figures of an earlier format are stale; figures that cannot be read may be good.
+/// Figures of an earlier format are stale and removed. A file that cannot be read may be valid and is kept.
 #[test]
 fn unreadable_figures_are_not_removed() {
     let folder = TempDir::create(&std::env::temp_dir(), &format!("ekiden-figures-{}", std::process::id())).unwrap();

@@ -24,7 +24,7 @@ mod settings;
 
 use arrivals::pattern;
 
-/// Patterns for each setting of each queue.
+/// Number of arrival patterns for each setting of each queue.
 const PATTERNS: u64 = 120;
 
 type Outcomes = BTreeMap<u64, ReferenceOutcome>;
@@ -80,14 +80,14 @@ impl MinimalLine {
     }
 }
 
-/// The rounding convention in another form, by division and remainder.
+/// The transmission time, rounded to the nearest nanosecond by division and remainder, unlike in the emulator.
 fn exact_transmission_time(bytes: u32, rate: Rate) -> Nanos {
     let (bits, rate) = (u128::from(bytes) * 8_000_000_000, u128::from(rate.bits_per_second()));
     let up = u128::from(bits % rate * 2 >= rate);
     Nanos::try_from(bits / rate + up).unwrap()
 }
 
-/// The emulator's own pipeline, in virtual time.
+/// Passes the arrivals through the emulator's pipeline, in virtual time.
 fn through_pipeline(conditions: &Conditions, rng: SeededRng, arrivals: &[Packet]) -> Outcomes {
     let mut pipeline = Pipeline::new(&[conditions], rng);
     let mut outcomes = Outcomes::new();
@@ -105,7 +105,7 @@ fn through_pipeline(conditions: &Conditions, rng: SeededRng, arrivals: &[Packet]
     outcomes
 }
 
-/// Panics if outcomes differ; the message has the number of such packets, and the first with both outcomes.
+/// Panics if outcomes differ. The message has the number of packets that differ, and both outcomes of the first.
 fn assert_same(what: &str, arrivals: &[Packet], wanted: &[ReferenceOutcome], got: &Outcomes) {
     assert_eq!(arrivals.len(), wanted.len(), "{what}: the model has lost packets");
     let differs = |(packet, wanted): &(&Packet, &ReferenceOutcome)| got.get(&packet.number) != Some(*wanted);
@@ -121,7 +121,7 @@ fn assert_same(what: &str, arrivals: &[Packet], wanted: &[ReferenceOutcome], got
     );
 }
 
-/// Counts the outcomes over all patterns, so that tests can require each of them.
+/// Numbers of outcomes over all patterns. A test requires that each kind occurs.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     sent: u64,
@@ -149,7 +149,7 @@ impl Tally {
 fn replay(text: &str) -> Tally {
     let mut kind: QueueKind = toml::from_str(text).unwrap();
     if let QueueKind::StaticPriority(settings) = &mut kind {
-        // The reader of a lab file finds the sources by the names of hosts.
+        // The parser of lab files sets the sources from names of hosts, which are missing here.
         settings.heavy.sources = vec![0, 2];
     }
     let mut tally = Tally::default();

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn expected_arrival_is_line_queueing_plus_delay() {
-        // 1000 bytes at 8 Mbit/s: 1 ms.
+        // 1000 bytes take 1 ms at 8 Mbit/s.
         let path = path("rate = '8Mbit/s'\ndelay = '10ms'");
         let sent = series(&[(0, 1), (0, 1), (500_000, 1), (9_000_000, 1)], &[]);
         assert_eq!(expected(&path, &sent), [(0, 11_000_000), (1, 12_000_000), (2, 13_000_000), (3, 20_000_000)]);

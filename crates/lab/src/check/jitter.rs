@@ -73,7 +73,7 @@ mod tests {
         Jitter { distribution, scale: "2ms".parse().unwrap(), reorder: false }
     }
 
-    /// Arrivals with jitter in milliseconds, computed from a uniform number.
+    /// Returns `n` arrivals. `of` computes the jitter of each in milliseconds from a uniform random number.
     fn sampled_arrivals(n: usize, of: impl Fn(f64) -> f64) -> Vec<TimedProbe> {
         let rng = SeededRng::new(3);
         let arrived = |number: usize| 1_000_000 + (of(rng.uniform(number as u64)) * 1e6) as Nanos;

@@ -133,7 +133,8 @@ mod tests {
     const LINE_EXPECTATION: LineExpectation =
         LineExpectation { rate: 10_000_000, overhead: 0, mtu: 1250, loss_probability: 0.0, quantum: 0 };
 
-    /// One packet of 1250 bytes takes 1 ms: sent at 120 %, arriving at `at`.
+    /// Packets of 1250 bytes, sent at 120 % of the rate of the line, at which a packet takes 1 ms. Packet `i` arrives
+    /// at `at(i)`.
     fn series(count: u64, at: impl Fn(u64) -> Nanos) -> ProbeSeries {
         ProbeSeries {
             sent: (0..count)
@@ -171,7 +172,7 @@ mod tests {
     #[test]
     fn burst_above_the_quantum_fails_the_short_term_rate() {
         assert!(check_short_term(&series(1000, |i| i * 1_000_000), LINE_EXPECTATION).pass);
-        // Two early packets are one more than the packet already in flight.
+        // The limit permits one early packet, the packet already in flight. Two exceed it.
         let early = |i: u64| if i == 500 || i == 501 { 499_000_000 } else { i * 1_000_000 };
         assert!(!check_short_term(&series(1000, early), LINE_EXPECTATION).pass);
         assert!(

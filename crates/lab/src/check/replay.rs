@@ -220,7 +220,8 @@ mod tests {
         SeededRng::new(4).derive("wan").derive("forward")
     }
 
-    /// The records of the emulator for the check traffic, and the packets that the receiver sees.
+    /// Passes the traffic of the check through the emulator's pipeline. Returns the records of the emulator, and the
+    /// probes as the sender and the receiver see them.
     fn emulate(conditions: &Conditions) -> (Vec<PacketRecord>, ProbeSeries) {
         let shots = replay_traffic(8_000_000, 1500, 2_000_000_000, SeededRng::new(2));
         let mut pipeline = Pipeline::new(&[conditions], test_rng());

@@ -205,8 +205,9 @@ mod tests {
 
     const PATH: PeriodicLoss = PeriodicLoss { model: ThroughputModel::Reno, period: 600, rtt: 0.05, mtu: 1500 };
 
-    /// Mathis et al.: `sqrt(3/2)` segments per round trip at a loss of 1. RFC 9438 table 1, for a round trip of 0.1 s:
-    /// at p = 1e-3 Reno sends 38 and CUBIC 38 segments a round trip, at 1e-4 120 and 187, at 1e-5 379 and 1054.
+    /// Mathis et al.: a mean window of `sqrt(3/2 / p)` segments at a loss probability of p. RFC 9438 table 1, for a
+    /// round trip of 0.1 s: mean windows of Reno and CUBIC are 38 and 38 segments at p = 1e-3, 120 and 187 at 1e-4, 379
+    /// and 1054 at 1e-5.
     #[test]
     fn mean_windows_match_the_papers() {
         for (every, reno, cubic) in [(1000, 39.0, 39.0), (10_000, 122.0, 187.0), (100_000, 387.0, 1054.0)] {
@@ -219,7 +220,7 @@ mod tests {
         );
     }
 
-    /// A transfer of `rate` bytes a second, after a slow start of a second that must not count.
+    /// The timeline of a transfer at `rate` bytes per second after a slow start of 1 s, which must not count.
     fn timeline(rate: f64, seconds: u32) -> ByteTimeline {
         let at = |i: u32| f64::from(i) / 100.0;
         (0..seconds * 100).map(|i| (1.0 + at(i), (rate * at(i)) as u64)).collect()
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn steady_state_within_15_percent_of_theory_passes() {
-        // sqrt(900) = 30 segments of 1448 bytes each 50 ms.
+        // With one loss in 600 packets, the window is sqrt(1.5 * 600) = 30 segments of 1448 bytes, sent every 50 ms.
         let rate = 30.0 * 1448.0 * 20.0;
         assert!((PATH.predicted_rate() - rate).abs() < 1e-6);
         for (factor, pass) in [(1.0, true), (1.14, true), (0.86, true), (1.16, false), (0.84, false)] {
@@ -245,7 +246,8 @@ mod tests {
 
     #[test]
     fn goodput_excludes_the_beginning() {
-        // Without the first half, the rate is 104,000 bit/s; with the beginning, 74,000.
+        // Without the first quarter, 36,000 bytes arrive in 3 s: 96,000 bit/s. The whole transfer has 74,000 bit/s, its
+        // second half 104,000.
         let timeline = vec![(0.0, 0), (1.0, 1000), (2.0, 11_000), (4.0, 37_000)];
         assert!((goodput(&timeline) - 96_000.0).abs() < 1e-9);
         assert!(goodput(&ByteTimeline::new()).abs() < 1e-9);

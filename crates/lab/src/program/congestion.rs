@@ -173,8 +173,8 @@ mod tests {
     fn loaded_controls_are_unloaded_on_drop() {
         let folder = TempDir::for_test();
         let (script, calls) = (folder.path().join("ekiden"), folder.path().join("said"));
-        // A shell writes the script: a child of another test could inherit our descriptor, and the kernel does not
-        // execute a file that is open for writing (execve(2), ETXTBSY).
+        // A shell writes the script. A child of another test could inherit a writable descriptor of this process, and
+        // the kernel does not execute a file that is open for writing (execve(2), ETXTBSY).
         let write = "printf '#!/bin/sh\\necho \"$@\" >> %s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
         let written = Command::new("sh").args(["-c", write]).args([&script, &calls]).status().unwrap();
         assert!(written.success());

@@ -134,7 +134,7 @@ mod tests {
         for piece in [1, 3, 8, 19, 20, 21, 60] {
             let mut stamps = StampDecoder::new(20);
             for (number, bytes) in bytes.chunks(piece).enumerate() {
-                // Byte clock: one byte per millisecond from 150 ms on.
+                // One byte arrives per millisecond, from 150 ms on.
                 let last = 150 + (number * piece + bytes.len()) as u64;
                 stamps.push(bytes, Duration::from_millis(last));
             }

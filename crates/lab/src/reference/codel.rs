@@ -157,7 +157,8 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// 1200 packets of 1 ms arrive at once: the packet that leaves the queue at `k` ms has waited for `k` ms.
+    /// 1200 packets with a transmission time of 1 ms arrive at once, so a packet that leaves the queue at `k` ms has
+    /// waited for `k` ms.
     fn backlog(ecn: bool, transport: Ecn) -> Vec<ReferenceOutcome> {
         let settings = CodelSettings {
             limit: QueueLimit::Packets(5000),
@@ -177,8 +178,9 @@ mod tests {
         outcomes.iter().filter_map(dropped).collect()
     }
 
-    /// The delay reaches 5 ms at 5 ms; at 105 ms it has been above that for 100 ms. From there drops are 100 ms,
-    /// 100/sqrt(2), 100/sqrt(3) ... apart, each at the next departure: whole milliseconds.
+    /// The delay reaches the target of 5 ms after 5 ms. At 105 ms it has been above the target for an interval of
+    /// 100 ms, and the first packet is dropped. Further drops are due after another 100 ms, 100/sqrt(2) ms,
+    /// 100/sqrt(3) ms ..., each at the next departure, which is at a whole millisecond.
     #[test]
     fn drop_interval_shrinks_with_the_root_of_the_drop_count() {
         let times = drops(&backlog(false, Ecn::NotCapable));

@@ -150,7 +150,8 @@ mod tests {
     fn overflow_drops_half_of_the_largest_queue_from_the_head() {
         let mut arrivals: Vec<Packet> = (0..9).map(|n| of_flow(n, 0, 1, 1500)).collect();
         arrivals.extend((9..12).map(|n| of_flow(n, 0, 2, 750)));
-        // One packet is on the line, 8 and 2 wait; the last exceeds the limit, and packets 1 to 4 are dropped.
+        // One packet is on the line, 8 packets of flow 1 and 2 of flow 2 wait. The last arrival exceeds the limit, and
+        // packets 1 to 4 are dropped.
         assert_eq!(order(&arrivals, settings(10, 3000)), [0, 5, 9, 10, 11, 6, 7, 8]);
         let many: Vec<Packet> = (0..202).map(|n| of_flow(n, 0, 1, 1500)).collect();
         let left = order(&many, settings(200, 3000));

@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(transmission_time(0, rate("8bit/s")), 0);
     }
 
-    /// Packets of 1 ms, and a limit of two. The line takes packet 0 at once; 1 and 2 are queued, and 3 is dropped.
-    /// Packet 4 arrives at the end of the first transmission, which frees space before the arrival.
+    /// Packets with a transmission time of 1 ms, and a queue of two. Packet 0 is sent at once, 1 and 2 wait, 3 is
+    /// dropped. Packet 4 arrives at the end of the first transmission, which frees space before the arrival.
     #[test]
     fn transmission_ends_before_a_simultaneous_arrival() {
         let arrivals = [(0, 0), (1, 0), (2, 10), (3, 20), (4, 1_000_000), (5, 1_000_001), (6, 50_000_000)]

@@ -182,7 +182,8 @@ mod tests {
         RedSettings { limit, min, max, p, wq, gentle: false, ecn: false }
     }
 
-    /// `count` packets at once: with a weight of 1 the average is the queue before each arrival.
+    /// The outcomes of `count` packets that arrive at once. With a weight of 1, the average is the length of the queue
+    /// before each arrival.
     fn burst(settings: RedSettings, count: u64, ecn: Ecn) -> Vec<ReferenceOutcome> {
         let arrivals: Vec<Packet> = (0..count).map(|n| Packet { ecn, ..packet(n, 0, 1500) }).collect();
         simulate_line(&arrivals, rate(), &QueueKind::Red(settings), SeededRng::new(7))
@@ -223,7 +224,7 @@ mod tests {
         assert!(crate::stats::chi_square(&counts, &expected) > 0.001, "{counts:?}");
     }
 
-    /// At a tenth of the distance, and with 4 times the probability: 0.01 and 0.04.
+    /// The average is a tenth of the distance from `min` to `max`: probabilities of 0.01, and of 0.04 for heavy flows.
     #[test]
     fn heavy_flows_are_hit_n_times_as_often() {
         let mut red = RedModel::new(settings(0.1, 1.0), 4.0, rate(), SeededRng::new(3));

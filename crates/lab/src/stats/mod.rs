@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(summarise(&[]), Summary::default());
         let many = summarise(&first(5001));
         assert!((0.95..0.953).contains(&many.confidence), "{}", many.confidence);
-        // The normal approximation: half of 5001, less 1.96 times half its root.
+        // The normal approximation of the rank is (5001 - 1.96 * sqrt(5001)) / 2 = 2431.
         assert!((many.low - 2431.0).abs() <= 2.0, "{}", many.low);
         assert_eq!(many.median, 2501.0);
     }
@@ -229,7 +229,7 @@ mod tests {
     fn jain_index_is_1_for_equal_rates_and_low_for_unequal_rates() {
         assert!(close(jain(&[3.0; 7]), 1.0));
         assert!(close(jain(&[5.0, 0.0, 0.0, 0.0]), 0.25));
-        // The example of the report: 60 Mbit/s and 40 Mbit/s.
+        // The example of the report by Jain et al.: 60 Mbit/s and 40 Mbit/s.
         assert!(close(jain(&[60.0, 40.0]), 10_000.0 / 10_400.0));
         assert_eq!((jain(&[]), jain(&[0.0, 0.0])), (None, None));
     }

@@ -114,7 +114,7 @@ mod tests {
         assert_near(ln_binomial(49, 6).exp(), 13_983_816.0, 1e-12);
     }
 
-    /// Q(n, x) of a whole `n` is a Poisson sum, and so exact.
+    /// For an integer `n`, Q(n, x) is a sum of Poisson probabilities.
     #[test]
     fn incomplete_gamma_matches_poisson_sums() {
         let poisson = |n: u32, x: f64| {

@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "c c c");
     }
 
-    /// The added files are copied from the tree before a compilation.
+    /// The added files are copied from the prepared tree, before compilation.
     #[test]
     fn recipe_has_config_edits_added_files_and_license() {
         let work = TempDir::for_test();

@@ -71,7 +71,7 @@ fn integer(bytes: &[u8], offset: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A file with two sections: the names, and the symbols `a` and `time_travel_time`.
+    /// An ELF file with two sections: the string table, and the symbols `a` and `time_travel_time`.
     fn executable() -> Vec<u8> {
         let names = b"\0a\0time_travel_time\0";
         let mut file = vec![0; 64];

@@ -188,7 +188,7 @@ mod tests {
             };
             fs::write(directory.join(DESCRIPTION), serde_json::to_string(&info).unwrap()).unwrap();
         };
-        // The names sort in another order than the list of directories.
+        // Names of the directories sort in another order than the list below. Equal releases must follow the list.
         add("b-cache/two", "7.2.12-ekiden", emulator::VERSION);
         add("b-cache/one", "6.12.117-ekiden", emulator::VERSION);
         add("a-system/three", "7.2.12-ekiden", emulator::VERSION);

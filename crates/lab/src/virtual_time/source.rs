@@ -248,7 +248,8 @@ mod tests {
     use super::*;
     use crate::temp_dir::TempDir;
 
-    /// Finds 6.12 in the package sources of the system, and 7.2 in trixie-backports. Logs its calls.
+    /// A script in place of apt-get(8). It finds Linux 6.12 in the package sources of the system, and 7.2 in
+    /// trixie-backports, and logs its calls.
     const FAKE_APT_GET: &str = r#"#!/bin/sh
         echo "$*" >>calls
         config=$(echo "$*" | sed -n 's/.*--config-file=//p')

@@ -1,10 +1,11 @@
-//! A fixed amount in blocks of one size, by the writer and sink of the lab.
+//! Transfers of a fixed amount in blocks of one size, by the writer and the sink of the laboratory.
 
 use serde_json::Value;
 
 use crate::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
-/// A level with all bytes in one block, and one with a pause between blocks, directly and through a forwarder.
+/// The experiment with two workloads of blocks, one without a pause and one with a pause of 5 ms between blocks, and a
+/// delay of 10 ms on the second link.
 fn with_blocks(text: &str) -> String {
     let at_once = r#"protocol = "blocks", amount = "300000B", block = "17B", chain = ["relay"]"#;
     let paused = r#"protocol = "blocks", amount = "640B", block = "64B", pause = "5ms", chain = ["relay"]"#;
@@ -18,7 +19,7 @@ fn with_blocks(text: &str) -> String {
     )
 }
 
-/// A forwarder: ekiden if it has been built, else haproxy.
+/// The keys of the treatment with a forwarder: ekiden if it has been built, else HAProxy.
 fn forwarder_treatment() -> String {
     let Some(ekiden) = ekiden() else { return "program = \"haproxy\"".into() };
     format!(
@@ -42,7 +43,7 @@ fn blocks_are_timed_directly_and_through_a_forwarder() {
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();
         let (write, completion) = (figure("write_s").unwrap(), figure("completion_s").unwrap());
-        // The last byte is written before it arrives, since the path has 10 ms of delay.
+        // The completion includes the delay of 10 ms between the last write and the arrival of its data.
         assert!(write > 0.0 && completion >= 0.01, "{run}");
         let paused = run["levels"]["how"] == "paused";
         assert_eq!(figure("bytes"), Some(if paused { 640.0 } else { 300_000.0 }), "{run}");
@@ -67,11 +68,11 @@ fn packet_log_has_every_packet_drop_and_retransmission() {
     let [near, far] = [0, 1].map(|link| &run["sequences"][link]);
     assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the direction of the data");
     let dropped = far["dropped"].as_u64().unwrap();
-    // 300,000 bytes are more than 200 packets, of which one in a hundred is lost, and retransmitted by the client.
+    // 300,000 bytes are more than 200 packets. One in 100 is lost, and the client retransmits it.
     assert!(dropped >= 1 && far["sent_again"].as_u64().unwrap() >= dropped, "{far}");
     let count = |sequence: &Value, key: &str| sequence[key].as_u64().unwrap();
     assert_eq!(count(near, "dropped"), 0, "{near}");
-    // Every packet of the second link came through the first, and a superpacket counts as many packets on both.
+    // Every packet of the second link has passed the first. Both logs count each packet of a superpacket.
     assert!(count(near, "packets") >= count(far, "packets"), "{near} {far}");
     assert!(count(near, "sent_again") >= count(far, "sent_again"), "{near} {far}");
 
@@ -79,7 +80,7 @@ fn packet_log_has_every_packet_drop_and_retransmission() {
     let table = std::fs::read_to_string(folder.join("far-relay-server.csv")).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.iter().filter(|row| row[2] == "wire loss").count() as u64, dropped, "{table}");
-    // The last packets may still be in flight.
+    // Packets that are in flight at the end of the run have no time of delivery.
     for row in rows.iter().filter(|row| !row[1].is_empty()) {
         let micros = |column: usize| row[column].parse::<f64>().unwrap();
         assert!(micros(1) - micros(0) >= 5000.0, "a delay of 5 ms: {row:?}");
@@ -101,9 +102,9 @@ fn capped_writing_completes_at_the_cap() {
     assert_eq!(run["metrics"]["completion_s"], 1.0, "{run}");
 }
 
-/// The one direct run of `text`, without its factors; None if the system cannot run a lab.
+/// Runs the direct treatment of `text` once, without its factors. None if the system cannot run a lab.
 fn direct_run(fixture: &ExperimentFixture, text: &str) -> Option<Value> {
-    // A generous limit, since this test is not about lateness.
+    // These tests do not depend on lateness. A stricter limit would invalidate the run on a busy machine.
     let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
     fixture.write(text.split("[[factor]]").next().unwrap());
     let output = fixture.run(&["--blocks", "1", "--no-check", "--only", "direct"]);

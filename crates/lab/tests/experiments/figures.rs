@@ -1,4 +1,4 @@
-//! `ekiden-lab figures`: figures that are made, compared and interrupted.
+//! `ekiden-lab figures`: runs for new figures, the comparison with stored figures, and interruption.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::fixture::{ExperimentFixture, ekiden_or_skip, stderr_text};
 use crate::virtual_time::{has_no_kernel, stop_while_machines_run};
 
-/// A directory without figures.
+/// Creates a directory of documentation that has the index of results, but no figures.
 fn make_docs(fixture: &ExperimentFixture) -> PathBuf {
     let docs = fixture.0.join("docs");
     fs::create_dir(&docs).unwrap();
@@ -61,7 +61,7 @@ fn check_compares_figures_with_the_stored_figures() {
     assert_eq!(fs::read_to_string(&path).unwrap(), figures.to_string(), "a check changes nothing");
 }
 
-/// SIGTERM reaches only the outer command, not the command that makes the runs.
+/// SIGTERM is sent only to the outer command, not to the command that it starts for the runs.
 #[test]
 fn terminated_figures_command_leaves_no_process() {
     let fixture = ExperimentFixture::new();
@@ -70,7 +70,7 @@ fn terminated_figures_command_leaves_no_process() {
     }
     make_docs(&fixture);
     let child = figures_command(&fixture, "ctcp-oracles").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // One more process: the command that makes the runs.
+    // One more descendant than of `ekiden-lab run`: the command that makes the runs.
     let output = stop_while_machines_run(child, "-TERM", 3);
     assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
     assert!(stderr_text(&output).contains("run the same command again to continue"), "{}", stderr_text(&output));

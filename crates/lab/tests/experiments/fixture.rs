@@ -1,4 +1,4 @@
-//! A small experiment in a directory of the test's own, and the output of its runs.
+//! A small experiment in a temporary directory, the commands that run it, and its results.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use ekiden_testing::skipped;
 
-/// Longest wait for an event. On a busy machine a debug build needs half a minute to read all experiments.
+/// Timeout of [`wait_until`]. On a busy machine, a debug build needs half a minute to parse all experiments.
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// Waits until `is_over` is true, or for [`TIME_LIMIT`].
+/// Waits until `is_over` returns true, at most for [`TIME_LIMIT`].
 pub fn wait_until(mut is_over: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIME_LIMIT;
     while !is_over() && Instant::now() < deadline {
@@ -18,7 +18,8 @@ pub fn wait_until(mut is_over: impl FnMut() -> bool) {
     }
 }
 
-/// An experiment of two blocks over bare links: direct, and by a relay, which is ekiden if it has been built.
+/// An experiment over links without emulators, with two blocks and two treatments: direct, and through a relay. The
+/// program `RELAY` is a placeholder.
 pub const SMALL: &str = r#"
 lab = 1
 name = "small"
@@ -63,6 +64,7 @@ impl ExperimentFixture {
         command
     }
 
+    /// Writes the experiment file. The program `RELAY` becomes ekiden if it has been built, else HAProxy.
     pub fn write(&self, text: &str) {
         let program = if ekiden().is_some() { "ekiden" } else { "haproxy" };
         std::fs::write(self.0.join("small.toml"), text.replace("RELAY", program)).unwrap();
@@ -72,7 +74,7 @@ impl ExperimentFixture {
         self.lab_command().args(["run", "small.toml", "--real"]).args(arguments).output().unwrap()
     }
 
-    /// The valid runs. The lab repeats runs that a busy machine has made invalid.
+    /// The valid runs. The lab repeats an invalid run, such as one that was late on a busy machine.
     pub fn runs(&self) -> Vec<serde_json::Value> {
         self.all_runs().into_iter().filter(|run| run["invalid"].is_null()).collect()
     }
@@ -90,13 +92,13 @@ impl Drop for ExperimentFixture {
     }
 }
 
-/// The ekiden next to the test program, if it has been built.
+/// The program `ekiden` in the directory of `ekiden-lab`, if it has been built.
 pub fn ekiden() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_ekiden-lab")).with_file_name("ekiden");
     beside.exists().then_some(beside)
 }
 
-/// Like `ekiden`; if it has not been built, prints the remedy.
+/// Returns the path of [`ekiden`]; if it has not been built, prints how to build it.
 pub fn ekiden_or_skip() -> Option<PathBuf> {
     ekiden().or_else(|| {
         skipped("there is no ekiden beside the laboratory (cargo build)");
@@ -108,7 +110,7 @@ pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether the system denies namespaces, or a program is missing; if so, prints the reason.
+/// Whether the command failed because the system denies namespaces or a program is missing; if so, prints the reason.
 pub fn is_skipped(output: &Output) -> bool {
     let stderr = stderr_text(output);
     let reasons = ["cannot create namespaces", "cannot create a user namespace", "is not installed"];

@@ -1,5 +1,5 @@
-//! `ekiden-lab run` as a user runs it: mistakes, a small experiment over real namespaces and programs, and its
-//! continuation.
+//! The commands of `ekiden-lab` as a user runs them: errors in files, small experiments with real namespaces and
+//! programs, their continuation, and the comparison of results.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -58,8 +58,8 @@ fn run_is_captured_unless_no_link_is_emulated() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Every program that IPv6 labs permit carries a file by IPv6, in virtual time. The address of the client is in the log of
-/// packets.
+/// Every program that IPv6 labs permit carries a file over IPv6, in virtual time. The addresses come from the packet
+/// log of the link of the server.
 #[test]
 fn programs_use_ipv6_in_ipv6_labs() {
     let fixture = ExperimentFixture::new();
@@ -102,7 +102,7 @@ fn programs_use_ipv6_in_ipv6_labs() {
     }
 }
 
-/// The laboratory's own clients and servers, and iperf3.
+/// These workloads use the laboratory's own clients and servers, and iperf3.
 #[test]
 fn streams_blocks_and_flows_use_ipv6() {
     let fixture = ExperimentFixture::new();
@@ -138,7 +138,7 @@ fn streams_blocks_and_flows_use_ipv6() {
     }
 }
 
-/// Two results of the small experiment in virtual time: B has a slower line.
+/// The results are of the small experiment in virtual time, at 40 and at 20 Mbit/s.
 #[test]
 fn two_results_are_compared_cell_by_cell() {
     let fixture = ExperimentFixture::new();
@@ -245,7 +245,7 @@ fn small_experiment_runs_resumes_and_reports() {
     assert!(runs.iter().all(|run| run["metrics"]["mb_s"].as_f64().unwrap() > 0.0));
     assert!(results.join("report.html").exists() && results.join("report.json").exists());
 
-    // No run is repeated, and an incomplete line counts as a missing run.
+    // The second command repeats no run. An incomplete line in the file counts as a missing run.
     assert!(stderr_text(&fixture.run(&[])).starts_with("4 of 4 runs already exist"));
     let file = results.join("runs.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -284,7 +284,7 @@ fn missed_expectation_is_exit_status_1() {
     assert_eq!(fixture.runs().len(), 1);
 }
 
-/// The file takes half a minute over this link.
+/// The experiment with a file of 4 MB over a link of 1 Mbit/s. The transfer takes 32 s, so a test can act during it.
 fn with_slow_link(text: &str) -> String {
     text.replace("ends = [\"relay\", \"server\"]", "ends = [\"relay\", \"server\"]\nrate = \"1Mbit/s\"")
         .replace("1MB", "4MB")
@@ -311,8 +311,7 @@ ready = "tcp:8000""#,
     assert!(reason.starts_with("timeout on relay "), "{reason}");
 }
 
-/// The experiment with a second relay at the server's end, and a treatment for every program that can form a chain of
-/// sections.
+/// The experiment with a second relay on the host of the server, and a treatment for each kind of chain of sections.
 fn with_chain(text: &str) -> String {
     let treatment = |name: &str, more: &str| {
         format!("[treatment.{name}]\nprogram = \"ekiden\"\nsections = true\nmode = \"http\"\n{more}\n")
@@ -353,7 +352,7 @@ fn section_relays_carry_a_file_in_every_mode() {
 fn interrupt_ends_a_run_and_explains_how_to_resume() {
     let fixture = ExperimentFixture::new();
     fixture.write(&with_slow_link(SMALL));
-    // A terminal sends a signal to the whole process group.
+    // A terminal sends SIGINT to a whole process group. The command gets its own group, which excludes this process.
     let mut command = fixture.lab_command();
     let child = command
         .args(["run", "small.toml", "--real", "--no-check"])

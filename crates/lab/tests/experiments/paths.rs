@@ -1,10 +1,11 @@
-//! Relays that know each other, fixed paths through them, and continuous downloads while conditions change.
+//! Fixed paths through relays, and continuous downloads while a relay is killed.
 
 use serde_json::Value;
 
 use crate::fixture::{ExperimentFixture, SMALL, ekiden_or_skip, is_skipped, stderr_text};
 
-/// Three candidate paths from client to server; the relays are on the router and on the host of the server.
+/// The experiment with a treatment for each of three paths from client to server: direct, through the relay on the
+/// router, and through the relay on the router and that on the host of the server.
 fn candidates() -> String {
     let treatment = |name: &str, path: &str| {
         format!(

@@ -1,5 +1,4 @@
-//! Groups of connections that share a bottleneck, with congestion controls of the kernel and of ekiden; and several
-//! runs at once.
+//! Concurrent runs of groups of connections that share a bottleneck, with congestion controls of the kernel and ekiden.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -7,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{ExperimentFixture, ekiden_or_skip, is_skipped, stderr_text, wait_until};
 
-/// CUBIC, Reno and short flows over a slow line, at four round trips.
+/// CUBIC, Reno and short flows over a line of 20 Mbit/s, with four round-trip times.
 const SHARED: &str = r#"
 lab = 1
 name = "small"
@@ -75,8 +74,8 @@ fn groups_share_a_line_in_concurrent_runs() {
         assert_eq!(had, ["cubic", "reno", "cubic"]);
         assert_eq!(groups[0]["rates"].as_array().unwrap().len(), 2);
         assert!(!groups[2]["completions"].as_array().unwrap().is_empty());
-        // 1448 of 1500 bytes of 20 Mbit/s, less the loss by slow start and the bytes in flight at the end. The time of
-        // each group begins with its own first connection.
+        // The line carries 1448/1500 of 20 Mbit/s, less the losses of slow start and the bytes in flight at the end.
+        // The sum of the groups can exceed that, because the time of each group starts at its first connection.
         assert!((10.0..25.0).contains(&figure("mbit_s")), "{run}");
         for group in groups {
             let last = group["timeline"].as_array().unwrap().last().unwrap();
@@ -84,7 +83,7 @@ fn groups_share_a_line_in_concurrent_runs() {
             assert!(bytes > 0.0 && bytes * 8.0 / at < 20e6, "{run}");
         }
         assert!(figure("ratio") > 0.0 && (1.0 / 3.0..=1.0).contains(&figure("jain")), "{run}");
-        // 100 packets of 1500 bytes wait for 60 ms.
+        // A full queue of 100 packets of 1500 bytes takes 60 ms at 20 Mbit/s.
         assert!(figure("queueing_ms") > 1.0 && figure("queueing_p99_ms") < 63.0, "{run}");
     }
     let busy = |run: &serde_json::Value| run["took"].as_f64().unwrap();
@@ -121,7 +120,7 @@ fn sigterm_ends_all_workers_and_clients() {
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
     wait_until(|| clients(&fixture) >= 2 || reader.is_finished());
     let interrupted = Instant::now();
-    // A terminal would signal the whole process group; this signals only the outermost process.
+    // Unlike a terminal, which signals the whole process group, this signals only the outermost process.
     Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();
     let output = reader.join().unwrap();
     if is_skipped(&output) {
@@ -137,7 +136,7 @@ fn sigterm_ends_all_workers_and_clients() {
     assert_eq!((fixture.all_runs().len(), clients(&fixture)), (0, 0), "runs or clients are left");
 }
 
-/// The number of iperf3 clients in the directory of the test, also in namespaces.
+/// The number of iperf3 clients with the directory of the test as their working directory, in all namespaces.
 fn clients(fixture: &ExperimentFixture) -> usize {
     let folder = std::fs::canonicalize(&fixture.0).unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -149,12 +148,13 @@ fn clients(fixture: &ExperimentFixture) -> usize {
     processes.filter(is_own_client).count()
 }
 
-/// The kernel's mounts of BPF file systems, as this process sees them.
+/// The BPF file systems in the mount namespace of this process.
 fn bpf_mounts() -> Vec<String> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().filter(|line| line.contains(" - bpf ")).map(str::to_owned).collect()
 }
 
+/// The laboratory starts in a mount namespace without /sys/fs/bpf, and its mount must not appear in that of the test.
 /// Earlier versions required a manual `mount -t bpf bpf /sys/fs/bpf`.
 #[test]
 fn laboratory_mounts_its_own_bpf_file_system() {

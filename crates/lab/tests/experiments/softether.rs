@@ -1,4 +1,4 @@
-//! A file through SoftEther VPN, between two hosts that the other two use as routers.
+//! The transfer of a file through SoftEther VPN between two routers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +17,14 @@ fn with_tunnel() -> String {
         .replace("[experiment]", "[experiment]\nlateness_limit = \"1s\"")
 }
 
-/// The bytes of a run that entered the link between the relays at the server's end.
+/// The bytes that entered the link between the two routers at the router of the server in a run.
 fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
     let direction = links.iter().find(|direction| direction["link"] == "far" && direction["from"] == "other").unwrap();
     direction["bytes_in"].as_u64().unwrap()
 }
 
-/// The files that the host's own SoftEther would write, with their modification times.
+/// The files that a SoftEther installation of the host would write, with their modification times.
 fn host_files() -> BTreeMap<String, std::time::SystemTime> {
     let folders = ["/var/lib/softether", "/var/log/softether", "/run/softether", "/tmp"].map(Path::new);
     let files = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
@@ -53,7 +53,8 @@ fn softether_carries_a_file_encrypted_and_leaves_no_files() {
     };
     let (direct, tunnelled) = (of("direct"), of("relay"));
     assert_eq!(tunnelled["metrics"]["bytes"], 1e6);
-    // Each of 700 packets gets 14 bytes for Ethernet, 40 for IP and TCP, and some for TLS; connecting takes 36 kB.
+    // The tunnel adds 14 bytes for Ethernet, 40 for IP and TCP, and some for TLS to each of 700 packets. Its connection
+    // setup takes 36 kB.
     assert!(
         bytes_crossed(tunnelled) > bytes_crossed(direct) + 50_000,
         "{} {}",

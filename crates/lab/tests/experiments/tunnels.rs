@@ -1,11 +1,12 @@
-//! Programs between two sites: packet tunnels, `ssh -L`, ekiden as a forwarder, and transparent relays. One file, and
-//! many flows at once.
+//! Single transfers and concurrent flows through programs between two sites: packet tunnels, `ssh -L`, ekiden as a
+//! forwarder, and transparent relays.
 
 use ekiden_testing::skipped;
 
 use super::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
-/// A lossy line between two routers, and a program at both of its ends.
+/// The experiment with a line of 50 Mbit/s and 2 ms in each direction between two routers, and a treatment for each
+/// program, which runs on both routers. The workload is a file or four flows.
 fn with_tunnels(programs: &[&str]) -> String {
     let treatment = |program: &&str| {
         let more = match *program {
@@ -35,7 +36,7 @@ fn metric(run: &serde_json::Value, key: &str) -> f64 {
     run["metrics"][key].as_f64().unwrap_or(f64::NAN)
 }
 
-/// The bytes of a run that left the line at the client's end.
+/// The bytes that entered the line at the router of the server in a run.
 fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
     let direction = links.iter().find(|direction| direction["link"] == "far" && direction["from"] == "other").unwrap();
@@ -73,16 +74,18 @@ fn every_tunnel_program_carries_files_and_flows() {
         if !is_file {
             assert!(metric(run, "stalled") < 0.5 && metric(run, "jain") > 0.25, "{run}");
             assert!(metric(run, "mbit_s") >= 1.0, "{run}");
-            // Bytes buffered at the begin of the measurement count in it, but hardly in the average since the start.
+            // Bytes that are in buffers at the beginning of the measurement can raise its rate above that of the line.
+            // They hardly affect the average since the start.
             let last = run["timeline"].as_array().unwrap().last().unwrap();
             assert!(last[1].as_f64().unwrap() * 8.0 / last[0].as_f64().unwrap() < 50e6, "{run}");
-            // The handshake and the response take two round trips of 4 ms; and no queue delays them by a second.
+            // The handshake and the response take two round trips of 4 ms. Queues add less than 1.5 s.
             assert!((8.0..1500.0).contains(&metric(run, "completion_ms")), "{run}");
         }
     }
 }
 
-/// A file by wget, and a stream, through two transparent relays.
+/// The experiment with a treatment for each program as two transparent relays. The workload is a stream, or a file that
+/// wget downloads.
 fn transparent(programs: &[&str]) -> String {
     let treatment = |program: &&str| format!("[treatment.{program}]\nprogram = \"{program}\"\ntransparent = true\n");
     let chain = "chain = [\"relay\", \"other\"]";

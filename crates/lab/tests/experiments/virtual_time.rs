@@ -1,4 +1,5 @@
-//! Experiments in virtual time: the same bytes in every run, and what a machine leaves on the host.
+//! Experiments in virtual time: equal results in every run, the end of machines on signals, and their isolation from
+//! the host.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text, wait_unt
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
                     [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
 
-/// A line with losses, so that a run depends on random numbers.
+/// The experiment with random losses on the second link, so that a run depends on random numbers.
 fn with_losses(text: &str) -> String {
     text.replace(
         "ends = [\"relay\", \"server\"]",
@@ -21,7 +22,7 @@ fn with_losses(text: &str) -> String {
     )
 }
 
-/// Whether there is no virtual kernel; if so, prints the remedy.
+/// Whether no virtual kernel is installed; if so, prints the message of `kernel list`.
 pub fn has_no_kernel(fixture: &ExperimentFixture) -> bool {
     let output = fixture.lab_command().args(["kernel", "list"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr_text(&output));
@@ -42,7 +43,7 @@ fn runs_file(fixture: &ExperimentFixture) -> std::path::PathBuf {
     fixture.0.join("results/small-quick/runs.jsonl")
 }
 
-/// Processes that keep every processor busy until they are dropped.
+/// Processes that use all processor time until they are dropped.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -86,7 +87,7 @@ fn runs_are_byte_identical_under_load_and_after_interruption() {
     assert!(std::fs::read(runs_file(&fixture)).unwrap() == bytes, "the bytes differ under load");
 }
 
-/// Other cells, and their place in the order of runs, do not affect a run.
+/// A run depends neither on other cells nor on its position in the order of runs.
 #[test]
 fn single_cell_can_be_rerun_with_equal_results() {
     let fixture = ExperimentFixture::new();
@@ -120,7 +121,7 @@ fn single_cell_can_be_rerun_with_equal_results() {
     );
 }
 
-/// A capture is written by the machine into a directory of the host, which is the only thing that it changes there.
+/// The machine writes the capture into a directory of the host, and changes nothing else on the host.
 #[test]
 fn a_capture_changes_no_byte_of_the_results() {
     let fixture = ExperimentFixture::new();
@@ -139,7 +140,8 @@ fn a_capture_changes_no_byte_of_the_results() {
         for link in run["links"].as_array().unwrap() {
             let text = |key: &str| link[key].as_str().unwrap().to_owned();
             let name = format!("{}-{}-{}.arrived.pcapng", text("link"), text("from"), text("to"));
-            // A block has at least the bytes of the header of the packet, and the counters are read before the end.
+            // Each packet has a block of more than 100 bytes, with at least its headers. The file can have more packets
+            // than the counters, which are read before the end.
             let length = std::fs::metadata(folder.join(&name)).unwrap().len();
             assert!(length > link["packets_in"].as_u64().unwrap() * 100, "{name}: {length} bytes for {link}");
         }
@@ -173,7 +175,7 @@ fn results_of_another_clock_are_refused() {
     assert!(stderr_text(&refused).contains("depend on the time that processes take"), "{}", stderr_text(&refused));
 }
 
-/// The end of slow start before a queue of 300 packets, by four congestion controls.
+/// Slow start into a queue of 300 packets, with four congestion controls.
 const SLOW_START: &str = r#"
 lab = 1
 name = "small"
@@ -212,7 +214,8 @@ levels = [
 ]
 "#;
 
-/// Slow start ends when the queue is full, or when the control detects its growth.
+/// Slow start of CUBIC without `HyStart` and of the CTCP of the draft fills the queue and ends with losses. `HyStart`
+/// and `ctcp` detect the growth of the queue and end slow start without losses.
 #[test]
 fn module_parameters_and_control_set_the_end_of_slow_start() {
     let fixture = ExperimentFixture::new();
@@ -243,7 +246,7 @@ fn module_parameters_and_control_set_the_end_of_slow_start() {
     }
 }
 
-/// The round trip of a line of 25 ms in each direction, which is exact to a microsecond, and its variation.
+/// With 25 ms in each direction, a round trip in virtual time takes 50 ms within 5 µs, and varies by less than 1 µs.
 #[test]
 fn a_round_trip_is_exact() {
     let fixture = ExperimentFixture::new();
@@ -279,8 +282,8 @@ fn a_program_that_never_sleeps_is_named() {
     assert_eq!(output.status.code(), Some(98));
 }
 
-/// The first process of a machine blocks signals to wait for its child, and the child inherited the mask: SIGTERM and
-/// SIGHUP never reached a relay that a test in the machine started.
+/// Regression test: the first process of a machine blocks signals to wait for its child, and the child inherited the
+/// signal mask. A relay that a test started in the machine never received SIGTERM and SIGHUP.
 #[test]
 fn a_program_starts_with_no_signal_blocked() {
     let fixture = ExperimentFixture::new();
@@ -293,7 +296,7 @@ fn a_program_starts_with_no_signal_blocked() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n", "{}", stderr_text(&output));
 }
 
-/// All descendants of the process `parent`.
+/// The ids of all descendants of the process `parent`.
 fn descendants(parent: u32) -> Vec<u32> {
     let children = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let children = children.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -306,7 +309,7 @@ fn is_alive(pid: u32) -> bool {
     ekiden_sys::process::start_time(pid).is_some()
 }
 
-/// Waits until the host has removed all processes of a machine, which were killed.
+/// Waits until the processes of a machine have ended; panics if one exists after the timeout.
 fn wait_for_end(machine: &[u32]) {
     wait_until(|| !machine.iter().any(|pid| is_alive(*pid)));
     let left: Vec<&u32> = machine.iter().filter(|pid| is_alive(**pid)).collect();
@@ -334,7 +337,7 @@ fn machine_is_killed_with_its_parent_process() {
     assert_eq!(std::fs::read_dir(&fixture.0).unwrap().count(), 0, "files left behind");
 }
 
-/// Copies a file that every user may read and execute.
+/// Copies a file, and permits every user to read and execute the copy.
 fn copy_for_all(from: &Path, to: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::copy(from, to).unwrap();
@@ -367,17 +370,18 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
     assert_eq!(std::fs::read("/etc/hostname").ok(), before);
 }
 
-/// Sends `signal` to a command as soon as it has more than `others` descendants, which is when a machine runs, and
-/// waits for its end and theirs.
+/// Sends `signal` to a command when it has more than `others` descendants, which means that a machine runs. Then waits
+/// until the command and these descendants have ended.
 pub fn stop_while_machines_run(mut command: Child, signal: &str, others: usize) -> Output {
     let outer = command.id();
-    // One reading decides and is kept, because a booting kernel has children that end at once.
+    // The reading that meets the condition is kept. A later reading can be shorter, because a booting kernel has
+    // children that end at once.
     let mut machines = Vec::new();
     wait_until(|| {
         machines = descendants(outer);
         machines.len() > others || command.try_wait().unwrap().is_some()
     });
-    // The id of a command that has ended may be that of another process.
+    // After the end of the command, its id may belong to another process.
     if command.try_wait().unwrap().is_none() {
         Command::new("kill").args([signal, &outer.to_string()]).status().unwrap();
     }
@@ -403,7 +407,7 @@ fn interrupt_ends_machines_and_explains_how_to_resume() {
     assert_eq!(fixture.all_runs().len(), 0);
 }
 
-/// Reads until `text` has arrived.
+/// Reads until the output contains `text`, and returns the output.
 fn read_until(from: &mut impl Read, text: &str) -> String {
     let (mut output, mut buffer) = (String::new(), [0; 4096]);
     while !output.contains(text) {
@@ -414,10 +418,10 @@ fn read_until(from: &mut impl Read, text: &str) -> String {
     output
 }
 
-/// Starts a command line of the laboratory on a terminal, as a user has one: script(1) makes it. Ctrl-C is a character
-/// that its line discipline turns into SIGINT for the process outside.
+/// Starts a command of the laboratory on a pseudoterminal of script(1). The line discipline of the terminal translates
+/// the character of Ctrl-C into SIGINT for the process on the host.
 fn start_on_terminal(fixture: &ExperimentFixture, arguments: &str) -> (Child, ChildStdin, ChildStdout) {
-    // A shell in between would end by the signal.
+    // Without `exec`, the signal would also end the shell between script(1) and the command.
     let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_ekiden-lab"));
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&fixture.0).env("SHELL", "sh");
@@ -456,7 +460,7 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
     }
     for arguments in ["kernel run -- sh", "shell lossy --virtual"] {
         let (mut child, mut keys, mut screen) = start_on_terminal(&fixture, arguments);
-        // The sum distinguishes the answer of the shell from the echo of the terminal.
+        // The terminal echoes the input; only the output of the shell has the sum.
         keys.write_all(b"echo $((40 + 2)) runs\n").unwrap();
         read_until(&mut screen, "42 runs");
         let machine = descendants(child.id());
@@ -470,7 +474,7 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
     }
 }
 
-/// The outer command exits with a status instead of by the signal, so it has waited for the end of the machine.
+/// The outer command must end with an exit status instead of by the signal, and only after the kernel of the machine.
 #[test]
 fn an_interrupted_command_waits_for_the_end_of_its_machine() {
     let fixture = ExperimentFixture::new();
@@ -481,7 +485,7 @@ fn an_interrupted_command_waits_for_the_end_of_its_machine() {
         let mut command = fixture.lab_command();
         command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // Waiting would close the input, and so end the guest.
+        // `Child::wait` closes the standard input, which would end the guest.
         let input = child.stdin.take();
         read_until(child.stdout.as_mut().unwrap(), "runs");
         let machine = descendants(child.id());

@@ -1,4 +1,4 @@
-//! Statistics of the experiments.
+//! Statistics of a simulation.
 
 use crate::network::{PACKET, SimulationResult};
 

@@ -1,5 +1,5 @@
-//! Senders, one bottleneck, and receivers that acknowledge every packet, in virtual time. The queue is that of the lab,
-//! driven as a line drives it.
+//! A simulation of senders, one bottleneck, and receivers that acknowledge every packet, in virtual time. The queue is
+//! that of the emulator, with the calls that a line of the emulator makes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +16,7 @@ use crate::sender::{TcpSender, nanos};
 pub const PACKET: u32 = 1500;
 /// The transmission time of a packet on the senders' interfaces: 1 Gbit/s for each group.
 const ACCESS_TIME: Nanos = 12_000;
-/// The maximum additional delay of an acknowledgement, by hosts and interrupts.
+/// The maximum random delay of an acknowledgement, which models hosts and interrupts.
 const MAX_ACK_NOISE: Nanos = 100_000;
 
 /// The parameters of one connection.
@@ -27,7 +27,7 @@ pub struct FlowSpec {
     pub group: usize,
     pub rtt: Nanos,
     pub start: Nanos,
-    /// In packets; unlimited if None.
+    /// Packets to transfer; None without an end.
     pub size: Option<u64>,
     pub ecn: bool,
 }

@@ -1,6 +1,6 @@
-//! A sender: packets in flight, loss detection, recovery and timeouts. Every transmission has a number of its own, and
-//! the path keeps the order: when a transmission is acknowledged, earlier unacknowledged transmissions are lost (RFC
-//! 8985 without its reordering window). The data of a transmission is not modelled.
+//! A model of a TCP sender: packets in flight, loss detection, recovery and timeouts. Every transmission has its own
+//! number, and the path does not reorder. So when a transmission is acknowledged, earlier unacknowledged transmissions
+//! are lost (RFC 8985 without its reordering window). The data of a transmission is not modelled.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ struct SentTransmission {
 struct PrrRecovery {
     /// Recovery ends when a transmission with at least this number is acknowledged.
     end: u64,
-    /// Packets in flight at the begin of the recovery.
+    /// Packets in flight at the start of the recovery.
     flight: f64,
     delivered: f64,
     sent: f64,
@@ -47,7 +47,7 @@ pub struct TcpSender {
     progress_at: Nanos,
     probed: bool,
     backoff: u32,
-    /// Packets left to send, of a short transfer.
+    /// Packets that a short transfer has yet to send; None for a transfer without an end.
     pub remaining: Option<u64>,
     pub reductions: u64,
 }

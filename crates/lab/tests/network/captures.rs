@@ -46,7 +46,7 @@ fn files(folder: &TempDir) -> [Capture; 2] {
     ["arrived", "delivered"].map(|what| pcapng::read(&folder.path().join(format!("wan-a-b.{what}.pcapng"))))
 }
 
-/// The number of packets for each text of an outcome, without times.
+/// The number of packets for each outcome, which is the comment of the packet without its time.
 fn outcomes(arrived: &Capture) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for comment in arrived.packets.iter().flat_map(|packet| &packet.comments) {
@@ -79,7 +79,7 @@ fn compare(report: &DirectionReport, [arrived, delivered]: &[Capture; 2], header
     assert!(arrived.packets.iter().map(|packet| packet.id).eq(0..report.packets_in));
 }
 
-/// ECN field of an IPv4 packet behind an Ethernet header.
+/// Whether an IPv4 packet behind an Ethernet header is marked (CE).
 fn is_marked(bytes: &[u8]) -> bool {
     bytes[15] & 3 == 3
 }
@@ -108,7 +108,7 @@ fn a_capture_has_every_packet_with_its_outcome() -> Result<(), Skipped> {
     check_with_tcpdump(&folder.path().join("wan-a-b.arrived.pcapng"), arrived.packets.len())
 }
 
-/// tcpdump(8) prints a line for each packet.
+/// Checks that tcpdump(8) reads the file and prints a line for each packet.
 fn check_with_tcpdump(path: &Path, packets: usize) -> Result<(), Skipped> {
     match Command::new("tcpdump").arg("-nr").arg(path).output() {
         Err(error) => Err(Skipped(format!("tcpdump: {error}"))),
@@ -125,7 +125,8 @@ fn check_with_tcpdump(path: &Path, packets: usize) -> Result<(), Skipped> {
     }
 }
 
-/// Without a decision for each packet, superpackets pass the pipeline whole.
+/// Superpackets pass the pipeline whole, because no condition of the link decides on single packets. The capture must
+/// still contain single packets.
 fn capture_splits_superpackets_into_packets() -> Result<(), Skipped> {
     let (report, _, folder) = capture(&Lab { mode: EmulationMode::Fast, ..delayed_lab("") }, MAX_SNAPLEN).unwrap();
     assert!(report.frames_in * 4 < report.packets_in, "{report:?}");
@@ -140,8 +141,8 @@ fn capture_splits_superpackets_into_packets() -> Result<(), Skipped> {
         let payload = u32::try_from(ip.len() - 20 - usize::from(ip[32] >> 4) * 4).unwrap();
         let is_syn_or_fin = ip[33] & 3 > 0;
         let end = sequence.wrapping_add(payload + u32::from(is_syn_or_fin));
-        // A packet continues the data, or is a retransmission. Only the kernel leaves gaps: on a busy machine it drops
-        // superpackets that the emulator has not read in time.
+        // A packet continues the data, or is a retransmission. A gap is valid only if the kernel dropped superpackets
+        // that the emulator did not read in time (`hidden`), as on a busy machine.
         let expected = next.unwrap_or(sequence);
         let has_gap = sequence.wrapping_sub(expected).cast_signed() > 0;
         assert!(!has_gap || report.hidden > 0, "a gap from {expected} to {sequence}: {report:?}");
@@ -166,12 +167,12 @@ fn a_capture_of_a_tun_has_no_link_header() -> Result<(), Skipped> {
     }
 }
 
-/// Milliseconds of deliveries of a link with an uneven trace, 12 Mbit/s on average.
+/// Times of delivery in ms of a link with an uneven trace, which repeats after 40 ms: 12 Mbit/s on average.
 const TRACE: [u64; 40] = [
     0, 0, 0, 1, 3, 3, 4, 4, 4, 4, 5, 9, 9, 9, 9, 9, 9, 9, 9, 10, 11, 12, 13, 14, 21, 21, 21, 22, 23, 24, 30, 30, 30,
     31, 31, 31, 31, 38, 39, 40,
 ];
-/// Full-size packets that fill the line for most of a second, and fit into its queue.
+/// Number of full-size packets. They occupy the line for 0.9 s, and fit into its queue.
 const PACKETS: usize = 900;
 
 /// While packets wait in the queue, the line delivers at every opportunity of its trace.
@@ -200,7 +201,8 @@ fn deliveries_follow_the_trace() -> Result<(), Skipped> {
     let delivered: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(delivered.len(), PACKETS);
     let arrived = pcapng::read(&folder.path().join("wan-a-b.arrived.pcapng")).packets;
-    // The first packet fixes the time of the emulator's start to a millisecond.
+    // Times of the trace file are in ms since the start of the emulator, those of the capture are absolute. The first
+    // packet gives the difference to a millisecond.
     let all_arrived = delivered[0] + (arrived[PACKETS - 1].at - arrived[0].at) / 1_000_000 + 2;
     let end = *delivered.last().unwrap();
     let opportunities = (0..).flat_map(|cycle| TRACE.map(|time| cycle * 40 + time)).take_while(|time| *time < end);

@@ -1,4 +1,4 @@
-//! Tests inside of the sandbox, on each host.
+//! Tests of networks inside the sandbox: addresses, routes, and the settings of hosts and interfaces.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -122,7 +122,7 @@ fn rto_min_and_recovery_of_a_host_are_applied() -> Result<(), Skipped> {
     let (accepted, _) = listener.accept().unwrap();
     (&connecting).write_all(b"x").unwrap();
     (&accepted).read_exact(&mut [0]).unwrap();
-    // In milliseconds, including the round trip of the path.
+    // The retransmission timeout of the connection in ms. It includes the round trip.
     let rto = |host: &HostHandle| {
         let output = host.command("ss").args(["-tinH", "state", "established"]).output().unwrap();
         let sockets = String::from_utf8(output.stdout).unwrap();
@@ -224,7 +224,7 @@ fn emulated_link_ends_in_the_namespace_of_the_emulator() -> Result<(), Skipped> 
     let network = Network::build(&lab(&[("a-name-that-is-too-long-for-linux", emulated("a", "b"))])).unwrap();
     let wires = network.emulated_links();
     let [Port::Interface(left), Port::Interface(right)] = &wires[0].ports else { panic!("{wires:?}") };
-    // The bridge of the kernel replaces the emulator.
+    // A bridge of the kernel between both ports replaces the emulator.
     let script = format!(
         "ip link add name bridge type bridge && ip link set dev {left} master bridge && ip link set dev {right} master bridge \
          && ip link set dev bridge up"
@@ -275,7 +275,7 @@ fn tun_devices_carry_packets_with_a_header() -> Result<(), Skipped> {
     let (from, to) = (host(&network, "a"), host(&network, "b"));
     let receiver = to.enter(|| UdpSocket::bind((to.address(), 0))).unwrap().unwrap();
     let sender = from.enter(|| UdpSocket::bind((from.address(), 0))).unwrap().unwrap();
-    // Before the read, which does not wait for a packet.
+    // Sent before the read, because the descriptor of the TUN device is nonblocking.
     sender.send_to(b"over", receiver.local_addr().unwrap()).unwrap();
     let wire = thread::spawn({
         let (left, right) = (fs::File::from(left.try_clone().unwrap()), fs::File::from(right.try_clone().unwrap()));

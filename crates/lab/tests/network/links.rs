@@ -1,4 +1,4 @@
-//! Emulated links with real connections, and the assumptions about the kernel at both ends.
+//! Emulated links with real connections, and assumptions about the kernel of the hosts at both ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -62,7 +62,7 @@ pub fn send(a: &HostHandle, b: &HostHandle) {
     assert!(arrived == sent, "{} bytes arrived, not the {BYTES} that were sent", arrived.len());
 }
 
-/// The report of the link after 8 MiB from `a` to `b`.
+/// Sends 8 MiB from `a` to `b`, and returns the report of this direction of the link.
 fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
     let running = RunningLab::start(lab)?;
     let network = running.network();
@@ -104,7 +104,7 @@ fn exact_mode_delivers_packets_individually() -> Result<(), Skipped> {
     Ok(())
 }
 
-/// Fast mode hands over several packets at once; each record still has the time at which its packet leaves the line.
+/// Fast mode delivers several packets at once. Their records must have the time at which each packet leaves the line.
 fn packets_delivered_together_have_individual_times() -> Result<(), Skipped> {
     let lab = delayed_lab("rate = '200Mbit/s'");
     let network = Network::build(&lab).unwrap();
@@ -151,12 +151,12 @@ fn kernel_completes_checksums_of_marked_packets() -> Result<(), Skipped> {
     }
     let report = carry_report(&lab).unwrap();
     assert!(report.marked > 0, "{report:?}");
-    // ECN-capable packets are marked instead. Retransmitted packets are not ECN-capable (RFC 3168, 6.1.5).
+    // Only packets that are not ECN-capable are dropped, such as retransmitted packets (RFC 3168, 6.1.5).
     assert!(report.dropped.get(&DropCause::Early).is_none_or(|early| early * 5 < report.marked), "{report:?}");
     Ok(())
 }
 
-/// Waits until `socket` has received a datagram.
+/// Waits for a datagram; false if none arrives within the read timeout of the socket.
 fn has_received(socket: &UdpSocket) -> bool {
     socket.recv(&mut [0; 16]).is_ok()
 }

@@ -1,5 +1,5 @@
-//! Tests in real namespaces, rootless where possible. libtest starts threads, which excludes a safe fork: a plain
-//! program runs one test after the other.
+//! Tests in real namespaces, without privilege where possible. They run one after the other in a program without
+//! libtest, whose threads would make fork(2) unsafe.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::panic;
@@ -20,11 +20,11 @@ pub struct Skipped(String);
 /// The name of a test, and its function.
 pub type Test = (&'static str, fn() -> Result<(), Skipped>);
 
-/// Given as the first argument: the process is a lab that waits to be killed.
+/// First argument of a process that builds a lab and waits for a signal.
 pub const HOLD: &str = "--hold";
-/// Given as the first argument: the process is a shell on the host `client`.
+/// First argument of a process that runs a shell on the host `client`.
 pub const SHELL: &str = "--shell";
-/// Given as the first argument: only the tests inside of the sandbox, as the current user.
+/// First argument of a process that runs only the tests inside the sandbox, as the current user.
 pub const INSIDE: &str = "--inside";
 
 fn main() -> ExitCode {

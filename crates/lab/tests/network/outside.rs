@@ -1,4 +1,4 @@
-//! Tests outside of the sandbox.
+//! Tests outside the sandbox: the end of a lab, its signals, its shell, and the tests inside without privilege.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ pub const TESTS: &[Test] = &[
 /// Duration of the program in a held lab, in seconds.
 const PROGRAM_SECONDS: u64 = 60;
 
-/// Runs `work` in the sandbox; without one, prints the reason to stdout.
+/// Runs `work` in the sandbox; if the process cannot enter one, prints the reason to stdout.
 fn sandboxed(work: impl FnOnce() -> ExitCode) -> ExitCode {
     match sandbox::enter() {
         Ok(SandboxEntry::Inside) => work(),
@@ -35,7 +35,7 @@ fn sandboxed(work: impl FnOnce() -> ExitCode) -> ExitCode {
     }
 }
 
-/// A shell on the host `client` of a chain.
+/// Runs a shell on the host `client` of a chain.
 pub fn shell() -> ExitCode {
     sandboxed(|| {
         let lab = chain();
@@ -44,14 +44,14 @@ pub fn shell() -> ExitCode {
     })
 }
 
-/// A lab with running programs. It prints READY and waits for one of them.
+/// Builds a lab with running programs, prints READY, and waits for one of the programs.
 pub fn hold() -> ExitCode {
     sandboxed(hold_inside)
 }
 
 fn hold_inside() -> ExitCode {
     let network = Network::build(&lab(&[("cable", cable("a", "b"))])).unwrap();
-    // An orphan in a session of its own: only the end of the pid namespace ends it.
+    // An orphan in its own session, which ends only with the PID namespace.
     let script = format!("setsid sleep {PROGRAM_SECONDS} & exit 0");
     network.host("a").unwrap().command("sh").args(["-c", &script]).status().unwrap();
     let mut waiting = network.host("b").unwrap().command("sleep").arg(PROGRAM_SECONDS.to_string()).spawn().unwrap();
@@ -101,7 +101,7 @@ fn tests_inside_the_sandbox_pass_without_privilege() -> Result<(), Skipped> {
     if ekiden_sys::process::effective_uid() != 0 {
         return Err(Skipped("this whole program runs without privilege".to_owned()));
     }
-    // Other users cannot read the directory of this program.
+    // Other users may not have access to the directory of this program.
     let copy = std::env::temp_dir().join(format!("ekiden-lab-network-test-{}", std::process::id()));
     std::fs::copy(own_executable(), &copy).unwrap();
     let mut rootless = Command::new(&copy);

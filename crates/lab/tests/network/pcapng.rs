@@ -1,8 +1,8 @@
-//! A reader of pcapng files, written from draft-ietf-opsawg-pcapng and apart from the writer.
+//! A reader of pcapng files, written from draft-ietf-opsawg-pcapng independently of the writer.
 
 use std::path::Path;
 
-/// A packet of a file.
+/// An enhanced packet block.
 #[derive(Debug)]
 pub struct Packet {
     /// Nanoseconds since the Unix epoch.
@@ -13,7 +13,7 @@ pub struct Packet {
     pub comments: Vec<String>,
 }
 
-/// A file with one interface.
+/// The contents of a file with one interface.
 #[derive(Debug)]
 pub struct Capture {
     pub link_type: u16,
@@ -27,7 +27,7 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Code and value of each option; the list must have an end.
+/// Returns code and value of each option; panics if the list has no end.
 fn options(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut all = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Random arrivals: a few successive phases, each a burst, a steady stream under or over the rate, random gaps, or
-//! silence; of several flows, of one size or of many, ECN-capable or not.
+//! Random arrivals of several flows in successive phases: bursts, steady streams below or above the rate of the line,
+//! random gaps, and pauses. A pattern has one or several packet sizes, and packets with or without ECN.
 
 use ekiden_emulator::Nanos;
 use ekiden_emulator::packet::{Ecn, Packet};
@@ -67,7 +67,7 @@ pub fn pattern(seed: u64) -> (Vec<Packet>, Rate) {
     let full = 1500 * 8_000_000_000 / rate.bits_per_second();
     let kind = PacketMix { sizes: chance.below(4), flows: chance.between(1, 8), ecn: chance.below(3) };
     let mut packets: Vec<Packet> = Vec::new();
-    // Patterns start at different times, not all at 0.
+    // Not every pattern starts at time 0.
     let mut now = chance.below(2) * chance.below(full);
     for _ in 0..chance.between(2, 8) {
         let count = chance.between(1, 80);

@@ -1,4 +1,4 @@
-//! The `auto` queue keeps state for seconds, so it has patterns of its own: long, and with many connections.
+//! Replays of the `auto` queue. It keeps state for seconds, so further patterns are long and have many connections.
 
 use super::*;
 
@@ -20,8 +20,8 @@ fn random_draws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Seconds of traffic for a line of 12 Mbit/s. Connections start and end; the rate of each changes at times, and has
-/// pauses. In most patterns the connections together exceed the rate of the line.
+/// About six seconds of traffic for a line of 12 Mbit/s. Connections start and end, change their rate, and pause. In
+/// most patterns the connections together exceed the rate of the line.
 fn changing_connections(seed: u64) -> Vec<Packet> {
     let mut below = random_draws(seed, "crowd");
     let connections = 1 + below(40);
@@ -43,7 +43,7 @@ fn changing_connections(seed: u64) -> Vec<Packet> {
     (0..).zip(packets).map(|(number, packet)| Packet { number, ..packet }).collect()
 }
 
-/// One packet each of more connections than the table has slots, beside three connections with many packets.
+/// Single packets of more connections than the table has slots, mixed with three connections of many packets.
 fn table_overflow() -> Vec<Packet> {
     let mut below = random_draws(0, "overflow");
     let flow = |number: u64, draw: u64| if draw == 0 { number as u32 % 3 } else { number as u32 * 2 };

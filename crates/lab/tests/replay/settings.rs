@@ -1,4 +1,4 @@
-//! The settings to replay, from sensible to extreme, as in a lab file.
+//! The settings to replay, from typical to extreme, in the form of a lab file.
 
 pub const TAIL_DROP: [&str; 4] = [
     "kind = 'tail-drop'\nlimit = '20pkt'",
@@ -18,7 +18,7 @@ pub const RED: [&str; 8] = [
     "kind = 'red'\nlimit = '100pkt'\nmin = '3pkt'\nmax = '9pkt'\np = 0.1",
 ];
 
-/// The replay sets the heavy sources.
+/// `heavy` is empty, because the replay sets the sources.
 pub const STATIC_PRIORITY: [&str; 4] = [
     "kind = 'static-priority'\nlimit = '40pkt'\nmin = '5pkt'\nmax = '25pkt'\np = 0.05\nwq = 0.05\nn = 4\nheavy = []",
     "kind = 'static-priority'\nlimit = '64pkt'\nmin = '2pkt'\nmax = '30pkt'\np = 0.1\nn = 10\nheavy = []\necn = true",

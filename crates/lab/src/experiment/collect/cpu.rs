@@ -106,7 +106,7 @@ mod tests {
         while thread_cpu_time() < start + Duration::from_millis(50) {
             number = std::hint::black_box(number.wrapping_mul(3));
         }
-        // User and system time are each rounded down to a tick of 10 ms; the work of other threads only adds to them.
+        // User and system time are each rounded down to a tick of 10 ms. The work of other threads only adds to them.
         let worked = own_cpu_time().unwrap() - before;
         assert!(worked > 0.03 - 1e-9, "{worked} s of 50 ms of work");
     }

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn plot_has_drops_and_retransmissions_of_the_largest_connection() {
-        // 10000 packets, one each 100 µs, a pause of a second in the middle, another connection beside them.
+        // 10,000 packets at intervals of 100 µs with a pause of 1 s in the middle, and a second, smaller connection.
         let at = |number: u64| 100_000 * number + if number >= 5000 { 1_000_000_000 } else { 0 };
         let mut all: Vec<PacketLogEntry> =
             (0..10_000).map(|number| log_entry(1, at(number), 1000 * number as i64, 1000)).collect();
@@ -146,7 +146,7 @@ mod tests {
         let plot = sequence_plot(&direction_log(all), 0);
         assert_eq!((plot.packets, plot.sent_again, plot.dropped), (10_000, 1, 1000));
         assert_eq!(plot.line.last(), Some(&(1.9999, 10_000_000)));
-        // Half of the parts are empty: the pause.
+        // Half of the parts of the plot have no point, because of the pause.
         assert!((399..=402).contains(&plot.line.len()), "{}", plot.line.len());
         assert!(plot.line.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1), "the line never falls");
         let pause = plot.line.windows(2).find(|two| two[1].0 - two[0].0 > 0.9).unwrap();

@@ -247,7 +247,7 @@ mod tests {
         values.iter().map(|value| value * factor).collect()
     }
 
-    /// Blocks differ by a factor of ten; ratios within blocks are constant.
+    /// Values that differ between blocks by a factor of up to ten, while ratios within a block are constant.
     const BLOCKS: [f64; 6] = [10.0, 100.0, 20.0, 50.0, 30.0, 80.0];
 
     fn verdict_of(metric: &Metric, relay_of_b: &[f64]) -> ComparisonVerdict {

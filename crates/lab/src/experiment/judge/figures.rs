@@ -156,7 +156,7 @@ mod tests {
     use crate::experiment::examples_for_tests::small_experiment;
     use crate::experiment::judge::analyse;
 
-    /// All runs of six blocks in virtual time.
+    /// The small experiment, and its results with all runs of [`MIN_BLOCKS`] blocks in virtual time.
     fn complete() -> (Experiment, Results) {
         let experiment = small_experiment("").unwrap();
         let run = |block: u32, cell: &CellKey| Run {

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::experiment::judge::expect::outcomes;
 
-    /// A client's section of 0 or 1 ms, with or without loss, before a line of 28.6 ms.
+    /// A client section of 0 or 1 ms in each direction, with or without loss, and a line with a round trip of 28.6 ms.
     const PAIR: &str = r#"
 lab = 1
 name = "pair"
@@ -249,7 +249,7 @@ with = [[806, 201], [472, 133]]
         }
     }
 
-    /// The row and the outcome for a direct and a relayed rate at one combination of levels.
+    /// The row and the outcome at one combination of levels, for a direct and a relayed rate in Mbit/s.
     fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, ExpectationOutcome) {
         let experiment = Experiment::parse("pair", PAIR).unwrap();
         let runs = [

@@ -131,7 +131,8 @@ mod tests {
     use super::*;
     use crate::experiment::spec::read::Experiment;
 
-    /// Two relays around a line of 28.6 ms and 1 Gbit/s; the client's section has delay and loss.
+    /// Two relays at the ends of a line with 1 Gbit/s and a round trip of 28.6 ms; the section at the client has delay
+    /// and loss.
     const PAIR: &str = r#"
 lab = 1
 name = "pair"

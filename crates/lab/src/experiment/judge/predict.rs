@@ -222,7 +222,7 @@ blocks = { quick = 1, full = 1 }
         let floor =
             |mode: &str| crate::experiment::judge::floor::first_byte_floor(&specs(mode)[1]).unwrap().milliseconds;
         assert_eq!(first_byte("socks"), Some(Duration::from_secs_f64(floor("socks") / 1e3)));
-        // The handshakes at both ends, and the request over all: 20 + 10 + 70.
+        // Round trips of the handshakes at both ends and of the request over the whole path: 20 + 10 + 70 ms.
         assert_eq!(first_byte("tcp"), Some(Duration::from_millis(100)));
         assert_eq!(first_byte("http"), None, "the model does not cover requests over persistent connections");
     }
@@ -237,7 +237,7 @@ blocks = { quick = 1, full = 1 }
         assert!((error(predicted / 2e3) - 1.0).abs() < 1e-9 && (error(predicted / 500.0) - 0.5).abs() < 1e-9);
     }
 
-    /// The section between the relays is the longest. Only the first transfer has its slow start.
+    /// Only the first transfer has a slow start on the section between the relays, which has the longest round trip.
     #[test]
     fn later_transfers_use_warm_sections() {
         let [direct, relayed] = specs("tcp");
@@ -245,7 +245,7 @@ blocks = { quick = 1, full = 1 }
             let transfers = vec![Transfer { seconds: 1.0, bytes: 100_000, ..Transfer::default() }; count];
             prediction_metrics(spec, &transfers)[PREDICTED]
         };
-        // The median of three, of which two are later.
+        // The prediction of three transfers is their median, which is that of a later transfer.
         let [first, later] = [1, 3].map(|count| predicted(&relayed, count));
         assert!(first - later > 30.0 && first - later < 50.0, "{first} and {later}: a round trip of 40 ms");
         let [first, later] = [1, 3].map(|count| predicted(&direct, count));

@@ -292,7 +292,7 @@ fn read_files(base: &Path, directory: &Path, files: &mut BTreeMap<PathBuf, Strin
 mod tests {
     use super::*;
 
-    /// Records the runs and the ticks. The first tick drops the sender of the results.
+    /// Records the runs and the ticks. The first tick drops the sender of the results, which ends `record_in_order`.
     #[derive(Default)]
     struct RecordingObserver {
         orders: Vec<u32>,
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(observer.orders, [0, 1, 2, 3]);
     }
 
-    /// Of three runs the first is recorded, the second runs, and the third waits for the second.
+    /// Of three runs, the first is recorded, the second is running, and the third is complete and waits for the second.
     #[test]
     fn tick_adds_the_times_of_waiting_and_running_runs() {
         let (sender, receiver) = mpsc::channel();

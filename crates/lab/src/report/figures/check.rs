@@ -78,7 +78,7 @@ mod tests {
     }
 
     const STORED: [f64; 6] = [10.0, 10.1, 10.2, 10.3, 10.4, 10.5];
-    /// The intervals overlap, the medians are not equal.
+    /// The interval overlaps that of [`STORED`], but the median differs.
     const NEAR: [f64; 6] = [10.3, 10.4, 10.5, 10.6, 10.7, 10.8];
 
     #[test]

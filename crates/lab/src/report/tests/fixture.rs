@@ -13,13 +13,13 @@ const TREATMENTS: [&str; 6] = ["direct", "dante", "squid", "haproxy", "ekiden", 
 const GAIN: [f64; 6] = [1.0, 1.45, 1.52, 1.6, 1.83, 2.1];
 const SPLITS: [&str; 4] = ["5-45", "10-40", "25-25", "40-10"];
 
-/// Two factors, six treatments, seven blocks; every 23rd run is invalid, and some have no first byte.
+/// Two factors, six treatments, seven blocks; every 23rd run is invalid, and every 11th has no first byte.
 pub fn full() -> Results {
     let factors = [("size", vec!["1MB", "100MB"]), ("split", SPLITS.to_vec())];
     results(&factors, 7)
 }
 
-/// One factor with one level, so that nothing but treatments varies.
+/// One factor with one level, so that only the treatment varies.
 pub fn single() -> Results {
     results(&[("split", vec!["25-25"])], 7)
 }

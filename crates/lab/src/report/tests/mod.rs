@@ -16,7 +16,7 @@ fn titles(results: &Results) -> Vec<Vec<String>> {
     figures.map(|figure| figure.charts.into_iter().map(|chart| chart.title).collect()).collect()
 }
 
-/// Names with HTML and Markdown markup in every place of a name.
+/// Results with HTML and Markdown markup in each kind of name.
 fn hostile() -> Results {
     let evil = "<script>alert('1')</script>|`\"&".to_owned();
     let mut results = fixture::single();
@@ -41,7 +41,7 @@ fn hostile() -> Results {
     results
 }
 
-/// Invalid values, and cells without values.
+/// Results with NaN, infinite, zero and negative values, with cells without values, and with a missing cell.
 fn broken() -> Results {
     let mut results = fixture::full();
     results.cells[0].summary = Summary::default();
@@ -246,7 +246,7 @@ fn all_three_files_are_written() {
     assert_eq!((back.manifest, back.runs.len()), (results.manifest.clone(), results.runs.len()));
 }
 
-/// Logs of two links in the runs of two treatments at one combination of levels.
+/// Results with packet logs of two links in the runs of two treatments, at one combination of levels.
 fn with_sequences() -> Results {
     let mut results = fixture::single();
     for run in results.runs.iter_mut().filter(|run| ["direct", "ekiden"].contains(&run.treatment.as_str())) {

@@ -251,7 +251,7 @@ fn rto_min_and_recovery_are_set_per_host() {
     );
 }
 
-/// Errors have only the path of their key; `load_lab` adds the line.
+/// The parser reports the path of the key; `load_lab` adds the line number.
 #[test]
 fn mistakes_of_a_file_have_line_numbers() {
     let folder = crate::temp_dir::TempDir::for_test();
@@ -287,7 +287,7 @@ fn auto_queue_mistakes_are_explained() {
     }
 }
 
-/// Each key of priority drop with a value out of range.
+/// Covers a value out of range for every key.
 #[test]
 fn priority_drop_mistakes_are_explained() {
     let errors = |kind: &str, keys: &str, key: &str, value: &str| {
@@ -328,7 +328,7 @@ fn priority_drop_mistakes_are_explained() {
     );
 }
 
-/// The queues of links and events have all addresses of a heavy host, also after the lab is written and read again.
+/// The queues of links and events have all addresses of a heavy host, also after the lab is written and parsed again.
 #[test]
 fn heavy_hosts_are_resolved_to_addresses() {
     let text = r#"

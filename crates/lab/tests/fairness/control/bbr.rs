@@ -23,7 +23,7 @@ enum BbrState {
 
 pub struct Bbr {
     state: BbrState,
-    /// The maximum rates, each with its round.
+    /// The maximum rate of the last rounds and the candidates to succeed it, in descending order, each with its round.
     rates: VecDeque<(u64, f64)>,
     round: u64,
     min_rtt: f64,
@@ -32,7 +32,8 @@ pub struct Bbr {
     full_rounds: u32,
     phase: usize,
     phase_began: f64,
-    /// The window after a timeout, which grows until it is as large as before.
+    /// The window after a timeout. It grows by a packet per acknowledgement up to twice the bandwidth-delay product,
+    /// which ends the limit.
     restart: Option<f64>,
 }
 
@@ -90,7 +91,7 @@ impl Bbr {
     }
 
     fn probe_rate(&mut self, now: f64) {
-        // The first phase is any except the draining one. The round number selects it instead of a random number.
+        // BBR starts in a random phase other than the draining phase. Here the round number selects the phase.
         let phase = usize::try_from(self.round % 7).unwrap();
         (self.state, self.phase, self.phase_began) = (BbrState::ProbeRate, if phase == 1 { 7 } else { phase }, now);
     }
@@ -106,7 +107,7 @@ impl Bbr {
             gain if gain < 1.0 => elapsed || ack.in_flight <= self.bandwidth_delay_product(),
             _ => elapsed,
         };
-        // Loss ends the first phase as well, so a phase lasts at most two round trips.
+        // In BBR, loss also ends the first phase. Without a reaction to loss, the limit here is two round trips.
         if over || ack.now - self.phase_began > 2.0 * self.min_rtt {
             (self.phase, self.phase_began) = ((self.phase + 1) % 8, ack.now);
         }
@@ -166,7 +167,7 @@ impl CongestionControl for Bbr {
             BbrState::ProbeRate => CYCLE[self.phase],
             BbrState::ProbeRtt { .. } => 1.0,
         };
-        // Before the first sample Linux assumes a round trip of a millisecond; the window limits the effect.
+        // Before the first sample, Linux assumes a round trip of 1 ms. The window limits the effect.
         let rate = if self.rates.is_empty() { INITIAL_WINDOW / 0.001 } else { self.rate() };
         Some(gain * rate * 0.99)
     }

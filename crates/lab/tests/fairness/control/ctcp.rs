@@ -7,7 +7,7 @@ const ALPHA: f64 = 1.0 / 8.0;
 const K: f64 = 3.0 / 4.0;
 /// Packets in the queue above which the delay window shrinks.
 const GAMMA: f64 = 30.0;
-/// Below this window the delay window is 0, and it behaves as Reno.
+/// Below this window the delay window is 0, and CTCP behaves as Reno.
 const LOW_WINDOW: f64 = 38.0;
 
 pub struct Ctcp {
@@ -15,7 +15,7 @@ pub struct Ctcp {
     delay_window: f64,
     threshold: f64,
     base_rtt: f64,
-    /// The shortest round trip of this round, and the number of samples.
+    /// The shortest of the `samples` round-trip times of this round.
     round_rtt: f64,
     samples: u32,
     lost_in_round: bool,

@@ -1,4 +1,4 @@
-//! CUBIC: RFC 9438 with the constants and the `HyStart` of Linux 6.18 (`net/ipv4/tcp_cubic.c`, read for its rules).
+//! CUBIC: RFC 9438 with the constants and the rules of `HyStart` of Linux 6.18 (`net/ipv4/tcp_cubic.c`).
 
 use super::{AckSample, CongestionControl, INITIAL_WINDOW};
 
@@ -16,8 +16,8 @@ struct CubicEpoch {
     friendly: f64,
 }
 
-/// Leaves slow start when the delay rises, or when the acknowledgements of a round span half of the shortest round
-/// trip.
+/// The state of `HyStart`, which ends slow start when the delay rises, or when the acknowledgements of a round span
+/// half of the shortest round trip.
 struct HyStart {
     round_began: f64,
     last_ack: f64,

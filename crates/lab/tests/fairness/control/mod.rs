@@ -1,4 +1,4 @@
-//! Congestion controls by their papers, driven by acknowledgements. Windows are in packets, times in seconds.
+//! Models of congestion controls, based on their papers and RFCs. Windows are in packets, times in seconds.
 
 mod bbr;
 mod ctcp;
@@ -13,11 +13,11 @@ pub use reno::Reno;
 /// The measurements of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub struct AckSample {
-    /// Time of its arrival.
+    /// Time at which the acknowledgement arrives.
     pub now: f64,
     /// Round-trip time of the packet and its acknowledgement.
     pub rtt: f64,
-    /// Whether it ends a round: it acknowledges a packet sent after the end of the previous round.
+    /// Whether the acknowledgement ends a round: its packet was sent after the end of the previous round.
     pub round: bool,
     /// Packets delivered per second, from the sending of the packet until now.
     pub rate: f64,
@@ -27,24 +27,25 @@ pub struct AckSample {
 
 /// The window and pacing of a sender.
 pub trait CongestionControl {
-    /// A packet was delivered, outside of recovery, or in it if [`ignores_loss`](Self::ignores_loss).
+    /// Handles the delivery of a packet. During recovery, only called if [`ignores_loss`](Self::ignores_loss).
     fn on_ack(&mut self, ack: &AckSample);
 
-    /// Packets were lost, for the first time in this round.
+    /// Handles the first loss or congestion mark outside of recovery, which starts a recovery. Never called if
+    /// [`ignores_loss`](Self::ignores_loss).
     fn on_loss(&mut self, now: f64);
 
-    /// The retransmission timer expired; all packets in flight count as lost.
+    /// Handles an expired retransmission timer: all packets in flight count as lost.
     fn on_timeout(&mut self, now: f64);
 
     /// The number of packets that may be in flight.
     fn window(&self) -> f64;
 
-    /// Packets per second, None without pacing.
+    /// The pacing rate in packets per second; None without pacing.
     fn pacing(&self) -> Option<f64> {
         None
     }
 
-    /// Whether it has no recovery of its own and sees every acknowledgement.
+    /// Whether losses start no recovery, so that [`on_ack`](Self::on_ack) is called for every acknowledgement.
     fn ignores_loss(&self) -> bool {
         false
     }
@@ -60,7 +61,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The state of a new connection.
+    /// Returns the congestion control of a new connection.
     pub fn start(self) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new()),

@@ -18,7 +18,7 @@ fn record(number: u64, tcp: Option<TcpHeader>, packet_outcome: PacketOutcome) ->
     PacketRecord { packet, segment: (0, 1), tcp, outcome: packet_outcome }
 }
 
-/// A packet of the connection from this port.
+/// A packet of the connection with this client port.
 pub fn log_entry(port: u16, at: Nanos, offset: i64, length: u32) -> PacketLogEntry {
     PacketLogEntry {
         at,
@@ -30,7 +30,7 @@ pub fn log_entry(port: u16, at: Nanos, offset: i64, length: u32) -> PacketLogEnt
     }
 }
 
-/// A direction with these packets.
+/// The log of a direction with these packets.
 pub fn direction_log(lines: Vec<PacketLogEntry>) -> DirectionLog {
     DirectionLog { link: "long".into(), from: "left".into(), to: "right".into(), entries: lines, truncated: false }
 }
@@ -117,7 +117,7 @@ fn first_burst_ends_at_the_first_acknowledgement() {
     let second = 1_000_000_000;
     let sent = [(1, 0), (1, 1), (2, 1), (1, 2), (1, 5), (1, 6), (1, 9)];
     let sent = (0..).zip(sent).map(|(number, (port, at))| data(port, at * second, 1000 * number)).collect();
-    // The acknowledgement of the previous visit is late; that of the packet of second 1 passes at second 5.
+    // The acknowledgement at 2 s belongs to the previous visit. The packet sent at 1 s is acknowledged at 5 s.
     let answers = vec![answer(2 * second, 1000), answer(5 * second, 2000), answer(6 * second, 4000)];
     let log = [direction_log(answers), direction_log(sent)];
     assert_eq!(

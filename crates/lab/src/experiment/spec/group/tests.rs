@@ -1,6 +1,6 @@
 use crate::experiment::spec::read::{Experiment, ExperimentCell};
 
-/// Two groups over one bottleneck, two levels of senders.
+/// Two groups over one bottleneck, with four levels of the factor `senders`.
 const TEXT: &str = r#"
 lab = 1
 name = "shared"

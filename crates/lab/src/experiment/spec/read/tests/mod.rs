@@ -257,7 +257,7 @@ fn config_and_wrap_are_for_ekiden_only() {
 fn client_and_server_rates_need_curl_and_nginx() {
     let set = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
     let mistakes = errors_of(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
-    // HTTP by curl and nginx supports rates, FTP does not.
+    // Only the cells with FTP cause these errors: HTTP by curl and nginx supports rates.
     assert_eq!(
         mistakes,
         [

@@ -1,10 +1,10 @@
-//! Relays with path selection, and transfers before and beside the measured transfers.
+//! Keys for path selection, for transfers before and during the measurement, and for drawn levels.
 
 use super::*;
 use crate::experiment::run::schedule;
 use crate::program::mesh::{AutoKeyword, PathSetting};
 
-/// The small experiment without its second protocol, where the second treatment has these keys.
+/// The small experiment without FTP, whose second treatment is ekiden on the client with these keys.
 fn with_path_choice(keys: &str) -> String {
     let (head, _) = TEXT.split_once("[[factor]]\nname = \"protocol\"").unwrap();
     head.replace("program = \"dante\"", &format!("program = \"ekiden\"\nchain = [\"client\"]\n{keys}"))
