@@ -39,7 +39,7 @@ mod tests {
 
     const WORK: Duration = Duration::from_millis(20);
 
-    /// Takes [`WORK`] of the processor time of this thread.
+    /// Consumes [`WORK`] of CPU time on this thread.
     fn work() {
         let (start, mut number) = (thread_cpu_time(), 1_u64);
         while thread_cpu_time() < start + WORK {
@@ -47,7 +47,7 @@ mod tests {
         }
     }
 
-    /// The clock of [`Instant`] is the same on Linux. Its readings around the others, and within, are the bounds.
+    /// [`Instant`] reads the same clock on Linux: its readings outside and inside the measured interval are the bounds.
     #[test]
     fn monotonic_time_passes_as_fast_as_that_of_instant() {
         let (outer, before, inner) = (Instant::now(), monotonic(), Instant::now());
@@ -55,7 +55,7 @@ mod tests {
         let (least, after, most) = (inner.elapsed(), monotonic(), outer.elapsed());
         let passed = after.checked_sub(before).expect("the clock is not behind an earlier reading");
         assert!(passed >= least && passed <= most, "{passed:?}, by Instant {least:?} to {most:?}");
-        // Only the monotonic clock is slewed (adjtimex(2)).
+        // The monotonic clock is slewed (adjtimex(2)), but CPU time is not, hence the tolerance of one half.
         assert!(passed > WORK / 2, "{passed:?} with {WORK:?} of work");
     }
 

@@ -37,7 +37,7 @@ pub fn send(socket: impl AsFd, message: &[u8], fd: Option<impl AsFd>) -> io::Res
     header.msg_iovlen = 1;
     if let Some(fd) = &fd {
         header.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: both compute a length from a length.
+        // SAFETY: both only compute a length from a length.
         let (space, length) = unsafe { (libc::CMSG_SPACE(FD_SIZE), libc::CMSG_LEN(FD_SIZE)) };
         header.msg_controllen = space as _;
         // SAFETY: `control` has room for the header and one descriptor, and is aligned for the header.
@@ -114,11 +114,11 @@ mod tests {
     #[test]
     fn a_descriptor_is_found_in_control_data() {
         let mut control = FdControl::default();
-        // SAFETY: all zeroes is a valid msghdr, with nothing in it.
+        // SAFETY: `msghdr` consists of pointers and numbers, and all zeroes is a valid empty header.
         let mut header: libc::msghdr = unsafe { mem::zeroed() };
         header.msg_control = control.as_mut_ptr().cast();
         assert!(received_fd(&header).is_none());
-        // SAFETY: both compute a length from a length.
+        // SAFETY: both only compute a length from a length.
         let (space, length) = unsafe { (libc::CMSG_SPACE(FD_SIZE), libc::CMSG_LEN(FD_SIZE)) };
         header.msg_controllen = space as _;
         let number = c_int::MAX;
@@ -167,7 +167,7 @@ mod tests {
         send(&here, b"more than eight", NO_FD).unwrap();
         assert_eq!(receive(&there, &mut buffer).unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(here);
-        // A child process of another test has the descriptor, too, until its execve(2) (close-on-exec).
+        // A child process that another test starts also holds the descriptor until its execve(2) (close-on-exec).
         Poll::new(vec![there.as_fd()]).wait(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(receive(&there, &mut buffer).unwrap().0, 0);
         assert_eq!(send(&there, b"nobody", NO_FD).unwrap_err().kind(), io::ErrorKind::BrokenPipe);

@@ -240,7 +240,7 @@ mod tests {
         (near, far)
     }
 
-    /// Whether the kernel has no TLS. The function then prints the reason, and the test must return.
+    /// Whether the kernel has no TLS. In this case the function prints the reason, and the test must return.
     fn missing() -> bool {
         let missing = check_available(Version::Tls13, Cipher::Aes128Gcm);
         if let Err(error) = &missing {

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(got, [one.clone(), one].concat());
     }
 
-    /// `i32::MIN` has no positive counterpart: the negation overflowed.
+    /// Regression: the negation of `i32::MIN`, which has no positive counterpart, overflowed.
     #[test]
     fn every_error_number_is_reported() {
         for (number, error) in [(0, None), (-17, Some(17)), (c_int::MIN, Some(c_int::MIN))] {

@@ -240,7 +240,7 @@ mod tests {
     /// After the queue, only packets with the mark of the verdict pass.
     const DROP_OTHER_MARKS: &str = "iptables -t mangle -A PREROUTING -p tcp --syn -m mark ! --mark 0xe1100001 -j DROP";
 
-    /// The next packet: id, mark, interface and payload.
+    /// Waits for the next packet. Returns its id, mark, interface and payload.
     fn next(queue: &NfQueue) -> (u32, u32, u32, Vec<u8>) {
         let mut got = None;
         while got.is_none() {
@@ -331,7 +331,7 @@ mod tests {
         });
     }
 
-    /// The SYNs that a dying relay held are retransmitted, and pass because of `--queue-bypass`.
+    /// Clients retransmit the SYNs that were queued when the relay ended, and these pass because of `--queue-bypass`.
     #[test]
     fn closed_queue_is_bypassed_and_its_number_is_free() {
         run_in_namespace(&[QUEUE_SYNS], || {
@@ -371,7 +371,8 @@ mod tests {
     #[test]
     fn binding_without_privilege_is_eperm() {
         run_in_namespace(&[], || {
-            // SAFETY: setresuid(2) takes numbers; the bare system call changes this thread alone, and it ends here.
+            // SAFETY: setresuid(2) takes numbers; the bare system call changes only this thread, which ends with the
+            // test.
             let done = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
             assert_eq!(done, 0);
             assert_eq!(check_available().unwrap_err().raw_os_error(), Some(libc::EPERM));
@@ -379,7 +380,7 @@ mod tests {
         });
     }
 
-    /// As in an upgrade: the socket is passed to another process, and the waiting packet stays in the queue.
+    /// An upgrade passes the socket to another process; the waiting packet must stay in the queue.
     #[test]
     fn passed_queue_socket_keeps_waiting_packets() {
         run_in_namespace(&[QUEUE_SYNS], || {

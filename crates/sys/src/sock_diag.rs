@@ -76,7 +76,7 @@ mod tests {
         socket.bind(&local.into()).and_then(|()| socket.connect(&remote.into())).is_ok()
     }
 
-    /// Connects as soon as there is a route: the kernel adds the route of a new IPv6 address a moment later.
+    /// Retries until a route exists: the kernel adds the route of a new IPv6 address after the address.
     fn connect(address: SocketAddr) -> TcpStream {
         let begun = Instant::now();
         loop {
@@ -99,7 +99,7 @@ mod tests {
                 let mut client = connect(listener.local_addr().unwrap());
                 let (mut server, _) = listener.accept().unwrap();
                 let (local, remote) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
-                // The side that closes first gets TIME_WAIT.
+                // The side that closes first enters TIME_WAIT.
                 client.shutdown(std::net::Shutdown::Write).unwrap();
                 assert_eq!(server.read(&mut [0]).unwrap(), 0);
                 drop(server);

@@ -104,7 +104,7 @@ mod tests {
             "sysctl -q -w net.ipv4.ip_nonlocal_bind=1",
         ];
         run_in_namespace(&commands, || {
-            // The kernel adds the route of a new IPv6 address a little later.
+            // The kernel adds the route of a new IPv6 address after the address.
             let deadline = Instant::now() + Duration::from_secs(10);
             while !local("fd00:1::1") && Instant::now() < deadline {
                 std::thread::park_timeout(Duration::from_millis(5));
@@ -119,7 +119,8 @@ mod tests {
         });
     }
 
-    /// A socket with the address of a foreign client connects over `lo`, as in a relay that dials with that address.
+    /// A socket bound to the address of a client on another host connects over `lo`, as in a relay that dials with the
+    /// address of its client.
     #[test]
     fn a_transparent_socket_dials_from_any_address() {
         let commands = [

@@ -83,7 +83,7 @@ mod tests {
     use crate::namespace::run_in_namespace;
     use crate::sockopt::{SocketRole, apply_setting};
 
-    /// Whether the kernel has the options of timers. The reason is printed otherwise.
+    /// Whether the kernel has the timer options. If not, the function prints the reason, and the test must return.
     fn has_timer_options() -> bool {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let has = tcp_timers(socket.as_fd()).rto_min.is_some();
@@ -126,7 +126,7 @@ mod tests {
         assert!(timeout >= seen.rtt + Duration::from_millis(40) - Duration::from_millis(8), "{timeout:?}");
     }
 
-    /// Assumption about the kernel: a route's `rto_min` wins over the socket's, but not over the socket's upper bound.
+    /// Assumption about the kernel: a route's `rto_min` overrides the socket's, but not the socket's upper bound.
     #[test]
     fn rto_max_overrides_rto_min_of_the_route() {
         if !has_timer_options() {
@@ -151,7 +151,7 @@ mod tests {
         });
     }
 
-    /// Accepted sockets are not dialled: they inherit the initial options from their listener.
+    /// The relay sets no initial options on accepted sockets, so they must inherit those of their listener.
     #[test]
     fn accepted_sockets_have_the_timers_of_their_listener() {
         if !has_timer_options() {

@@ -132,7 +132,7 @@ impl BatchReceiver {
             .iter_mut()
             .zip(&mut self.controls)
             .map(|(part, control)| {
-                // SAFETY: a message header is pointers and numbers; all zero is one without anything.
+                // SAFETY: `msghdr` consists of pointers and numbers, and all zeroes is a valid empty header.
                 let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 message.msg_hdr.msg_iov = part;
                 message.msg_hdr.msg_iovlen = 1;
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn consecutive_control_messages_are_read() {
         let mut control = ControlBuffer([0; 128]);
-        // SAFETY: a message header is pointers and numbers; all zero is one without anything.
+        // SAFETY: `msghdr` consists of pointers and numbers, and all zeroes is a valid empty header.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_control = control.0.as_mut_ptr().cast();
         header.msg_controllen = control.0.len() as _;
@@ -241,7 +241,7 @@ mod tests {
     /// # Safety
     /// At `at` there is room for a header and `data`.
     unsafe fn put<T>(at: *mut libc::cmsghdr, kind: (c_int, c_int), data: T) {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees room for the header and `data` at `at`.
         unsafe {
             (*at).cmsg_level = kind.0;
             (*at).cmsg_type = kind.1;

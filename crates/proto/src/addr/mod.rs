@@ -271,7 +271,7 @@ mod tests {
             "64:ff9b::10.0.0.1",
             "2002:7f00:1::",
             "64:ff9b:1::1",
-            // Teredo: the client 10.0.0.1, the server 10.0.0.1.
+            // Teredo: with the client 10.0.0.1, then with the server 10.0.0.1.
             "2001:0:808:808::f5ff:fffe",
             "2001:0:a00:1::f7f7:f7f7",
             // ISATAP.
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A NAT64 address is as private as the IPv4 address embedded in it, also below a prefix of the site.
+    /// The embedded IPv4 address decides whether a NAT64 address is private, also with a NAT64 prefix of the site.
     #[test]
     fn nat64_addresses_are_as_private_as_the_embedded_ipv4() {
         let nat64 = ["2001:db8:64::/96", "fd00:64::/48", "64:ff9b:1::/96"].map(|text| text.parse().unwrap());

@@ -164,7 +164,8 @@ mod tests {
             let mut recorded: Vec<u32> = Vec::new();
             for number in 0..3000 {
                 let bits = crate::aqm::random_bits(9, number);
-                // Many rare connections, and a few that are frequent in turn.
+                // A third of the packets belongs to 500 rare connections, the rest to one frequent connection, which
+                // changes every 700 packets.
                 let flow = if bits.is_multiple_of(3) { (bits >> 32) as u32 % 500 } else { (number / 700) as u32 };
                 history.record(flow, length as u32);
                 recorded.push(flow);
@@ -186,7 +187,7 @@ mod tests {
             history.record(flow, 4);
             history.most_frequent()
         });
-        // The last record evicts the oldest 1, so only 2 is left twice.
+        // The last record evicts the oldest record of flow 1, so only flow 2 has two records left.
         assert_eq!(seen, [1, 2, 2, 1, 2].map(Some));
         let seen = [3, 4, 4].map(|flow| {
             history.record(flow, 4);

@@ -241,13 +241,13 @@ mod tests {
         n: 3.0,
     };
 
-    /// A packet of 1500 bytes that arrives while `packets` others wait.
+    /// A packet of 1500 bytes that arrives while `packets` others are queued.
     fn arrival(number: u64, packets: u64) -> ArrivingPacket {
         let waiting = Backlog { bytes: packets * 1500, packets };
         ArrivingPacket { number, bytes: 1500, backlog: waiting, ..ArrivingPacket::default() }
     }
 
-    /// The share of packets of a class that is marked or dropped while `packets` wait, without an earlier hit.
+    /// The share of packets of a class that is marked or dropped while `packets` are queued, without an earlier hit.
     fn hits(settings: &RedConfig, packets: u64, class: usize) -> f64 {
         let params = RedParams::new(settings, Some(10_000_000), 1);
         let hit = |number| {
@@ -290,7 +290,7 @@ mod tests {
         assert!(is_hit(ONE, 0, ONE - 1), "always");
     }
 
-    /// The largest products: an overflow would panic here.
+    /// The arguments give the largest products; an overflow would panic.
     #[test]
     fn extremes_do_not_overflow() {
         for (limit, min, max) in [(MAX_LEVEL, MAX_LEVEL - 1, MAX_LEVEL), (u64::MAX, 0, u64::MAX), (1, 0, 1)] {

@@ -68,7 +68,7 @@ pub const fn enqueue(state: &mut VirtualQueueState, bytes: u32) {
 mod tests {
     use super::*;
 
-    /// 12 Mbit/s: 1500 bytes in a millisecond.
+    /// 12 Mbit/s: 1500 bytes per millisecond.
     const LINE: VirtualQueueParams = VirtualQueueParams::new(12_000_000);
     const MS: u64 = 1_000_000;
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(at(&mut state, 12 * MS + 7), (Backlog::default(), 7), "idle is counted from the last arrival");
     }
 
-    /// Steps of a nanosecond drain as much as one step: fractions of bytes are not lost.
+    /// Steps of a nanosecond drain as much as one large step, because fractions of bytes are not lost.
     #[test]
     fn small_time_steps_drain_as_much_as_a_large_step() {
         let mut state = VirtualQueueState::default();

@@ -1,4 +1,4 @@
-//! The decisions alone, and a simulation of a group of four members with 2,000 sessions a second.
+//! Single decisions, and a simulation of a group of four members with 2,000 sessions a second.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ fn client(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(0x0a00_0000 + number).into()
 }
 
-/// How many of 40,000 first choices each member gets.
+/// The number of times that each member is the first choice in 40,000 decisions.
 fn first_choices(balance: Balance, members: &[MemberState]) -> Vec<usize> {
     let mut counts = vec![0; members.len()];
     for number in 0..40_000 {
@@ -69,7 +69,7 @@ fn least_loaded_choice_avoids_the_member_with_most_sessions() {
     assert!(idle.iter().all(|count| (12_700..=14_000).contains(count)), "{counts:?}");
 }
 
-/// A refusing member has few sessions only because it refuses them.
+/// A member that refuses sessions has few of them, which must not make this member the first choice.
 #[test]
 fn a_refusing_member_is_chosen_last_for_a_second() {
     let start = Instant::now();
@@ -168,7 +168,7 @@ fn overdue_answer_counts_as_latency() {
     assert!(!load.needs_probe(start + 249 * MS, false) && load.needs_probe(start + 250 * MS, false));
     assert_eq!(load.latency(start + 750 * MS), Some(10 * MS));
     assert_eq!(load.latency(start + 760 * MS), Some(760 * MS));
-    // A member that answers a probe is healthy: its sessions wait for their targets.
+    // A member that answers a probe is healthy: the answers to its sessions are late because of their targets.
     load.on_connected(start + 800 * MS, 20 * MS, true);
     assert_eq!(load.latency(start + 900 * MS), Some(10 * MS));
     assert!(!load.needs_probe(start + SECOND, false));
@@ -192,7 +192,7 @@ struct SimulatedMember {
 }
 
 impl SimulatedMember {
-    /// When a request of `now` is answered.
+    /// Returns the time at which a request that arrives at `now` is answered; `None` if never.
     fn serve(&mut self, now: Instant) -> Option<Instant> {
         self.busy_until = self.busy_until.max(now) + self.service?;
         Some(self.busy_until)
@@ -208,13 +208,13 @@ enum SimulatedEvent {
     ProbeAnswer { member: usize, since: Instant },
 }
 
-/// A group under load, from the view of the relay that shares sessions among its members.
+/// A group under load, and the state of the relay that distributes sessions among its members.
 struct Simulation {
     now: Instant,
     members: Vec<SimulatedMember>,
     events: BinaryHeap<Reverse<(Instant, u64, SimulatedEvent)>>,
     number: u64,
-    /// From ANSWER to the end of the session.
+    /// Time from ANSWER to the end of a session.
     duration: Duration,
     chosen: Vec<usize>,
     failed: usize,
@@ -245,7 +245,7 @@ impl Simulation {
         self.events.push(Reverse((time, self.number, event)));
     }
 
-    /// Shares of the sessions that arrive within `span`, in percent.
+    /// Returns each member's share of the sessions that arrive within `span`, in percent.
     fn run(&mut self, span: Duration) -> Vec<f64> {
         let end = self.now + span;
         (self.chosen, self.failed) = (vec![0; 4], 0);

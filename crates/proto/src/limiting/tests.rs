@@ -6,23 +6,23 @@ use crate::path::reading::TcpCounters;
 const SECOND: Duration = Duration::from_secs(1);
 const RTT: Duration = Duration::from_millis(40);
 
-/// A second of a session, all of whose seconds are alike.
+/// The events of one second of a session whose seconds are all equal.
 #[derive(Clone)]
 struct Second {
-    /// Bytes of the second, and the number of pieces in which they move.
+    /// Bytes that move in one second, and the number of pieces.
     bytes: u64,
     moves: u64,
     blocked: Duration,
     /// Duration of each wait for bytes; the waits fill the rest.
     wait: Duration,
-    /// The part of the waits in which received bytes wait for the rate limiter.
+    /// The part of the waits during which received bytes are held by the rate limiter.
     throttled: Duration,
     ran: Duration,
     queued: Duration,
     unread: bool,
     /// Whether all of the send buffer is in flight.
     all_sent: bool,
-    /// The congestion window in segments: before the first second, and how much wider it is after each.
+    /// The congestion window before the first second, and its growth per second, in segments.
     cwnd: u32,
     widened: u32,
     /// Counters of the sending section for one second; the other fields are absolute.
@@ -31,7 +31,7 @@ struct Second {
     receiving: TcpCounters,
 }
 
-/// 10 Mbit/s for which the relay waits, piece by piece.
+/// 10 Mbit/s in pieces, for each of which the relay has to wait.
 fn second() -> Second {
     let section =
         TcpCounters { rtt: RTT, min_rtt: RTT, rcv_rtt: RTT, mss: 1448, rcv_mss: 1448, ..TcpCounters::default() };
@@ -58,7 +58,7 @@ fn second() -> Second {
     }
 }
 
-/// 10 Mbit/s that always wait for room in the send buffer.
+/// 10 Mbit/s with a send buffer that is always full.
 fn full() -> Second {
     Second { blocked: SECOND, ..second() }
 }
@@ -109,7 +109,8 @@ fn add(account: &mut LimitTracker, direction: Direction, seconds: std::ops::Rang
     }
 }
 
-/// The diagnosis of ten such seconds. Asserts that the diagnoses of the last seconds and of the session are equal.
+/// Returns the diagnosis of ten seconds like `second`. Asserts that the diagnoses of the last seconds and of the
+/// session are equal.
 fn diagnosis(direction: Direction, second: &Second) -> String {
     let account = account(direction, 10, second);
     let whole = account.overall_limit(direction).map(|limit| limit.factor().to_string());
@@ -281,7 +282,7 @@ fn limits_cover_last_seconds_and_overall_limit_the_session() {
     let mut slow = full();
     slow.sending.rwnd_limited = SECOND;
     let mut account = account(Direction::Down, 40, &second());
-    // The counters continue: ten seconds with a slow reader follow.
+    // The counters of the connection continue for ten seconds with a slow reader.
     let before = account.clone();
     for now in 41..=50 {
         let mut later = slow.clone();

@@ -310,7 +310,7 @@ mod tests {
         PublicKey(key)
     }
 
-    /// A map of `nodes` relays, of which each knows about two thirds of the sections to others; determined by `seed`.
+    /// A map of `nodes` relays that has about two thirds of the sections between them; determined by `seed`.
     fn random(nodes: u32, seed: u64) -> NetworkMap {
         let mut map = NetworkMap::new(key(0), "here");
         for node in 1..nodes {
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Whether two values are equal but for the insignificant differences that each of three rounds may lose.
+    /// Whether two values are equal within 7 %: each of three rounds may lose an insignificant difference.
     fn near(one: Option<f32>, other: Option<f32>) -> bool {
         match (one, other) {
             (Some(one), Some(other)) => (one - other).abs() <= 0.07 * one.abs(),

@@ -282,7 +282,7 @@ mod tests {
         assert!(estimate.loss().is_some_and(|loss| loss > 0.009), "{estimate:?}");
     }
 
-    /// Otherwise the earlier rate would count as capacity, and the losses would be underestimated.
+    /// If the earlier rate still counted as capacity, the losses would be underestimated.
     #[test]
     fn rising_loss_discards_the_earlier_rate() {
         let fast = SectionSample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };

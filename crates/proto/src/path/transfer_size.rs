@@ -177,7 +177,7 @@ mod tests {
         assert!(predicted_size.bytes < 1 << 18, "{predicted_size:?}");
     }
 
-    /// A host that served small answers and now serves files.
+    /// The host has served small answers, and now serves files.
     #[test]
     fn three_large_sessions_change_the_prediction() {
         let mut sizes = TransferHistory::default();

@@ -348,7 +348,8 @@ mod tests {
         assert_eq!(Setting::read("nagle", "true"), Err(None));
     }
 
-    /// Values that a kernel masks, clamps or refuses were accepted, and `dscp = 99` was reported as applied.
+    /// Regression: values that a kernel masks, clamps or refuses were accepted, and `dscp = 99` was reported as
+    /// applied.
     #[test]
     fn each_setting_has_its_bounds() {
         let all: &[(&str, &[&str], &[&str])] = &[

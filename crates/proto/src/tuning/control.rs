@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// Losses without a queue are not congestion.
+    /// Losses while the round-trip time is near its minimum are not caused by congestion.
     #[test]
     fn fewer_losses_suffice_without_a_queue() {
         let without_queue = |sample: TuningSample| TuningSample { rtt: sample.min_rtt.mul_f64(1.2), ..sample };
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// `TCP_INFO` has the greatest number for a round trip that was not measured yet.
+    /// `TCP_INFO` reports `u32::MAX` as the minimum round-trip time before the first measurement.
     #[test]
     fn an_unknown_round_trip_is_not_long() {
         let unknown = TuningSample { min_rtt: Duration::from_micros(u32::MAX.into()), ..TuningSample::default() };

@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Numbers that look random and are the same in each run (Marsaglia: Xorshift RNGs, 2003).
+    /// Pseudorandom numbers that are equal in every run (Marsaglia: Xorshift RNGs, 2003).
     fn numbers(mut seed: u64) -> impl Iterator<Item = u32> {
         std::iter::repeat_with(move || {
             seed ^= seed << 13;

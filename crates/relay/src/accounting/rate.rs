@@ -134,7 +134,7 @@ mod tests {
         limiter
     }
 
-    /// Bytes that a flow moves in a minute when its timers expire late by `late`.
+    /// Returns the bytes that a flow moves in a minute if each of its timers expires late by `late`.
     fn bytes_in_a_minute(limiter: &RateLimiter, late: Duration) -> u64 {
         let (mut now, mut moved) = (limiter.began, 0);
         let size = limiter.turn_size().unwrap();
@@ -185,8 +185,8 @@ mod tests {
         assert!(limiter.may_pass(now));
     }
 
-    /// Bytes of 1000-byte datagrams that pass in a minute, sent at ten times the rate, beside `flows` that always wait.
-    /// The second value is the longest wait of a flow.
+    /// Returns the bytes of 1000-byte datagrams that pass in a minute, sent at ten times the rate beside `flows` flows
+    /// that always have bytes to send, and the longest wait of a flow.
     fn datagrams_in_a_minute(limiter: &RateLimiter, flows: usize) -> (u64, Duration) {
         let size = limiter.turn_size().unwrap();
         let mut turns = vec![limiter.began; flows];

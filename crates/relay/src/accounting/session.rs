@@ -250,7 +250,7 @@ mod tests {
         let listener = account(AccountScope::Listener, AccountLimits { rate, ..AccountLimits::default() });
         let limiter = listener.rate(Direction::Down);
         let session = SessionAccounts::new(Arc::clone(&listener));
-        // A debt of ten seconds hides the time that the test takes.
+        // With a debt of ten seconds, the next turn does not depend on the run time of the test.
         limiter.take(10_000_000, Instant::now());
         let next_turn = || limiter.take(0, Instant::now());
         let before = next_turn();

@@ -249,7 +249,7 @@ mod tests {
         let account = Account::new(AccountScope::User, "alice");
         let now = SystemTime::now();
         let month = QuotaPeriod::Month.name_at(now).0;
-        // The names have the length of a day: a page without room for these has no room for a day.
+        // These names are as long as the name of a day, so a page that is full for them is full for a day, too.
         let mut add = |number: u32| {
             exchange(&mut database, &[(&account, PeriodName(format!("{month}{number:03}").into()), 7)], now)
         };

@@ -192,7 +192,7 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// The numbers of the evicted connections.
+    /// Returns the indices of the evicted connections.
     async fn evicted(all: Vec<EvictionSignal>) -> Vec<usize> {
         let mut numbers = Vec::new();
         for (number, signal) in all.into_iter().enumerate() {

@@ -181,7 +181,7 @@ mod tests {
         serde_json::to_value(of).unwrap().as_object().unwrap().keys().cloned().collect()
     }
 
-    /// tests/metrics/schema.rs compares the rest with real answers.
+    /// tests/metrics/schema.rs compares the other fields with answers of a running relay.
     #[test]
     fn api_page_documents_lane_telemetry_fleet_and_choice_fields() {
         let lane = LaneView {

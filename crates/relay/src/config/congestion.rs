@@ -323,7 +323,7 @@ mod tests {
         Ok(ProvidedControl { from: CongestionStatus::KERNEL.to_owned(), control: None })
     }
 
-    /// A provider that records its requests.
+    /// A provider that records the parameters of each request.
     #[derive(Debug, Default, Clone)]
     struct Recorder(Arc<Mutex<Vec<CompoundTcp>>>);
 
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(controls.describe().as_slice(), std::slice::from_ref(reported));
     }
 
-    /// The relay must not unload and reload a control while connections arrive.
+    /// A reload must not unload the control, because connections arrive during the reload.
     #[test]
     fn provided_control_survives_a_reload() {
         let config = config(r#"congestion = "reno""#);

@@ -192,7 +192,7 @@ mod tests {
         })
     }
 
-    /// Races hosts that connect or fail after a number of milliseconds.
+    /// Races hosts that connect or fail after a number of milliseconds. Returns the winner and the duration in ms.
     async fn run(
         lookup: Lookup<'static>,
         hosts: &[(&str, u64, Result<(), io::ErrorKind>)],
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(run(forbidden, &[]).await.0, Err(Cause::Denied));
     }
 
-    /// A concealed address must not show in the time of a lookup, and leaves the other addresses usable.
+    /// The duration must not reveal a concealed address, and the other addresses of the name stay usable.
     #[tokio::test(start_paused = true)]
     async fn concealed_address_is_treated_as_absent() {
         let lookup = |v4| Lookup { v6: answer(40, &[]), v4: answer(0, v4) };

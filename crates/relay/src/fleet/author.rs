@@ -151,7 +151,7 @@ mod tests {
     fn changes_wait_for_the_minimum_interval() {
         let neighbour =
             Neighbour { key: PublicKey([1; 32]), rtt: Duration::from_millis(9), loss_ppm: 0, rate: 0, age: 0 };
-        // The writer has published a neighbour, and has none now.
+        // The writer has published a neighbour, and now has no neighbours.
         let author = EntryWriter {
             signing_key: SigningKey::generate(),
             sequence: 1,

@@ -334,7 +334,8 @@ mod tests {
         assert_eq!(admission.sessions(), 0);
     }
 
-    /// A session that waits for a place in total holds a place of its client, and returns that place once.
+    /// A session that waits for one of the places of the relay already holds a place of its client, which it returns
+    /// once.
     #[test]
     fn session_takes_and_returns_a_total_and_a_client_place() {
         let admission = Arc::new(Admission::default());
@@ -378,7 +379,7 @@ mod tests {
         let enter = |last| admission.enter_pending(source(last), 10).unwrap();
         let (other_source, all) = (enter(9), [(); 4].map(|()| enter(1)));
         other_source.idle(Some(2));
-        // In every order of becoming idle, the youngest stay.
+        // The order in which connections become idle does not matter: the youngest stay.
         for at in [1, 0, 3, 2, 3] {
             all[at].idle(Some(2));
         }
@@ -402,7 +403,7 @@ mod tests {
         assert_eq!(admission.connections(), 4);
     }
 
-    /// A host has all addresses of its /64.
+    /// A host can use every address of its /64.
     #[test]
     fn addresses_of_one_ipv6_network_are_one_source() {
         let admission = Arc::new(Admission::default());

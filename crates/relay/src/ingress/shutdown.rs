@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn stop_signal_precedes_ready_work() {
-        // Without a defined order the first branch is random.
+        // An unbiased `select!` polls a random branch first, so a single round could pass by chance.
         for _ in 0..64 {
             let sender = watch::Sender::new(());
             let mut stops = [StopSignal::subscribe(&sender), StopSignal::subscribe(&sender)];
@@ -103,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn ready_work_precedes_draining() {
-        // Without a defined order the first branch is random.
+        // An unbiased `select!` polls a random branch first, so a single round could pass by chance.
         for _ in 0..64 {
             let drain_state = DrainState::new();
             drain_state.drain();

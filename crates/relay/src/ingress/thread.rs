@@ -140,8 +140,8 @@ mod tests {
             load.sample();
             load.run_time(second) + load.wait_time(second) > Duration::from_millis(800)
         };
-        // While another virtual machine has the processor, the waiting time is not visible here, so one of many samples
-        // suffices.
+        // Time during which the hypervisor runs another virtual machine is counted neither as run time nor as wait
+        // time, so one busy sample of 100 is enough.
         assert!((0..100).any(|_| is_busy()), "{load:?}");
     }
 }

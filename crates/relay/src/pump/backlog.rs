@@ -203,10 +203,10 @@ mod tests {
 
     use super::*;
 
-    /// A receive buffer with 4 MiB of excess.
+    /// Size in bytes of a receive buffer that exceeds `MIN_AHEAD` by 4 MiB.
     const EXCESSIVE: u32 = MIN_AHEAD + (4 << 20);
 
-    /// A sender, and the relay's connections to this sender and to a receiver that is slow.
+    /// A sender, and the relay's connections to this sender and to a slow receiver.
     struct SlowFlow {
         sender: TcpStream,
         from: TcpStream,
@@ -215,7 +215,8 @@ mod tests {
     }
 
     impl SlowFlow {
-        /// With a receive buffer of `size` bytes that the kernel controls.
+        /// Creates a flow with a receive buffer of `size` bytes, which the kernel may resize. Returns `None` if the
+        /// system does not grant this size.
         async fn new(size: u32) -> Option<Self> {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let connected = || TcpStream::connect(listener.local_addr().unwrap());
@@ -229,13 +230,13 @@ mod tests {
             Some(Self { sender, from, to: connected().await.unwrap(), backlog: BacklogLimiter::new(0) })
         }
 
-        /// Reports that the receiver has room again, after `blocked` without room.
+        /// Reports that the receiver has accepted bytes again after it was blocked for `blocked`.
         fn unblock(&mut self, blocked: Duration) {
             self.backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
             self.backlog.on_unblocked(&self.from, &self.to, blocked, 1000);
         }
 
-        /// Sends until the window is zero, where the kernel reports that.
+        /// Sends until the advertised window is zero. Returns `false` if the kernel does not report the window.
         async fn fill_window(&self) -> bool {
             loop {
                 match advertised_window(self.from.as_fd()).unwrap() {
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(flow.size(), size, "a fast flow is not limited");
     }
 
-    /// With less than a segment the sender would wait for its persist timer.
+    /// With a window below one segment, the sender would wait for its persist timer.
     #[tokio::test]
     async fn after_a_stall_the_window_opens_by_a_segment_or_more() {
         let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };

@@ -342,8 +342,9 @@ mod tests {
 
     type MakeEnd<'a> = &'a dyn Fn(&RecordCipher) -> Vec<u8>;
 
-    /// The bytes that the server receives of a client's stream in chunks, and the end of the session. `end` builds the end of the
-    /// stream; `None` is FIN. The client closes after the end of its stream.
+    /// Returns the bytes that the server receives from a client's stream in chunks, and the end reason of the session.
+    /// `end` builds the end of the stream; with `None` the client sends a FIN instead. The client closes after the end
+    /// of its stream.
     async fn pump(payload: &[&[u8]], end: Option<MakeEnd<'_>>) -> (Vec<u8>, EndReason) {
         let (theirs, ours) = section_ciphers();
         let (near, mut peer) = sockets().await;
@@ -366,14 +367,14 @@ mod tests {
                 None => peer.shutdown().await.unwrap(),
             }
             let mut received = Vec::new();
-            // A reset ends the stream, too.
+            // A reset is an end of the stream, too.
             let _ = server.read_to_end(&mut received).await;
             drop(server);
             received
         };
         let session = async {
             let end = run(params, None::<PendingAnswer<'_, ()>>).await;
-            // The close of a session's sockets.
+            // The session closes its sockets at its end.
             let _ = SockRef::from(&beyond).shutdown(std::net::Shutdown::Both);
             end.unwrap()
         };
@@ -386,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn chunks_of_all_sizes_are_one_stream() {
-        // Beyond the size from which bytes are spliced.
+        // Larger than the size from which bytes are spliced.
         let large = vec![7; 300_000];
         for payload in [&[][..], &[&b"a"[..]], &[b"ab", &large, b"c"], &[&large, &large]] {
             let whole = payload.concat();

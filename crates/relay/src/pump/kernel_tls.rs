@@ -292,7 +292,7 @@ mod tests {
     async fn keys_protect_no_more_bytes_than_the_cipher_allows() {
         let (near, _far) = sockets().await;
         let tls = KernelTls::new(Rc::new(near), 20_000 + 1 + 3 * RECORD_COST);
-        // Two records, then one record.
+        // 20,000 bytes cost two records, and one byte costs one record.
         tls.on_sent(20_000).unwrap();
         tls.on_sent(1).unwrap();
         assert_eq!(tls.fault(), None);

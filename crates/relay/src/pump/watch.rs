@@ -112,7 +112,7 @@ mod tests {
         FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, section_ciphers, sockets,
     };
 
-    /// Bytes behind the record that ends a stream were ignored.
+    /// Regression: bytes behind the record that ends a stream were ignored.
     #[tokio::test]
     async fn bytes_behind_the_end_record_are_reported_as_altered() {
         let time_limit = Duration::from_secs(60);
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }
 
-    /// The reset arrives between the event of the end and the check that distinguishes both.
+    /// The reset arrives after the readiness event of the FIN, and before the check that distinguishes FIN and reset.
     #[tokio::test]
     async fn reset_is_detected_after_its_error_was_consumed() {
         let (near, far) = sockets().await;
@@ -147,7 +147,7 @@ mod tests {
         near.readable().await.unwrap();
         abort(&far);
         drop(far);
-        // No await from here: epoll is queried only after the error was consumed.
+        // Without an await from here on, tokio queries epoll only after the error was consumed.
         while !is_closed(near.as_fd()) {
             std::thread::yield_now();
         }

@@ -93,12 +93,13 @@ mod tests {
 
     use super::*;
 
-    /// nft rejected the text, so every kernel seemed to have no queue, and first packets went through iptables.
+    /// Regression: nft rejected the text, so the probe found no queue on any kernel, and first packets were queued by
+    /// iptables.
     #[test]
     fn nft_accepts_the_syntax_of_the_probe() {
         let Err(error) = run("nft", &["-c", "-f", "-"], PROBE) else { return };
         let error = error.to_string();
-        // Without the program, the privilege or the queue, nft has other reasons.
+        // nft also fails if it is not installed, without the privilege, or if the kernel has no queue.
         skipped(format_args!("in part: nft refuses the probe: {error}"));
         assert!(!error.contains("syntax error"), "{error}");
     }

@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// Lanes and readers on other threads close their descriptors later.
+    /// Lanes and readers on other threads close their descriptors after the device was dropped.
     #[test]
     fn dropped_device_is_removed_despite_open_descriptors() {
         let namespace = match netns::new_network_namespace() {

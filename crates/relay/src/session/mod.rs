@@ -245,8 +245,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// An idle session consists of its task, its record and two sockets. A future that is not boxed, of a handshake for example,
-    /// would make every task as large as itself.
+    /// An idle session consists of its task, its record and two sockets. A large future that is not boxed, for example
+    /// of a handshake, would enlarge every task by its size.
     #[test]
     fn idle_sessions_are_small() {
         let (task, record) = (future_size(&run), size_of::<Session>());

@@ -440,7 +440,8 @@ mod tests {
         scheduler.tuner(stream, profile, &CongestionControls::default(), IDLE)
     }
 
-    /// A connection after a round trip, and its end that is not tuned.
+    /// Returns a connection after its first round trip, and the other end, which is not tuned; `None` without the
+    /// protocol `kind`.
     async fn connection(kind: Protocol) -> Option<(Rc<TcpStream>, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(kind)).ok()?;
@@ -453,7 +454,7 @@ mod tests {
         Some((Rc::new(near), far))
     }
 
-    /// The settings in force after a sample, for a profile with these settings.
+    /// Returns the socket's timers after one tuning sample, for a profile with these settings.
     async fn tuned_timers(settings: &[(&str, &str)]) -> TcpTimers {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         let scheduler = TuneScheduler::new();
@@ -489,7 +490,7 @@ mod tests {
         assert!(tuner(&TuneScheduler::new(), &stream, &Profile::named("none")).is_none());
     }
 
-    /// Sockets of Multipath TCP have none of these options.
+    /// Sockets of Multipath TCP do not support these options.
     #[tokio::test]
     async fn refused_options_are_reported_and_not_retried() {
         let Some((stream, _far)) = connection(Protocol::MPTCP).await else {

@@ -89,7 +89,7 @@ mod tests {
         Lane::new(counters, LaneRemote::Path { name: name.into(), key: None }, Direction::Down)
     }
 
-    /// Before, the lane of the last packet took over the address.
+    /// Regression: the lane of the last packet took over the address.
     #[test]
     fn live_address_stays_in_its_lane() {
         let (seen, counters, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::config::AccessRules;
 
-    /// UDP from 192.168.1.7 to this host's port 53.
+    /// A packet of `protocol` from 192.168.1.7 to `destination`, with the destination port 53 if the protocol is UDP.
     fn packet(protocol: u8, destination: [u8; 4]) -> Vec<u8> {
         let head = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, protocol, 0, 0, 192, 168, 1, 7];
         [head.as_slice(), &destination, &[0x0f, 0xa0, 0, 53, 0, 8, 0, 0]].concat()

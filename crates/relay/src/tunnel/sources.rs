@@ -259,7 +259,7 @@ answer_only = true
     }
 
     impl Bindings {
-        /// The addresses from which `remote` may send, of one address in each network.
+        /// Returns those of one address per network from which `remote` may send.
         fn permitted(&self, remote: &LaneRemote) -> Vec<&'static str> {
             let all = ["10.1.5.1", "10.1.200.1", "fd01::1", "10.2.0.1", "10.3.0.1"];
             all.into_iter().filter(|ip| self.sources.permits(&self.config, remote, ip.parse().unwrap())).collect()

@@ -221,7 +221,8 @@ mod tests {
     use crate::pump::{section_ciphers, sockets};
     use crate::tunnel::sources::LaneRemote;
 
-    /// The result of a lane whose peer sends `last` and resets the connection, with packets unread.
+    /// Returns the result of a lane whose peer sends `last` and resets the connection while a packet of the lane is
+    /// still to be sent. With `reads_late`, the first read is delayed by one turn of the runtime.
     async fn run_lane(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
         let metrics = Metrics::new();
         let (ours, theirs) = section_ciphers();

@@ -320,7 +320,7 @@ mod tests {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let (commands, receiver) = mpsc::channel(4);
-        // All commands are there before the first one is executed, so the worker has no other reason to wait between them.
+        // All commands are queued before the first is executed, so the worker does not wait for a command in between.
         let answers = [&old, &new].map(|config| {
             let (answer, answered) = oneshot::channel();
             commands.try_send(serve(config, &socket)).unwrap_or_else(|_| panic!("the queue is full"));

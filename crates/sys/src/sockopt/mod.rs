@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(outcome("ctcp_gamma", "12"), "unsupported(requires ekiden's ctcp)");
     }
 
-    /// Because of this, the relay sets no options on accepted sockets.
+    /// The relay relies on this: it sets no options on accepted sockets.
     #[test]
     fn accepted_sockets_inherit_from_their_listener() {
         let mut profile = Profile::named("test");

@@ -327,7 +327,7 @@ mod tests {
     const LINE: u64 = 100_000_000;
     const ROOM: QueueLimit = QueueLimit { limit: 10_000, in_bytes: 0 };
 
-    /// A policy, its table, and a line of 100 Mbit/s with its backlog.
+    /// The policy at a bottleneck of 100 Mbit/s: its parameters, state and table, and the backlog in bytes.
     struct Queue {
         params: AutoParams,
         state: AutoState,
@@ -347,7 +347,7 @@ mod tests {
             }
         }
 
-        /// A packet of 1500 bytes arrives, `after` nanoseconds after the last.
+        /// Records the arrival of a packet of 1500 bytes, `after` nanoseconds after the previous packet.
         fn arrive(&mut self, flow: u32, after: u64, capable: bool) -> Verdict {
             self.now += after;
             self.waiting = (self.waiting - after as f64 * LINE as f64 / 8e9).max(0.0);
@@ -371,9 +371,10 @@ mod tests {
         AutoParams::new(ROOM, 5_000_000, ecn, Some(LINE), 1024)
     }
 
-    /// The passed packets of ten connections in `seconds`, and the number of marks. All together send a third more than
-    /// the line carries, and the first sends five times as much as each of the others. Each of the others sends a
-    /// fourteenth of 11,111 packets a second, so 1190 of the line's 8333 packets a second are left for the first.
+    /// Returns the packets of each of ten connections that pass within `seconds`, and the number of marks. The
+    /// connections together send a third more than the rate of the line, and the first sends five times as much as each
+    /// of the others. Each of the others sends a fourteenth of 11,111 packets a second, so 1190 of the line's 8333
+    /// packets a second are left for the first.
     fn shares(queue: &mut Queue, seconds: u64, capable: bool) -> ([u64; 10], u64) {
         let (mut let_in, mut marked) = ([0; 10], 0);
         let end = queue.now + seconds * 1_000_000_000;
@@ -463,7 +464,7 @@ mod tests {
                 let mut now = 0_u64;
                 for number in 0..5000_u64 {
                     let random = aqm::random_bits(rate.unwrap_or(1), number);
-                    // Up to 52 days, and now and then 36 years; the clock itself ends after 584.
+                    // Steps of up to 52 days, and one of 36 years in a thousand; the clock overflows after 584 years.
                     now += if number % 1000 == 999 { 1 << 60 } else { random >> (12 + random % 52) };
                     let waiting = Backlog { bytes: random % (1 << 39), packets: random % (1 << 39) };
                     let bytes = if random & 64 == 0 { u32::MAX } else { 1500 };

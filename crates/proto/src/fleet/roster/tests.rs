@@ -1,4 +1,4 @@
-//! Entries that are accepted, and entries that are refused.
+//! Accepted and rejected entries.
 
 use super::*;
 use crate::fleet::{
@@ -10,7 +10,7 @@ const NOW: Duration = Duration::from_secs(1000);
 const UNIX: u64 = 1_800_000_000;
 const KEEP: Duration = Duration::from_secs(3600);
 
-/// A relay with its keys, and the fleet that it belongs to.
+/// A relay with its private key and its certificate of a fleet.
 struct Relay {
     key: PrivateKey,
     issued: SignedCertificate,

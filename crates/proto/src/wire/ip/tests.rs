@@ -7,7 +7,7 @@ const V4: [u8; 31] = [
     0x0f, 0xa0, 0, 53, 0, 11, 0, 0, 1, 2, 3,
 ];
 
-/// The same from [fd00:1::7]:4000 to [fd00:2::9]:53.
+/// The same datagram from [fd00:1::7]:4000 to [fd00:2::9]:53.
 const V6: [u8; 51] = [
     0x60, 0, 0, 0, 0, 11, UDP, 64, //
     0xfd, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, //
@@ -90,7 +90,7 @@ fn ipv6_headers_are_parsed_with_and_without_extensions() {
     ] {
         assert_eq!(IpHeader::parse(&extended(extensions)), Ok(v6(UDP, Some(53))), "{extensions:?}");
     }
-    // The content of a later fragment is no header, even if it looks like one.
+    // The content of a later fragment is not a header, even if its bytes could be one.
     let later: &[u8] = &[0, 5, 0xa9, 0, 0, 0, 7];
     assert_eq!(IpHeader::parse(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
 }

@@ -198,7 +198,7 @@ mod tests {
         (key(), reader)
     }
 
-    /// Regression: the error was found only after more bytes had arrived, which may never happen.
+    /// Regression: the error was reported only after more bytes had arrived, which may never happen.
     #[test]
     fn impossible_record_length_is_an_error_at_once() {
         let (mut key, mut reader) = reader();

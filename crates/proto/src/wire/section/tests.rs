@@ -1,4 +1,4 @@
-//! Handshakes in memory, in all combinations: right and wrong keys, versions, and an attacker between the two.
+//! Handshakes in memory: with right and wrong keys, with different versions, and with an attacker between the relays.
 
 use super::noise::{HandshakeError, write_refusal};
 use super::record::{HEADER_LENGTH, TAG_LENGTH};
@@ -14,7 +14,7 @@ fn versions(oldest: u8, newest: u8) -> Versions {
     Versions { oldest, newest }
 }
 
-/// Two relays that know each other.
+/// The keys of two relays, each of which has the public key of the other.
 struct HandshakePair {
     dialler: PrivateKey,
     listener: PrivateKey,
@@ -130,7 +130,7 @@ fn records_do_not_open_after_a_replayed_hello() {
     let recorded = seal(&mut dialler.send_key, b"OPEN");
     assert!(open(&mut listener.open, recorded.clone()).is_ok());
 
-    // The same hello is answered again, but the listener's part of the keys is new.
+    // The listener answers the replayed hello, but with a new ephemeral key, so the recorded records do not decrypt.
     let (mut again, _) = pair.read(&hello, OURS).unwrap().accept(None);
     assert!(open(&mut again.open, recorded).is_err());
 }
@@ -194,12 +194,12 @@ fn version_downgrade_in_transit_is_detected() {
     let pair = HandshakePair::new();
     let (both, first) = (versions(1, 2), versions(1, 1));
 
-    // The offer, changed on the way to the listener.
+    // The attacker changes the offered versions on the way to the listener.
     let (_, mut hello) = pair.begin(both);
     hello.versions = first;
     assert_eq!(pair.read(&hello, both).err(), Some(Refusal::WrongKey));
 
-    // The listener's versions, changed on the way back.
+    // The attacker changes the listener's versions on the way back.
     let (initiator, hello) = pair.begin(both);
     let (_, bytes) = pair.read(&hello, both).unwrap().accept(None);
     let mut answer = feed(&bytes, Hello::parse);

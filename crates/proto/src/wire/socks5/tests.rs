@@ -1,11 +1,11 @@
-//! Tests of both sides with byte strings and with each other.
+//! Both sides of the protocol, tested with byte strings and with each other.
 
 use super::*;
 use crate::addr::Target;
 use crate::wire::feeding::feed;
 use crate::wire::{Parsed, WireError};
 
-/// Parses a request whose errors have no reply code of their own.
+/// Parses a request. Panics at an error that has a reply code of its own.
 fn request_or_wire(bytes: &[u8]) -> Parsed<Socks5Request> {
     Socks5Request::parse(bytes).map_err(|error| match error {
         Socks5RequestError::Wire(error) => error,
@@ -87,7 +87,7 @@ fn requests_round_trip() {
     for (bytes, address) in [
         (b"\x05\x03\x00\x01\xc0\x00\x02\x01\x00\x50".as_slice(), Some("192.0.2.1:80")),
         (b"\x05\x03\x00\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x00\x50", Some("192.0.2.1:80")),
-        // RFC 1928, 6: a UDP client that knows no address yet sends "all zeros".
+        // RFC 1928, section 6: a UDP client that does not know its address yet sends "all zeros".
         (b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", None),
         (b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x50", None),
         (b"\x05\x03\x00\x01\xc0\x00\x02\x01\x00\x00", None),
@@ -115,7 +115,7 @@ fn bad_requests_give_the_matching_error() {
         (b"\x04".as_slice(), Wire(WireError::Invalid("not SOCKS5"))),
         (b"\x05\x01\x00\x02", AddressTypeNotSupported),
         (b"\x05\x09\x00\x00", AddressTypeNotSupported),
-        // Reported at the end of the request, so that no byte is left unread.
+        // The error is reported at the end of the request, so that no byte of the request is left unread.
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00", Wire(WireError::Incomplete)),
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00\x50", CommandNotSupported),
         (b"\x05\xf0\x00\x03\x01a\x00\x50", CommandNotSupported),

@@ -267,7 +267,7 @@ impl Drop for RunningCheck {
 
 #[cfg(test)]
 mod tests {
-    //! The order of checks, without bcrypt: the test ends each check.
+    //! The order of checks: the tests finish each check themselves, without bcrypt.
 
     use std::pin::Pin;
     use std::task::{Context, Poll, Waker};
@@ -342,7 +342,7 @@ mod tests {
             guesses.iter().map(|(at, word)| (*word, enter(&checks, request(*at, 1, *word)))).collect();
         waiting.push((40, enter(&checks, request(4, 1, 40))));
         assert_eq!(order(first, waiting), [40, 21, 31, 22, 32, 12]);
-        // Addresses with wrong passwords are remembered, until a right password resets an address.
+        // Addresses with wrong passwords are remembered until a check of the address succeeds.
         let first = poll_running(&mut enter(&checks, request(5, 1, 50))).unwrap();
         let waiting = [(2, 23), (4, 41), (6, 60)].map(|(at, word)| (word, enter(&checks, request(at, 1, word))));
         assert_eq!(order(first, waiting.into()), [60, 41, 23]);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(order(first, waiting.into()), [24, 42]);
     }
 
-    /// All addresses are new: many attempts for one name do not delay another name.
+    /// Many attempts for one name, even from new addresses, must not delay the check of another name.
     #[test]
     fn checks_alternate_between_user_names() {
         let checks = Arc::new(CheckQueue::new(1));

@@ -262,7 +262,7 @@ fn random_key() -> io::Result<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    //! Passwords that are right and wrong, and the messages about files with mistakes.
+    //! Verification of passwords, and the errors of invalid files.
 
     use super::*;
 
@@ -345,7 +345,7 @@ mod tests {
         assert!(verify(&users, "alice", b"hunter2"));
         assert!(alice.last_verified(&digest).is_some_and(|at| at >= before));
         assert!(alice.last_verified(&users.digest(b"alice", b"wrong")).is_none());
-        // A remembered password needs no bcrypt, and passes although the hash differs.
+        // A remembered password is not verified with bcrypt, so it is accepted although the hash differs.
         let mut users = users;
         let alice = users.users.get_mut(b"alice".as_slice()).unwrap();
         alice.hash = dummy_hash(4);
@@ -362,7 +362,7 @@ mod tests {
         assert_ne!(users.digest(b"ab", b"c"), users.digest(b"a", b"bc"));
     }
 
-    /// The time that this thread has had of a processor, in nanoseconds (proc(5)): other programs do not count.
+    /// Returns the CPU time of this thread in nanoseconds (proc(5)), which excludes the time of other programs.
     fn on_processor() -> u64 {
         let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         stat.split(' ').next().unwrap().parse().unwrap()

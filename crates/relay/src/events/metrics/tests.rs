@@ -101,7 +101,7 @@ fn scrape(metrics: &Metrics) -> String {
     metrics.encode(ScrapeData { workers, interfaces, accounts, fleet: None })
 }
 
-/// The value of one line.
+/// Returns the value on the line that begins with `name`.
 fn value(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {text}"));
     line.trim().parse().unwrap()

@@ -77,7 +77,7 @@ mod tests {
         let traces: Vec<TraceId> = (0..10_000).map(|_| TraceId::generate()).collect();
         let sampled_count = |share: f64| traces.iter().filter(|trace| SampleRatio(share).is_sampled(**trace)).count();
         assert_eq!((sampled_count(0.0), sampled_count(1.0)), (0, traces.len()));
-        // Five standard deviations.
+        // The expected 2500, plus and minus five standard deviations.
         assert!((2283..=2717).contains(&sampled_count(0.25)), "{}", sampled_count(0.25));
         assert!(
             traces.iter().all(|trace| !SampleRatio(0.25).is_sampled(*trace) || SampleRatio(0.5).is_sampled(*trace))

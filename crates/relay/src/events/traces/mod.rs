@@ -151,7 +151,7 @@ impl fmt::Debug for TraceHandle {
 
 #[cfg(test)]
 mod tests {
-    //! The queue before the collector, and the sampling of failed sessions.
+    //! The export queue, and the spans of ended sessions.
 
     use std::net::TcpListener;
     use std::time::Instant;
@@ -190,7 +190,7 @@ mod tests {
         (0..many).for_each(|_| traces.on_session_closed(Box::new(closed()), None));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         let dropped = traces.metrics.get("queue_full");
-        // One batch may be in transit.
+        // The exporter may have taken one batch of 256 sessions from the queue.
         assert!((many - MAX_QUEUED - 256..=many - MAX_QUEUED).contains(&(dropped as usize)), "{dropped}");
         let closing = Instant::now();
         traces.close();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(address.unwrap()["value"]["stringValue"], "2001:db8::1");
     }
 
-    /// Impossible times, of a wrong clock or counter.
+    /// The durations are impossible, as from a wrong clock or counter.
     #[test]
     fn no_span_ends_before_its_start() {
         let long = Some(Duration::from_secs(1 << 40));

@@ -167,7 +167,7 @@ mod tests {
                  "kvs":[{"key":"L2EvMQ==","mod_revision":"2","value":"eHg="},{"key":"L2EvMg=="}],"more":true,"count":"3"}"#,
         )
         .unwrap();
-        // 2^53 + 1, which a number of JSON need not carry.
+        // 2^53 + 1, which JSON parsers with 64-bit floating-point numbers cannot represent.
         assert_eq!(page.header.revision, 9_007_199_254_740_993);
         let entries: Vec<_> = page.kvs.iter().map(|kv| (kv.key.as_slice(), kv.value.as_slice())).collect();
         assert_eq!(entries, [(&b"/a/1"[..], &b"xx"[..]), (b"/a/2", b"")]);

@@ -245,7 +245,7 @@ fn is_alive(stream: &TcpStream) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Connections over the loopback, without servers that speak HTTP.
+    //! Connections over loopback, without HTTP servers.
 
     use std::io::Write;
     use std::net::{Ipv4Addr, TcpListener};
@@ -267,7 +267,7 @@ mod tests {
         Arc::new(config)
     }
 
-    /// A hop with this key; each call makes another object.
+    /// Returns a new hop object with this key.
     fn hop(own_key: &PrivateKey) -> Arc<Hop> {
         let kind =
             HopKind::Section(Peering { key: own_key.public_key(), own_key: Arc::new(own_key.clone()), encrypt: false });
@@ -297,7 +297,7 @@ mod tests {
             Self { pool, config, listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap() }
         }
 
-        /// Puts a connection into the pool. Returns its server's end.
+        /// Puts a connection into the pool. Returns the server's end of the connection.
         fn keep(&self, port: u16) -> TcpStream {
             let address = self.listener.local_addr().unwrap();
             let stream = TcpStream::connect(address).unwrap();
@@ -307,7 +307,7 @@ mod tests {
             self.listener.accept().unwrap().0
         }
 
-        /// The server's address of the connection that a lookup finds.
+        /// Takes a connection from the pool. Returns its local address, which is the server's peer address.
         fn take(&self, port: u16) -> Option<SocketAddr> {
             self.pool.take(&key(&self.config, port), |_| true).map(|idle| idle.stream.local_addr().unwrap())
         }

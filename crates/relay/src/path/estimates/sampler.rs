@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// The times before the start were once counted as part of the first sample.
+    /// Regression: the times before the start were counted as part of the first sample.
     #[tokio::test]
     async fn first_sample_excludes_throttling_before_its_start() {
         const THROTTLED: Duration = Duration::from_secs(5);

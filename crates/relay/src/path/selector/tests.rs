@@ -25,7 +25,7 @@ pub(super) fn key(number: u8) -> PublicKey {
     PublicKey([number; 32])
 }
 
-/// A relay with `relays` next hops, and further lines of its file.
+/// A configuration with `relays` next hops and the lines `more`.
 pub(super) fn config(relays: u8, more: &str) -> Config {
     let relay = |number: u8| {
         format!("[[relay]]\nname = \"r{number}\"\naddress = \"198.51.100.{number}:7000\"\nkey = \"{}\"\n", key(number))
@@ -167,7 +167,7 @@ fn slow_path_is_left() {
     assert_eq!(names(&target_paths(&mut state, TARGET).choices)[0], "direct");
 }
 
-/// The address of a name is unknown at the start of the first session, and known at its end.
+/// The address of the name is unknown when the first session starts, and known when it ends.
 #[test]
 fn outcome_counts_for_the_resolved_prefix_of_a_name() {
     let mut state = state(config(2, AUTO), &measured());

@@ -1,4 +1,4 @@
-//! The events of relays that become unreachable and reachable.
+//! Events of relays that become unreachable or reachable.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -23,7 +23,7 @@ fn unreachable_relay_is_reported_once_and_its_pool_is_refilled() {
     wait_until("the third event", || test.events().len() == 3);
     let events = test.events();
     assert_eq!(events[..2], ["osaka down refused None", "osaka up"]);
-    // The interrupted step differs: the connect, or the handshake.
+    // The cause depends on the interrupted step, which is the connect or the handshake.
     assert!(events[2].starts_with("osaka down"), "{events:?}");
     wait_until("the end of the ready connections", || test.view().ready == 0);
     assert!(!test.view().up, "{:?}", test.view());
@@ -39,7 +39,7 @@ fn last_event_matches_the_final_state() {
         let is_up = matches!(event, Event::RelayReachable { .. });
         if is_up {
             up_sender.send(()).unwrap();
-            // Time for the other event to be first.
+            // Gives the other thread up to 100 ms to emit its event before this one.
             let began = Instant::now();
             while list.lock().unwrap().len() == 1 && began.elapsed() < Duration::from_millis(100) {
                 std::thread::yield_now();

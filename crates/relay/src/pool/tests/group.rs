@@ -9,7 +9,7 @@ use crate::config::RelayGroup;
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Pools of a group at these addresses.
+/// Starts the pools of a group with these members, and waits until each is full or its relay is down.
 fn start_group(members: Vec<Arc<Hop>>) -> (Arc<Hop>, TestPools) {
     let Hop { kind, address, profile, .. } = &*members[0];
     let (name, kind, address, profile) = ("osaka".into(), kind.clone(), address.clone(), Arc::clone(profile));
@@ -20,7 +20,8 @@ fn start_group(members: Vec<Arc<Hop>>) -> (Arc<Hop>, TestPools) {
     (group, test)
 }
 
-/// On a busy machine the first answer of a member may be late, and slow members are tried last.
+/// Waits until no member counts as slow: slow members are tried last, and on a busy machine the first answer of a
+/// member may be late.
 fn wait_until_none_is_slow(test: &TestPools) {
     wait_until("members without delay", || test.pools.views().iter().all(|view| !view.slow));
 }
@@ -62,7 +63,7 @@ fn member_that_refused_a_session_is_tried_last() {
     assert_eq!(test.pools.order(&group, CLIENT), [Arc::clone(first), Arc::clone(second)]);
 }
 
-/// Only the member whose session has no answer yet is probed.
+/// The other member, which has no session, is not probed.
 #[test]
 fn member_with_an_unanswered_session_is_probed() {
     let relays = [TestRelay::start(), TestRelay::start()];

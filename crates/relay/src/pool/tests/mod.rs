@@ -1,4 +1,4 @@
-//! Pools over the loopback, with relays that shake hands.
+//! Pools over loopback, with relays that only complete handshakes.
 
 mod events;
 mod group;
@@ -24,7 +24,7 @@ use crate::events::metrics::{Metrics, ScrapeData};
 
 const MOST: usize = 1000;
 
-/// Pools, and their events.
+/// Pools, and the events that they have emitted, as text.
 struct TestPools {
     pools: Pools,
     events: Arc<Mutex<Vec<String>>>,
@@ -137,7 +137,7 @@ fn ready_connections_never_exceed_the_limit() {
     test.wait_for_ready(5);
     wait_until("the last handshake", || relay.open_count() == 5 + taken.len());
     assert_eq!(relay.handshakes(), 5 + taken.len());
-    // A new configuration bounds existing connections, and so do the remaining descriptors.
+    // A lower limit of a new configuration, or of the remaining descriptors, closes existing connections.
     test.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
     assert_eq!(test.view().ready, 3);
     test.pools.serve(&config(&[&hop]), 1).unwrap();
@@ -236,7 +236,7 @@ fn close_ends_all_connections_and_the_keeper() {
     test.pools.close();
     wait_until("the end of all connections", || relay.open_count() == 0);
     assert!(test.pools.take(&hop, false).is_none() && test.pools.keeper.lock().unwrap().is_none());
-    // The keeper held its own reference.
+    // The keeper has released its reference.
     assert_eq!(Arc::strong_count(&test.pools.inner), 1);
 }
 

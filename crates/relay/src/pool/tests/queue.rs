@@ -1,4 +1,4 @@
-//! One queue, without a keeper.
+//! The queue of one hop, without a keeper.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -22,7 +22,7 @@ fn queue(most: usize) -> Arc<HopPool> {
     queue_of(HopKind::Section(Peering { key: own_key().public_key(), own_key: own_key(), encrypt: false }), most)
 }
 
-/// A connection with a completed handshake, and its far end.
+/// Returns a connection with a completed handshake, and the relay's end of it.
 fn connection(listener: &TcpListener) -> (IdleConnection, TcpStream) {
     let relay = own_key();
     let (initiator, hello) = NoiseInitiator::begin(&own_key(), &relay.public_key(), Versions::SUPPORTED);
@@ -44,7 +44,7 @@ fn fill(queue: &Arc<HopPool>, waiting: IdleConnection, now: Instant) {
 fn oldest_live_connection_without_unread_data_is_taken() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (queue, now) = (queue(8), Instant::now());
-    // Misses raise the number of places.
+    // Each miss raises the number of places.
     (0..8).for_each(|_| drop(queue.take(now, false)));
     let (closed, far_end) = connection(&listener);
     let (talking, mut far_talking) = connection(&listener);
@@ -106,7 +106,7 @@ fn used_connections_with_equal_encryption_are_taken_first() {
 #[test]
 fn pacing_connection_after_a_small_session_is_closed_on_long_paths() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    // The setup time in milliseconds, the congestion control, the bytes of the session, and whether the connection is kept.
+    // The setup time in ms, the congestion control, the bytes of the session, and whether the connection is kept.
     for (setup, control, bytes, is_kept) in [
         (100, "reno", 10_000, true),
         (100, "bbr", 10_000, false),

@@ -11,7 +11,7 @@ use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions};
 
-/// The longest wait of a test.
+/// Timeout of each wait in these tests.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` is true.
@@ -25,7 +25,7 @@ pub fn wait_until(label: &str, condition: impl Fn() -> bool) {
 
 type Connections = Arc<Mutex<Vec<(TcpStream, TransportKeys)>>>;
 
-/// Ends with all its connections when dropped.
+/// A relay that completes handshakes until it is dropped, which closes all its connections.
 pub struct TestRelay {
     pub address: SocketAddr,
     pub key: Arc<PrivateKey>,
@@ -36,14 +36,14 @@ pub struct TestRelay {
 
 impl TestRelay {
     pub fn start() -> Self {
-        // Each relay has its own address, which no connection of another test uses after its end.
+        // Each relay has an address of its own, so no other test can use its address and port after its end.
         static NEXT: AtomicU16 = AtomicU16::new(1);
         let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let process = 1 + u8::try_from(std::process::id() % 250).expect("less than 250");
         Self::at((Ipv4Addr::new(127, process, high, low), 0).into(), Arc::new(PrivateKey::generate()))
     }
 
-    /// Starts at the address of an earlier relay.
+    /// Starts a relay at `address`, which an earlier relay may have used.
     pub fn at(address: SocketAddr, key: Arc<PrivateKey>) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -71,7 +71,7 @@ impl TestRelay {
         list.iter().filter(|(stream, _)| !matches!(stream.peek(&mut [0]), Ok(0))).count()
     }
 
-    /// Closes all connections, without notice.
+    /// Closes all connections without an END.
     pub fn close_all(&self) {
         self.connections.lock().unwrap().clear();
     }
@@ -94,7 +94,7 @@ impl TestRelay {
 impl Drop for TestRelay {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        // Wakes the thread.
+        // Ends the wait of the thread in accept(2).
         drop(TcpStream::connect(self.address));
         self.thread.take().unwrap().join().unwrap();
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Longest first record.
+/// Largest plaintext of the first record in bytes.
 const FIRST: usize = 100;
 
 /// The ciphers of both sides after a handshake.
@@ -55,8 +55,9 @@ async fn records_of_all_sizes_are_decrypted_unchanged() {
     assert_eq!(far.next_record(&reader).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// A read stops at urgent data. The reader took that for an empty socket, and the rest waited for more bytes, or for ever.
-/// Records are never sent as urgent data, but a host on the path can mark any byte.
+/// Regression: a read stops at urgent data, which the reader mistook for an empty socket, so the rest was not read
+/// before more bytes arrived. Records are never sent as urgent data, but a host on the path can mark any byte as
+/// urgent.
 #[tokio::test]
 async fn urgent_data_does_not_delay_records() {
     for at in [0, 1, 2, 50, 51, 52, 100] {
@@ -74,7 +75,7 @@ async fn urgent_data_does_not_delay_records() {
         while unread(reader.as_fd()).unwrap() < records.len() {
             std::thread::yield_now();
         }
-        // The only event for all these bytes.
+        // All bytes have arrived, so this is the only readiness event.
         reader.readable().await.unwrap();
         let all = async {
             let mut all = Vec::new();
@@ -88,7 +89,7 @@ async fn urgent_data_does_not_delay_records() {
     }
 }
 
-/// After OPEN and its answer the bytes of the session may be unencrypted.
+/// After OPEN and its answer, the bytes of the session may be unencrypted, and must not be read as records.
 #[tokio::test]
 async fn without_read_ahead_no_byte_is_read_behind_a_record() {
     let (near, far) = section_ciphers();

@@ -352,7 +352,7 @@ fn quic_counter(number: usize, policy: QuicPolicy) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! The text of the rules.
+    //! The text of the nft script.
 
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -481,7 +481,7 @@ mod tests {
         assert!(!script.contains("0xe1"), "{script}");
     }
 
-    /// Also for released rules: packets leave the device until the device is removed.
+    /// This holds for released rules, too: packets come out of the device until the device is removed.
     #[test]
     fn packets_from_a_tunnel_are_not_sent_back_into_a_tunnel() {
         let rules =

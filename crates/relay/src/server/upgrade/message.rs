@@ -131,7 +131,7 @@ impl Channel {
 mod tests {
     use super::*;
 
-    /// The next version may be newer or older.
+    /// The other version of the relay may be newer or older.
     #[test]
     fn unknown_messages_and_fields_are_ignored() {
         for (text, message) in [

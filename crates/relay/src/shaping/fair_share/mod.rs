@@ -194,7 +194,7 @@ impl InterfaceState {
 
 #[cfg(test)]
 mod tests {
-    //! Sections between sockets of loopback, without a relay around them.
+    //! Sections over loopback, without a relay.
 
     use std::net::{TcpListener, TcpStream as Socket};
     use std::os::fd::AsFd;
@@ -212,7 +212,7 @@ mod tests {
         vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
     }
 
-    /// A shaper of lo, and the interfaces for changes of the configuration.
+    /// Returns a shaper of `lo`, and the shared interfaces through which a test changes the configuration.
     fn lo_shaper(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
         let shares = Arc::new(SharedInterfaces::default());
         shares.apply_config(&lo(rate));
@@ -221,7 +221,7 @@ mod tests {
         (shares, shaper)
     }
 
-    /// Both ends of a connection; for `tokio`, in a runtime.
+    /// Returns both ends of a connection. Must be called in a tokio runtime.
     fn section() -> (Rc<TcpStream>, Socket) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = Socket::connect(listener.local_addr().unwrap()).unwrap();

@@ -5,13 +5,13 @@ use super::*;
 /// Payload bytes of a full segment on Ethernet, and its bytes on the wire with preamble, gap and checksum.
 const SEGMENT: [f64; 2] = [1448.0, 1538.0];
 
-/// From the request to the last byte, in milliseconds: the path's round trip, its line in Mbit/s, the sizes in [`SIZES`],
-/// the first visit and a later one.
+/// Round-trip time of the path in ms, its line rate in Mbit/s, and for each of [`SIZES`] the time from the request to
+/// the last byte in ms, at the first visit and at a later one.
 type Row = (f64, f64, [[f64; 2]; 4]);
 
 const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
 
-/// Arithmetic: a round trip for the request, then one for each of n - 1 rounds that double from ten packets (RFC 6928), and
+/// Computed as a round trip for the request, one for each of n - 1 rounds that double from ten packets (RFC 6928), and
 /// the rest at the rate of the line. A later visit has no rounds.
 const ONE_SECTION: [Row; 6] = [
     (50.0, 100.0, [[51.0, 51.0], [155.0, 58.0], [362.0, 139.0], [985.0, 763.0]]),
@@ -62,7 +62,7 @@ fn a_later_visit_has_no_rounds_of_slow_start() {
     }
 }
 
-/// A small visit leaves a small window, from which the next large visit continues.
+/// The congestion window after a small transfer is small, and the next transfer starts with that window.
 #[test]
 fn a_window_grows_from_visit_to_visit() {
     let [once, twice] = [10, 20].map(|packets| ready(100.0).after_transfer(packets * 1448));
@@ -78,13 +78,13 @@ fn a_window_grows_from_visit_to_visit() {
 fn only_connections_between_relays_are_reused() {
     let direct = section(100.0);
     assert_eq!(direct.after_transfer(1 << 20), direct);
-    // The section to the server is the slowest at the second visit: a chain waits for its slow start.
+    // At the second visit the slow start of the section to the server is the slowest, and the whole chain waits for it.
     let [first, later] = [[ready(90.0), section(10.0)], [ready(90.0).after_transfer(1 << 20), section(10.0)]];
     assert_near(milliseconds(&first, 1 << 20), 110.0 + 6.0 * 90.0, 0.02);
     assert_near(milliseconds(&later, 1 << 20), 110.0 + 6.0 * 10.0, 0.1);
 }
 
-/// A sender that answers to losses starts at its steady window. BBR, and a section without losses, keep the window.
+/// A loss-based sender starts with its steady window. With BBR, or without losses, the section keeps its last window.
 #[test]
 fn a_lossy_section_starts_at_its_steady_rate() {
     for congestion in ALL {
@@ -97,7 +97,6 @@ fn a_lossy_section_starts_at_its_steady_rate() {
     assert_near(rate, settled.rate(), 0.02);
 }
 
-/// Without losses a window that is kept never costs time.
 #[test]
 fn a_later_visit_is_never_slower_without_losses() {
     sweep(|at, place| {

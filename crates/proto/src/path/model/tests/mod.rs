@@ -168,7 +168,7 @@ fn product<A: Copy, B: Copy, C: Copy>(a: &[A], b: &[B], c: &[C]) -> Vec<(A, B, C
     a.iter().flat_map(|a| b.iter().flat_map(|b| c.iter().map(|c| (*a, *b, *c)))).collect()
 }
 
-/// Small and large steps over all values that occur.
+/// The values of the sweep, in small and large steps over the range that occurs in practice.
 const RTTS: [f64; 6] = [0.1, 1.0, 10.0, 40.0, 41.0, 300.0];
 const LOSSES: [f64; 8] = [0.0, 1e-6, 1e-4, 5e-4, 6e-4, 5e-3, 1e-2, 0.2];
 const LINES: [Option<f64>; 5] = [Some(1e4), Some(1.2e7), Some(1.3e7), Some(1e9), None];
@@ -192,8 +192,8 @@ fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> SectionModel, [usize; 4]))
     }
 }
 
-/// A path that is worse in one property and equal in all others is never faster. The tolerance is 1 % for rounds that
-/// end earlier, 6 % for rounds that BBR loses.
+/// The path is worse in one property and equal in all others. The tolerance is 1 % for rounds that end earlier, 6 % for
+/// rounds that BBR loses.
 #[test]
 fn worse_section_is_never_faster() {
     sweep(|at, place| {

@@ -54,7 +54,8 @@ fn window_limited_relays_rank_by_their_longer_section() {
     assert_near(fukuoka, 1.22, 0.25);
 }
 
-/// Hasegawa and Jibiki: `B = min(W/d, C/(d √p))`. Windows XP has 64 KB and Reno, and the line has 28.6 ms.
+/// Hasegawa and Jibiki: `B = min(W/d, C/(d √p))`. Windows XP has a window of 64 KB and Reno; the round trip
+/// is 28.6 ms.
 #[test]
 fn rate_is_the_smaller_of_window_and_loss_limits() {
     let xp = |delay: f64, loss: f64| SectionModel {
@@ -65,8 +66,8 @@ fn rate_is_the_smaller_of_window_and_loss_limits() {
         ..section(delay)
     };
     let mbit = |section: &SectionModel| section.rate() * 8.0 / 1e6;
-    // Table 5, the first row. 64 KB at these rates give 28.6 ms plus four times the delay: the delay is one-way, and at
-    // both ends.
+    // Table 5, the first row. 64 KB at these rates give 28.6 ms plus four times the delay: the delay is added in each
+    // direction at both ends.
     for (delay, published) in [(0.0, 18.3), (1.0, 16.1), (2.0, 14.3), (5.0, 10.7), (10.0, 7.37)] {
         assert_near(mbit(&xp(28.6 + 4.0 * delay, 0.0)), published, 0.04);
     }
@@ -99,7 +100,7 @@ fn relay_pair_gains_about_the_published_factor() {
             connection: Connection::Ready,
             ..section(28.6)
         };
-        // The delay is one-way, and at both ends.
+        // The delay is added in each direction at both ends.
         let far = SectionModel { loss: 0.0, ..near };
         let direct = SectionModel { rtt: near.rtt + long.rtt + far.rtt, ..near };
         path_rate(&[near, long, far], &RelayCosts::default()) / path_rate(&[direct], &RelayCosts::default())

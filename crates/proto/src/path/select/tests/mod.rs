@@ -274,7 +274,7 @@ fn direct_stays_available_when_another_path_is_chosen() {
     assert!(ranked.iter().any(|(way, is_out)| way.candidate.is_direct() && !is_out), "{ranked:?}");
 }
 
-/// Two early sessions by direct, one of them slow by chance, must not exclude direct for ever.
+/// Two early sessions by direct, one of them slow by chance, must not exclude direct permanently.
 #[test]
 fn path_with_nearly_equal_sessions_is_explored_again() {
     let mut chooser = chooser(near_target());

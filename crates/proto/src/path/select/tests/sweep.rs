@@ -3,7 +3,7 @@
 use super::*;
 use crate::aqm;
 
-/// Figures from zero to far beyond possible values.
+/// Returns one of several values, from negative to far above every possible value.
 fn arbitrary_value(bits: u64) -> f64 {
     let figures = [0.0, -1.0, 1e-300, 1e-9, 0.001, 0.5, 1.0, 1e3, 1e9, 1e300, f64::INFINITY];
     figures[(bits % figures.len() as u64) as usize]

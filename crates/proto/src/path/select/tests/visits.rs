@@ -4,7 +4,8 @@ use super::*;
 
 const BYTES: u64 = 100_000;
 
-/// Direct takes longer than a path with open windows, and less time than one without.
+/// A chooser for which direct takes longer than the path through the relay with open windows, and less time than that
+/// path without open windows.
 fn long_first_section() -> PathChooser {
     chooser(
         MapBuilder::new()
@@ -15,7 +16,8 @@ fn long_first_section() -> PathChooser {
     )
 }
 
-/// Seconds of a session through the relay, by the number of sessions in a row before, and of a direct session.
+/// Duration of a session through the relay in seconds, by the number of consecutive sessions before it, and of a direct
+/// session.
 const BY_RELAY: [f64; 5] = [0.50, 0.50, 0.40, 0.30, 0.25];
 const DIRECT: f64 = 0.36;
 

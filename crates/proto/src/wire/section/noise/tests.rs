@@ -95,7 +95,7 @@ fn handshake_matches_the_transcript_of_the_specification() {
     assert_eq!(answer.relay_times, [std::time::Duration::from_micros(1500)]);
 }
 
-/// The session in chunks, and the OPEN of the next session on the same connection.
+/// Covers a session in chunks, and the OPEN of the next session on the same connection.
 #[test]
 fn chunks_match_the_specification() {
     let (_, [mut up, _]) = handshake([true, false], [[0x33; 32], [0x44; 32]]);

@@ -97,7 +97,7 @@ fn records_do_not_open_after_a_replayed_resumption_hello() {
     let (_, answer) = responder.accept(None);
     let mut open = [&[0; HEADER_LENGTH][..], b"OPEN", &[0; TAG_LENGTH]].concat();
     initiator.finish(&parse(&answer)).unwrap().send_key.seal(&mut open);
-    // The same bytes once more, to the same listener.
+    // A replay of the same bytes to the same listener.
     let (responder, _) =
         NoiseResponder::read_resumption(issuer.0, issuer.1, &parse(&hello), Versions::SUPPORTED, now).unwrap();
     let (mut replayed, second) = responder.accept(None);

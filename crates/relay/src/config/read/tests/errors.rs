@@ -1,4 +1,4 @@
-//! All errors are reported at their places, with a suggested unit, name or scheme.
+//! The place of each error, and suggestions of a unit, a name or a scheme.
 
 use super::*;
 
@@ -48,7 +48,7 @@ bind = "0.0.0.0:9090"
     ];
     let mut expected: Vec<_> = expected.map(|(line, key, found)| (line, key.to_owned(), found)).into();
     let mut seen = seen;
-    // Within a line the order is that of the checks.
+    // Errors of one line are in the order of the checks, which this test ignores.
     seen.sort_by_key(|m| (m.0, m.1.clone()));
     expected.sort_by_key(|m| (m.0, m.1.clone()));
     assert_eq!(seen, expected);

@@ -1,4 +1,4 @@
-//! The example file is complete and equals the defaults.
+//! The example configuration: complete, and equal to the defaults.
 
 use toml::de::DeTable;
 

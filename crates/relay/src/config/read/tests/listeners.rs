@@ -1,4 +1,4 @@
-//! `[[listener]]`, `-L`, and addresses that the kernel cannot bind beside each other.
+//! `[[listener]]`, `-L`, and listeners whose addresses conflict in bind(2).
 
 use super::*;
 
@@ -158,7 +158,8 @@ fn proxy_schemes_map_to_listener_kinds() {
     assert_eq!(only_listener(&config).kind, ListenerKind::Socks);
 }
 
-/// bind(2) fails with EADDRINUSE for the second listener, and the error at the start blamed another program.
+/// Regression: bind(2) fails with EADDRINUSE for the second listener, and the error at the start blamed another
+/// program.
 #[test]
 fn overlapping_listeners_are_reported() {
     for (one, other, overlap) in [

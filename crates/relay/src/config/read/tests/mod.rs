@@ -1,4 +1,4 @@
-//! Reads whole configurations, valid and invalid.
+//! Whole configurations, valid and invalid.
 
 mod errors;
 mod example;

@@ -192,7 +192,7 @@ fn forward_refuses_unknown_relay_names() {
         let shown = from_text(&with_listener(&format!("forward = [{name:?}]\n{relay}"))).unwrap_err().to_string();
         assert!(shown.contains(expected) && shown.contains(name) == is_shown, "{shown}");
     }
-    // The relay is known; its mistake is reported once.
+    // The name `osaka` is defined, so only its invalid URL is reported.
     let seen = errors_of(&with_listener("forward = [\"osaka\"]\n[[relay]]\nname = \"osaka\"\nurl = \"x\""));
     assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
 }
@@ -282,7 +282,7 @@ fn hop_passwords_are_read_from_url_file_and_variable() {
     }
 }
 
-/// The error printed the whole grammar, without the URL and its mistake.
+/// Regression: the error printed the whole grammar, without the URL and its mistake.
 #[test]
 fn hop_errors_show_the_url_and_the_missing_part() {
     const SECRET: &str = "hunter2";

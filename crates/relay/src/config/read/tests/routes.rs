@@ -170,7 +170,7 @@ fn a_path_may_have_the_name_of_its_only_relay() {
     assert_eq!(describe_routes(&valid_config(&with_relays(text))), [" -> osaka(osaka)", " -> direct()"]);
 }
 
-/// A wrong path keeps its name: references to it are no mistakes.
+/// The names of an invalid relay and of its path stay defined, so references to them are not reported.
 #[test]
 fn invalid_relay_causes_no_follow_up_errors() {
     let text = r#"
@@ -200,7 +200,7 @@ fn route_profile_overrides_the_target_profile() {
     assert!(mistake.expected.contains("no path of this route is direct"), "{mistake}");
 }
 
-/// Each relay needed a path in the configuration, and no message said so.
+/// Regression: a route could use a relay only by a configured path, and no error stated this.
 #[test]
 fn relay_name_is_the_path_through_that_relay() {
     let text = "[[route]]\nto = [\"a.example\"]\npath = [\"osaka\", \"direct\"]\n[[route]]\nto = [\"b.example\"]\npath = \"kyoto\"";

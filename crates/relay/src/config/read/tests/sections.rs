@@ -35,7 +35,7 @@ fn listener_key_overrides_key_flag_and_flag_overrides_the_file() {
     assert_eq!((dialing_key(&config), listening_key(&config)), (two, three));
 }
 
-/// A reload would close every ready connection otherwise.
+/// A new key would close every ready connection at a reload.
 #[test]
 fn generated_key_is_kept_across_reloads() {
     let flags = forwarding(&[&format!("section://osaka.example:7000?key={}", random_public_key())]);

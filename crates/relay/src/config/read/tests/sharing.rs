@@ -99,7 +99,7 @@ fn invalid_limits_are_refused() {
     }
 }
 
-/// With a wrong users file, missing users are not reported as well.
+/// The users of an invalid file are unknown, so `alice` must not be reported as missing.
 #[test]
 fn invalid_users_file_is_one_error() {
     let users = Scratch::new("users", "alice\n");
@@ -111,7 +111,8 @@ fn invalid_users_file_is_one_error() {
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// A bad `base` was the only reported mistake: the kernel accepted, masked or clamped the other values.
+/// Regression: an invalid `base` was the only reported error, and the kernel accepted, masked or clamped the other
+/// values.
 #[test]
 fn out_of_range_settings_are_reported_beside_a_bad_base() {
     let text =

@@ -210,7 +210,7 @@ mod tests {
             let row = entry(name.as_bytes());
             assert!(row.contains(&format!("<a href=\"{link}\">{text}</a>")), "{row}");
         }
-        // A name in Latin-1 keeps its byte in the link.
+        // The link keeps the Latin-1 byte of a name, which the text cannot show.
         assert!(entry(b"caf\xe9").contains("<a href=\"caf%E9\">caf\u{fffd}</a>"));
         assert_eq!(
             shown(b"what <b>is</b> this"),

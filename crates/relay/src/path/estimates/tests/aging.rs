@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The same estimates, `by` seconds later.
+/// Returns a store with the same estimates, `by` seconds older.
 fn later(estimates: &EstimateStore, by: u64) -> EstimateStore {
     let older = EstimateStore::new(Instant::now().checked_sub(estimates.now() + Duration::from_secs(by)).unwrap());
     std::mem::swap(&mut *older.lock(), &mut *estimates.lock());
@@ -83,7 +83,7 @@ fn only_recent_estimates_are_written_and_only_recent_reports_count() {
     );
 }
 
-/// The baseline of an hour, after four equal weeks.
+/// Returns the baseline of one hour of the week, from four equal weeks.
 fn baseline(rate: f64) -> HourlyBaseline {
     HourlyBaseline { rtt: Some(RTT.as_secs_f64()), loss: Some(0.0), rate: Some(rate), weeks: 4 }
 }

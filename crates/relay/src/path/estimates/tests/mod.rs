@@ -1,4 +1,4 @@
-//! The store without sockets: the reports to each relay, and the resulting map.
+//! The store of estimates without sockets: the reports to each relay, and the resulting map.
 
 mod aging;
 
@@ -46,7 +46,7 @@ fn report_entry(subject: Subject, loss: f64) -> SectionReport {
     SectionReport { subject, sending: estimate, receiving: estimate }
 }
 
-/// A relay that knows two others, and the keys of all three.
+/// A configuration with two next hops, and the public key of its relay.
 fn config() -> (Config, PublicKey) {
     let relay = |number: u8| {
         format!("[[relay]]\nname = \"r{number}\"\naddress = \"192.0.2.{number}:7000\"\nkey = \"{}\"\n", key(number))
@@ -220,7 +220,7 @@ fn published_neighbours_contain_relays_only() {
     assert_eq!(estimates.report_for(&nothing, key(2), &mut SentEntries::default()), []);
 }
 
-/// A relay that probes this relay has dialled in, and is no next hop.
+/// A relay that probes this relay has dialled in, so it is not yet a next hop.
 #[test]
 fn probing_relay_is_a_caller_until_dialled() {
     let estimates = store();
@@ -284,7 +284,7 @@ fn draining_relay_has_no_sections_and_keeps_its_number() {
     assert_eq!(estimates.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map assigns new numbers");
 }
 
-/// Also if the other end has a higher confidence.
+/// The report of the other end has a higher confidence than the own measurement.
 #[test]
 fn own_measurements_outweigh_reports() {
     let ((config, own), estimates) = (config(), store());

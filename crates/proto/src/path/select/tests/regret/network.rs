@@ -49,7 +49,7 @@ impl RelayConnection {
 /// Least retransmission timeout in seconds, beside the round trip.
 const MIN_TIMEOUT: f64 = 0.2;
 
-/// Sessions that a path is judged by, and those before them, which open its windows.
+/// Number of sessions by which a path is judged, and of sessions before them, which open its windows.
 const SESSIONS_JUDGED: usize = 31;
 const SESSIONS_BEFORE: usize = 10;
 
@@ -79,7 +79,8 @@ impl RegretNetwork {
         let (truth, estimates) = (BTreeMap::new(), BTreeMap::new());
         let mut network =
             Self { truth, connections: BTreeMap::new(), estimates, seed, drawn: 0, is_exact: false, now: 1000.0 };
-        // Relay 1 is near the client, relay 3 near the target. Ends, and the range of milliseconds one way.
+        // The ends of each section, and the range of its one-way delay in ms. Relay 1 is near the client, relay 3 near
+        // the target.
         for (from, to, low, high) in [
             (THIS_RELAY, None, 15.0, 110.0),
             (THIS_RELAY, Some(1), 2.0, 25.0),
@@ -144,7 +145,7 @@ impl RegretNetwork {
         count
     }
 
-    /// The median duration of a session in seconds, if many follow each other on the path.
+    /// The median duration in seconds of many consecutive sessions on the path.
     pub(super) fn true_time(&self, candidate: &Candidate, bytes: u64) -> f64 {
         let mut network = Self { is_exact: true, ..self.clone() };
         let mut all: Vec<f64> =
@@ -153,8 +154,8 @@ impl RegretNetwork {
         *judged.select_nth_unstable_by(SESSIONS_JUDGED / 2, f64::total_cmp).1
     }
 
-    /// Takes a connection for a session over the section: the last used of those whose last session has ended at
-    /// both relays. Returns the number of the connection, and the section with the connection's state.
+    /// Takes a connection for a session over the section: the most recently used of the connections whose last session
+    /// has ended at both relays. Returns the number of the connection, and the section with the connection's state.
     fn take_connection(&mut self, ends: Ends) -> Option<(usize, SectionModel)> {
         let section = self.truth[&ends];
         ends.1?;
@@ -169,7 +170,7 @@ impl RegretNetwork {
         Some((number, SectionModel { connection: all[number].at(&section, self.now), ..section }))
     }
 
-    /// A small probe of every section between relays.
+    /// Records a probe of 11 segments on every section between relays.
     pub(super) fn probe(&mut self) {
         for ends in self.truth.keys().copied().filter(|(_, to)| to.is_some()).collect::<Vec<_>>() {
             let section = self.truth[&ends];
@@ -197,7 +198,7 @@ impl RegretNetwork {
         let slowest = sections.iter().map(SectionModel::rate).fold(f64::MAX, f64::min);
         for ((ends, section), taken) in ends.into_iter().zip(&sections).zip(taken) {
             let is_slowest = section.rate() <= slowest * 1.01;
-            // A session that fills a line overflows its queue now and then.
+            // A session that fills the line overflows its queue: at least one segment is lost.
             let fills = is_slowest && segments > 500 && section.rate() > 0.8 * section.line_rate.unwrap_or(f64::MAX);
             let lost = self.lost(segments, section.loss).max(u64::from(fills));
             let rate_is_limit = is_slowest && lost > 0 && took > 20.0 * section.rtt.as_secs_f64();

@@ -94,7 +94,7 @@ fn reported_degraded_path_is_left_within_ten_seconds() {
 #[test]
 fn unreported_degraded_path_is_left_within_ten_seconds() {
     for seed in 0..3 {
-        // Only slow sessions show the degradation: the first that ends, and then two more.
+        // Only slow sessions reveal the degradation: the first that ends, and then two more.
         let simulation = Simulation { truth: degrades, seconds: 1200, ..STEADY };
         assert_leaves_and_returns(&simulation, seed, 400.0);
     }
