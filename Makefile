@@ -1,6 +1,6 @@
-# Targets for building, testing and measuring. Each target first installs the packages that it lacks.
+# Targets for building, testing and measuring. Each target first installs its missing packages.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Most tests wait for sockets and timers, so more threads run than cargo's default of one per core.
+# Most tests wait for sockets and timers, so more threads than cargo's default of one per core are useful.
 TEST_THREADS ?= 8
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
@@ -39,7 +39,7 @@ test: ## Run all checks: format, lints, docs, unit, black-box and namespace test
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory kernel || echo "make: no virtual kernel could be built; experiments in virtual time are not tested, and tests of time run in real time"
 	$(CARGO) test --workspace --locked --no-default-features --test lacking
-	@# Tests wait more than they compute, so fuzzing takes little time beside them.
+	@# Tests mostly wait, so fuzzing at the same time delays them little.
 	@nice sh -c 'fuzz/run 5 && fuzz/run 7 config peers users' & fuzz=$$!; \
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked; tests=$$?; \
 	wait $$fuzz && exit $$tests

@@ -31,7 +31,7 @@ ABOUT = ("Written by `make bench-calls` (benches/calls.py) with the kernel's tra
 
 
 class Counter:
-    """perf on a running relay, from `with` on."""
+    """Counts the system calls of a running relay with perf, from entry to exit of the context."""
 
     def __init__(self, stand):
         self.path = f"{stand.folder}/calls-{time.monotonic_ns()}"
@@ -58,7 +58,7 @@ class Counter:
         os.close(self.control)
 
     def counts(self):
-        """Returns the number of each call, and of all."""
+        """Returns the count of each call in CALLS, and of all other calls together."""
         with open(self.path) as f:
             fields = [line.split(",") for line in f if line[:1].isdigit()]
         found = {event.removeprefix(PREFIX): int(count) for count, _, event, *_ in fields}
@@ -67,14 +67,14 @@ class Counter:
 
 
 def counted(stand, work):
-    """Returns the number of each call for one of the units that `work` reports."""
+    """Returns the count of each call per unit of work; `work` returns the number of units."""
     with Counter(stand) as counter:
         units = work()
     return {name: count / units for name, count in counter.counts().items()}
 
 
 def measure(bench, run, treatment):
-    """Returns the calls of a session and of a GiB."""
+    """Returns the counts of calls per session and per GiB."""
     with ExitStack() as stack:
         stand = bench.start(treatment, rounds.first_port(run, treatment))
         stack.enter_context(stand.relay)
@@ -92,7 +92,7 @@ def measure(bench, run, treatment):
 
 
 def rows(found, at, digits):
-    """Returns a row for each call that some relay makes, and one of their sum."""
+    """Returns a row for each call that some relay makes, one for the sum, and one for the calls that wait."""
     names = sorted({name for result in found.values() for name in result[at]},
                    key=lambda name: -max(result[at].get(name, 0) for result in found.values()))
     lines = [[name] + [f"{result[at].get(name, 0):.{digits}f}" for result in found.values()] for name in names]

@@ -3,9 +3,10 @@
 
 usage: benches/cross_check.py LAB EKIDEN DIRECTORY NAME[:BLOCKS]...     the paths of ekiden-lab and ekiden; results go to DIRECTORY
 
-A cell agrees if the ratio in each clock is within the interval of the ratio in the other one. In virtual time blocks
-without chance are equal, and their intervals have no width, so two weaker counts are beside: the ratio in virtual time
-within the interval of the one in real time, and that or a difference below 2 %.
+A cell agrees if the ratio of each clock is within the interval of the ratio of the other clock. In virtual time, blocks
+without random events are equal and their intervals have no width, so the table has two weaker counts as well: cells
+whose ratio in virtual time is within the interval of real time, and cells that meet this condition or differ by less
+than 2 %.
 """
 import json
 import os
@@ -18,7 +19,7 @@ SMALL = 0.02
 
 def results(lab, ekiden, directory, name, blocks, clock):
     out = directory / f"{name}-{clock}"
-    # An interrupted comparison continues: runs in DIRECTORY are not made again.
+    # An interrupted comparison resumes: completed runs in DIRECTORY are not repeated.
     command = [lab, "run", name, f"--{clock}", "--out", out, "--ekiden", ekiden]
     subprocess.run(command + (["--blocks", blocks] if blocks else []), stdout=subprocess.DEVNULL)
     report = json.loads((out / "report.json").read_text())

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs experiments twice in virtual time, the second time beside a load, and compares the bytes of runs.jsonl.
+"""Runs experiments twice in virtual time, the second time under CPU load, and compares the bytes of runs.jsonl.
 
 usage: benches/determinism.py LAB EKIDEN NAME[:TREATMENT,...]...     the paths of ekiden-lab and ekiden; one block each
 
-The second run has as many machines side by side as there are processors, and LOAD busy loops beside them.
+The second run uses one machine per processor in parallel, while LOAD busy loops run on the same processors.
 """
 import os
 import pathlib

@@ -76,7 +76,7 @@ class Counts:
         self.times = []
 
     def row(self, name, more=""):
-        """Prints and returns the row of a phase: counts, and two quantiles in milliseconds."""
+        """Prints and returns the row of a phase: counts, and median and p99 of the session time in milliseconds."""
         self.times.sort()
         median, late = (1000 * self.times[int(share * (len(self.times) - 1))] if self.times else float("nan") for share in (0.5, 0.99))
         print(f"{name:38} sessions {self.done:6} lost {self.lost} refused {self.refused} "
@@ -85,8 +85,8 @@ class Counts:
 
 
 async def session(port, target, counts):
-    """Runs one session: SOCKS5, a few bytes in each direction, end of stream. Refused: not established. Lost:
-    established but not completed."""
+    """Runs one session: SOCKS5, a few bytes in each direction, end of stream. Counts it as refused if it is not
+    established, and as lost if it is established but not completed."""
     began, stood = time.monotonic(), False
     try:
         async with asyncio.timeout(DEADLINE):
@@ -112,7 +112,7 @@ async def session(port, target, counts):
 
 
 async def load(port, target, rate, seconds, counts):
-    """Starts `rate` sessions per second without waiting for earlier ones."""
+    """Starts `rate` sessions per second for `seconds`, without waiting for earlier sessions."""
     began, tasks = time.monotonic(), []
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(0, began + number / rate - time.monotonic()))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Measures a group of four relays, of which one is killed and one slowed to a tenth, with 2,000 new sessions per second.
+"""Measures a group of four relays, of which one is killed and one slowed to a tenth, at 2,000 new sessions per second.
 
     python3 benches/group.py [--rate N] [--seconds N] [--balance least|client] [--out FILE.md]
 
-The slowed relay is stopped for 90 of every 100 ms. Run by `ekiden-lab kernel run`, the times are virtual and do not depend on the load
-of the machine. EKIDEN in the environment names another binary. The exit status is 1 if a bar is missed.
+The slowed relay is stopped for 90 of every 100 ms. Under `ekiden-lab kernel run` the times are virtual and do not
+depend on the load of the machine. EKIDEN in the environment names another binary. The exit status is 1 if a bar is
+missed.
 """
 
 import argparse
@@ -27,9 +28,9 @@ from bench.treatments import ekiden_binary
 
 MEMBERS = 4
 KILLED, SLOWED = 1, 2
-PERIOD, RUNNING = 0.1, 0.01  # seconds: of the slowed relay, and in which it runs
+PERIOD, RUNNING = 0.1, 0.01  # seconds: stop period of the slowed relay, and its running time in each period
 WARM_UP_SECONDS = 2
-SLOW_SHARE, EQUAL_SHARE = 5, 10  # percent: bars
+SLOW_SHARE, EQUAL_SHARE = 5, 10  # percent: limits of the bars
 NGINX = """worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx-errors.log error;
 events {{ worker_connections 8192; }}
 http {{ access_log off; server {{ listen 127.0.0.1:{port} backlog=8192; location / {{ return 200 "{body}"; }} }}
@@ -38,7 +39,7 @@ client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {fol
 
 
 class Process:
-    """A program that runs until the end of the benchmark."""
+    """A process that is killed at the end of the benchmark."""
 
     def __init__(self, stack, folder, argv):
         with open(f"{folder}/log", "a") as log:
@@ -50,7 +51,7 @@ class Process:
         self.process.wait()
 
     def slow_down(self, over):
-        """Stops the process for most of each period, until `over` is set."""
+        """Stops the process for all but RUNNING seconds of each PERIOD, until `over` is set."""
         while not over.wait(RUNNING):
             self.process.send_signal(signal.SIGSTOP)
             over.wait(PERIOD - RUNNING)
@@ -58,7 +59,7 @@ class Process:
 
 
 class Group:
-    """A server, the members, and the relay that shares sessions among the members."""
+    """The server, the members, and the relay that distributes sessions among the members."""
 
     def __init__(self, stack, folder, balance):
         self.folder, self.home, server, self.port = folder, f"{folder}/home.sock", free_port(), free_port()
@@ -100,14 +101,14 @@ class Group:
         sys.exit(f"bench: the relays do not find each other: see {self.folder}/log")
 
     def chosen(self):
-        """Returns the number of sessions that each member has got so far."""
+        """Returns the number of sessions that each member has received since the start."""
         text, name = admin.metrics(self.home), "ekiden_ready_connections_total"
         pattern = r'^{}{{relay="group@{}",result="(?:hit|miss|reused)"}} (\d+)'
         return [sum(map(int, re.findall(pattern.format(name, re.escape(address)), text, re.MULTILINE))) for address in self.addresses]
 
 
 class Load:
-    """Phases of new sessions, each of which begins when the phase before ends."""
+    """Consecutive phases of new sessions."""
 
     def __init__(self, group, rate, program):
         self.group, self.rate, self.program = group, rate, program
@@ -121,7 +122,8 @@ class Load:
         self.phases.append((name, process, [after - first for first, after in zip(before, self.group.chosen())]))
 
     def results(self):
-        """Waits for the last answers. Returns a name, the figures of the sessions and the shares in percent for each phase."""
+        """Waits for the last answers. Returns (name, figures of the sessions, shares of the members in percent) for
+        each phase."""
         found = []
         for name, process, chosen in self.phases:
             output, _ = process.communicate(timeout=60)
@@ -150,7 +152,7 @@ def measure(options, folder, stack):
 
 
 def spread(shares):
-    """Returns the largest distance of a share from the mean, in percent of the mean."""
+    """Returns the largest deviation of a share from the mean, in percent of the mean."""
     mean = sum(shares) / len(shares)
     return max(abs(share - mean) for share in shares) * 100 / mean
 

@@ -3,8 +3,8 @@
 
     python3 benches/http2.py [--seconds N] [--real] [--out FILE.md]
 
-The path is that of ekiden-lab, in virtual time; with --real, as root, in real time. EKIDEN and EKIDEN_LAB in the environment name
-other binaries.
+ekiden-lab emulates the path, in virtual time, or with --real in real time, which needs root. EKIDEN and EKIDEN_LAB in
+the environment name other binaries.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-PYTHON = "/usr/bin/python3"  # of Debian, which has h2
+PYTHON = "/usr/bin/python3"  # Debian's interpreter, for which Debian packages h2
 LAB = """lab = 1
 name = "http2"
 seed = 1

@@ -2,7 +2,7 @@
 """Measures the cost of observing a relay: its CPU with an open dashboard and metrics scraped every second, compared
 with its CPU without, in alternating windows, while 1,000 sessions transfer data.
 
-The cost depends on the number of sessions, not on the bytes, and is some milliseconds per second: less than the
+The cost depends on the number of sessions, not on the bytes, and is a few milliseconds per second: less than the
 variation of a busy relay's CPU between windows. Therefore it is measured with sessions that transfer little, and
 compared with the CPU of a busy relay.
 
@@ -27,10 +27,11 @@ from bench.table import markdown_table
 from bench.treatments import ekiden_binary
 
 ENDS = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench", "observed_ends.py")]
-# Bytes per session, and the interval in seconds. Busy: 0.4 Gbit/s for 1,000 sessions, which two CPUs carry easily.
-# Light: each session still transfers data every second, so that it is observed as often.
+# Bytes per transfer of a session, and the interval between transfers in seconds. AT_WORK: 0.4 Gbit/s for 1,000
+# sessions, well below the capacity of two CPUs. AT_EASE: each session still transfers data every second, so that each
+# snapshot reports it.
 AT_WORK, AT_EASE = (16384, 0.3), (256, 0.9)
-MOST = 3.0  # per cent: the bar
+MOST = 3.0  # per cent: limit of the bar
 
 
 class Relay:
@@ -52,7 +53,7 @@ class Relay:
                 self.ports[words["listener"]] = int(words["address"].rpartition(":")[2])
 
     def moved(self):
-        """Returns the bytes transferred since the start."""
+        """Returns the bytes that the relay has transferred since its start."""
         admin = http.client.HTTPConnection("127.0.0.1", self.ports["admin"])
         admin.request("GET", "/metrics")
         text = admin.getresponse().read().decode()
@@ -66,7 +67,7 @@ class Relay:
 
 @contextmanager
 def started(argv, **more):
-    """Starts a process that ends with the measurement."""
+    """Starts a process, and kills it when the context ends."""
     process = subprocess.Popen(argv, text=True, **more)
     try:
         yield process
@@ -76,7 +77,7 @@ def started(argv, **more):
 
 
 def window(relay, watcher, seconds, watched):
-    """Returns the CPU of the relay over `seconds` in milliseconds per second, and its throughput in Gbit/s."""
+    """Returns the CPU time of the relay over `seconds` in milliseconds per second, and its throughput in Gbit/s."""
     time.sleep(1)
     moved, before, began = relay.moved(), relay.cpu(), time.monotonic()
     if watched:
@@ -92,7 +93,7 @@ def window(relay, watcher, seconds, watched):
 
 
 def measure(sessions, pace, rounds, seconds):
-    """Measures pairs of windows, alone and observed."""
+    """Returns pairs of windows, one without and one with an observer; each window is CPU time and throughput."""
     with ExitStack() as stack:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         server = stack.enter_context(started([*ENDS, "server", str(sessions), *map(str, pace)], **pipes))
@@ -104,7 +105,7 @@ def measure(sessions, pace, rounds, seconds):
         time.sleep(3)
         pairs = []
         for number in range(rounds):
-            # Alternate the order, so that each comes first equally often.
+            # The order alternates, so that both kinds of window are first equally often.
             order = (False, True) if number % 2 == 0 else (True, False)
             found = {watched: window(relay, watcher, seconds, watched) for watched in order}
             command.say(f"round {number + 1}: " + ", ".join(
@@ -117,8 +118,8 @@ def measure(sessions, pace, rounds, seconds):
 
 
 def medians(pairs):
-    """Returns the medians of CPU and rate, alone and observed, and of the difference in each pair with its standard
-    error."""
+    """Returns the medians of CPU time and rate, without and with an observer, the median difference of CPU time in a
+    pair, and the standard error of the mean difference."""
     alone, observed = zip(*pairs)
     more = [o[0] - a[0] for a, o in pairs]
     error = statistics.stdev(more) / len(more) ** 0.5

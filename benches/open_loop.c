@@ -1,14 +1,14 @@
 /*
- * The load of the benchmarks of sections and of transparent relays: an open loop of new sessions on a fixed schedule,
- * independent of the earlier ones.
+ * Load generator of the benchmarks of sections, groups and transparent relays: opens sessions on a fixed schedule that
+ * does not depend on earlier sessions (an open loop).
  *
  *   open_loop IP PORT RATE SECONDS PATH BODY_BYTES
  *
- * One thread, one epoll, edge-triggered. Session number i is opened i / RATE seconds after the start, asks for PATH
- * by HTTP/1.0 and reads to the end of the stream, so the server closes first and every end is clean. Anything but a
- * whole answer (200, BODY_BYTES, end of stream) is a failure. Prints one line of JSON, times in microseconds:
- * quantiles of connect() to the first byte of the answer, the median and p99 of connect() alone, and how late sessions
- * were opened, which is a delay of this program or of the machine and not of the measured relay.
+ * One thread, one epoll, edge-triggered. Session number i is opened i / RATE seconds after the start, requests PATH
+ * by HTTP/1.0 and reads to the end of the stream, so that the server closes first and no connection is reset. Anything
+ * but a complete response (200, BODY_BYTES, end of stream) is a failure. Prints one line of JSON, times in
+ * microseconds: quantiles of the time from connect() to the first byte of the response, the median and p99 of connect()
+ * alone, and the lateness of opening, which is a delay of this program or of the machine and not of the measured relay.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,15 +27,15 @@
 #include <unistd.h>
 
 #define EVENTS 256
-#define ROOM 1024 /* longest answer, head and body */
+#define ROOM 1024 /* maximum bytes of a response, head and body */
 #define SECOND 1000000000LL
-#define PATIENCE (5 * SECOND) /* for the last answers */
+#define PATIENCE (5 * SECOND) /* wait for the last responses */
 
 struct session {
     int fd;
     int asked;
     size_t got;
-    int64_t began; /* when connect was called */
+    int64_t began; /* time of the call of connect */
     char answer[ROOM];
 };
 
@@ -94,7 +94,7 @@ static void begin(struct session *s)
         die("epoll_ctl");
 }
 
-/* Asks once; 0 when the session is over. */
+/* Sends the request. Returns 0 if the session has failed. */
 static int ask(struct session *s)
 {
     ssize_t length = strlen(request);
@@ -148,7 +148,7 @@ static int ticking(int64_t start, int64_t interval)
     return timer;
 }
 
-/* Opens all sessions when they are due, until all have ended or the last answers are overdue. */
+/* Opens each session when it is due. Returns when all have ended, or PATIENCE after the last was due. */
 static void run(struct session *sessions, int64_t interval)
 {
     int64_t start = now() + interval, last = start + total * interval;

@@ -3,9 +3,9 @@
 
     python3 benches/passwords.py [--quick] [--rate N] [--seconds N] [--out FILE.md]
 
-Wrong passwords arrive at a fixed rate that does not depend on the answers, each of a second from a different loopback
-address. Each second a new user connects from a separate address. Needs htpasswd (Debian: apache2-utils).
-EKIDEN in the environment names another binary.
+Wrong passwords arrive at a fixed rate that does not depend on the answers; those of one second come from different
+loopback addresses. Each second a user with the right password connects from yet another address. Needs htpasswd
+(Debian: apache2-utils). EKIDEN in the environment names another binary.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bench import command
 from bench.table import markdown_table
 from bench.treatments import ekiden_binary, version_of
 
-LIMIT = 1.0  # seconds: the bar
+LIMIT = 1.0  # seconds: limit of the bar
 COST = 10  # cost of bcrypt, as in `htpasswd -B -C 10`
 
 
@@ -40,7 +40,7 @@ def users_file(folder, count):
 
 
 def start(stack, folder, users):
-    """Starts a relay. Returns it with the port of its HTTP listener."""
+    """Starts a relay. Returns its process and the port of its HTTP listener."""
     config = os.path.join(folder, "ekiden.toml")
     with open(config, "w") as f:
         f.write(f'version = 1\n[[listener]]\nname = "door"\nbind = "127.0.0.1:0"\nusers = "{users}"\nallow_private = true\n'
@@ -70,7 +70,8 @@ async def ask(port, target, source, user, password):
 
 
 async def flood(port, target, rate, until, users, statuses):
-    """Sends `rate` wrong passwords per second from changing addresses, half of them for existing users."""
+    """Sends `rate` wrong passwords per second until `until`, from changing addresses, half of them for existing users.
+    Counts the results in `statuses`. Returns the number of attempts."""
     pending, began, sent = set(), time.monotonic(), 0
 
     async def attempt(number):
@@ -89,8 +90,8 @@ async def flood(port, target, rate, until, users, statuses):
 
 
 async def measure(port, rate, seconds):
-    """Returns the delay of each right password in seconds (None if refused), the number of wrong ones, and their
-    results."""
+    """Returns the delay of each right password in seconds (None if refused), the number of wrong passwords, and the
+    results of these."""
     async def serve(reader, writer):
         await reader.read()
         writer.close()
@@ -139,7 +140,8 @@ def main():
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ekiden-passwords-"))
         relay, port = start(stack, folder, users_file(folder, seconds))
         stack.enter_context(relay.stdout)
-        # The log has a line per attempt. A full pipe only drops lines, so nothing needs to read it.
+        # The relay logs a line per attempt. A full pipe drops lines and does not block the relay, so the pipe is not
+        # read.
         found = asyncio.run(measure(port, options.rate, seconds))
     command.write(options.out, page(*found, options.rate, seconds))
 

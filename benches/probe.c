@@ -1,13 +1,13 @@
 /*
- * Background traffic: small datagrams there and back on a fixed schedule, independent of the earlier ones.
+ * Background traffic: small datagrams to a server and back, on a fixed schedule that does not depend on earlier ones.
  *
  *   probe answer PORT
  *   probe ask IP PORT INTERVAL_MICROSECONDS SECONDS
  *
- * Datagram number i is due i * INTERVAL after the start, and its time is measured from then, so that a delay before
- * sending counts like a delay on the path. Both sides run with real-time priority (SCHED_FIFO, if permitted), so that
- * the result is the delay of the box between them. Prints one line of JSON, times in microseconds: quantiles of the
- * round trip, the number of lost datagrams, and the lateness of sending (99th percentile).
+ * Datagram number i is due i * INTERVAL after the start. Its round-trip time is measured from this moment, so that a
+ * delay before sending counts like a delay on the path. Both sides run with real-time priority (SCHED_FIFO, if
+ * permitted), so that the result is the delay of the box between them. Prints one line of JSON, times in microseconds:
+ * quantiles of the round-trip time, the number of lost datagrams, and the lateness of sending (99th percentile).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,12 +24,12 @@
 #include <unistd.h>
 
 #define SECOND 1000000000LL
-#define PATIENCE SECOND /* for the last answers */
+#define PATIENCE SECOND /* wait for the last answers */
 #define PRIORITY 10
 
 struct datagram {
     uint32_t number;
-    char filling[60]; /* as long as a request for a name */
+    char filling[60]; /* with `number` as long as a DNS query */
 };
 
 static int fd;
@@ -89,7 +89,7 @@ static void hear(void)
             times[answered++] = now() - due(d.number);
 }
 
-/* Waits for answers until it is time for something else. */
+/* Receives answers until `moment`. */
 static void wait_until(int64_t moment)
 {
     struct pollfd readable = { .fd = fd, .events = POLLIN };

@@ -3,10 +3,10 @@
 
     python3 benches/relay.py [--quick] [--rounds N] [--only NAME,...] [--figures NAME,...] [--out FILE.md]
 
-Needs root (network namespaces) and the programs of `scripts/setup bench`. Machines are noisy, so rounds are
-interleaved: each round runs all treatments in a new order, one at a time, and only ratios of medians within a run
-count. The environment variables EKIDEN and HAPROXY name other binaries, EKIDEN_QUERY is appended to ekiden's URL, and
-EKIDEN_BEFORE names an earlier build of ekiden to measure in these rounds.
+Needs root (network namespaces) and the programs of `scripts/setup bench`. The speed of a machine varies, so rounds are
+interleaved: each round runs all treatments in a new order, one at a time, and only ratios of medians within a run are
+compared. The environment variables EKIDEN and HAPROXY name other binaries, EKIDEN_QUERY is appended to ekiden's URL,
+and EKIDEN_BEFORE names an earlier build of ekiden to measure in the same rounds.
 """
 
 import os
@@ -31,8 +31,8 @@ def wanted_figures(treatment, names, round_number, sizes):
 
 
 def run_soak(bench, run, names):
-    """Runs the soak for one listener of ekiden (SOCKS if measured). If only the soak is requested, any selected
-    treatment."""
+    """Runs the soak for one listener of ekiden, the SOCKS listener if it is measured. If only the soak is requested,
+    the treatment may be any of the selected ones."""
     ways = [t for t in run.results.treatments if t.kind == treatments.EKIDEN or names == [figures.SOAK]]
     ways.sort(key=lambda t: (t.kind != treatments.EKIDEN, t.way != "socks"))
     if not ways:

@@ -4,7 +4,7 @@
 
     python3 benches/share.py [--quick] [--out FILE.md]
 
-As root. The link is made by ekiden-lab. EKIDEN and EKIDEN_LAB in the environment name other binaries.
+Needs root. ekiden-lab emulates the link. EKIDEN and EKIDEN_LAB in the environment name other binaries.
 """
 
 import argparse

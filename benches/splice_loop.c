@@ -1,11 +1,11 @@
 /*
- * The baseline of the relay benchmark: the minimum work of a relay.
+ * The baseline of the relay benchmark: a relay that does the minimum of work.
  *
  *   splice_loop PORT TARGET_IP TARGET_PORT
  *
- * One thread, one epoll, edge-triggered; every accepted connection is joined to one fixed target by two
- * 1 MiB pipes and splice(2). End of stream closes that direction only; an error closes both sides. It has no
- * limits, no deadlines, no log and no counters: the additional cost of a real relay is that of its features.
+ * One thread, one epoll, edge-triggered; every accepted connection is connected to one fixed target by two
+ * 1 MiB pipes and splice(2). End of stream closes that direction only; an error closes both sides. There are no
+ * limits, deadlines, logs and counters: the additional cost of a real relay is the cost of its features.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,20 +22,20 @@
 
 #define PIPE_BYTES (1 << 20)
 #define EVENTS 256
-#define SPARE_PIPES 1024 /* drained pipes kept for the next connection; making a 1 MiB one is not free */
+#define SPARE_PIPES 1024 /* empty pipes kept for new connections: to create a 1 MiB pipe takes time */
 
 struct direction {
     int from, to;
     int pipe[2];
     size_t queued; /* bytes in the pipe */
-    int eof;       /* `from` has said its last byte */
-    int shut;      /* and `to` has been told so */
+    int eof;       /* end of stream from `from` */
+    int shut;      /* end of stream sent to `to` */
 };
 
 struct connection {
     struct direction up, down;
     int dead;
-    struct connection *next; /* on the list of the dead, freed after the batch of events */
+    struct connection *next; /* in the list of closed connections, which are freed after the batch of events */
 };
 
 static int epoll_fd;
@@ -60,7 +60,7 @@ static int pipe_take(int fds[2])
     }
     if (pipe2(fds, O_NONBLOCK))
         return -1;
-    fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES); /* refused over quota: then it is a small pipe */
+    fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES); /* above the user's quota the pipe keeps its default size */
     return 0;
 }
 
@@ -89,7 +89,7 @@ static void bury(struct connection *c)
     pipe_give(&c->down);
 }
 
-/* Moves all bytes that do not block. Returns -1 if the connection is broken. */
+/* Moves bytes until both sides would block. Returns -1 on an error of the connection. */
 static int pump(struct direction *d)
 {
     for (;;) {
@@ -111,7 +111,7 @@ static int pump(struct direction *d)
             else if (out < 0 && errno != EAGAIN)
                 return -1;
         }
-        /* Edge-triggered: go on until neither side moves, then the kernel owes us an event. */
+        /* Edge-triggered: the kernel reports the next event only after both calls would block. */
         if (in <= 0 && out <= 0)
             break;
     }

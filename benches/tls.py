@@ -3,8 +3,8 @@
 
     python3 benches/tls.py [--quick] [--rounds N] [--only NAME,...] [--figures one] [--out FILE.md]
 
-Works like relay.py: as root, in interleaved rounds, with ratios of medians within a run. The environment variables EKIDEN and CADDY
-name other binaries, and EKIDEN_BEFORE names an earlier build of ekiden to measure in these rounds.
+Works like relay.py: as root, in interleaved rounds, with ratios of medians within a run. The environment variables
+EKIDEN and CADDY name other binaries, and EKIDEN_BEFORE names an earlier build of ekiden to measure in the same rounds.
 """
 
 from contextlib import ExitStack

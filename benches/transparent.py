@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures transparent relays: a box between client and server, compared with plain forwarding and a `tcp` listener.
+"""Measures transparent relays in a box between client and server, compared with plain forwarding and a `tcp` listener.
 
     python3 benches/transparent.py [--quick] [--rounds N] [--only NAME,...] [--figures NAME,...] [--out FILE.md]
 

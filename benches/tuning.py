@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/tuning.md from two results of the laboratory:
+"""Draws the pictures of docs/tuning.md from the results of two experiments:
 
     ekiden-lab run examples/tuning-window.toml --virtual --blocks 6 --out results/window
     ekiden-lab run examples/tuning-loss.toml --virtual --blocks 6 --out results/loss
@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 60, 50, 60
-BLUE, RED, GREY = "#0b6bcb", "#c2410c", "#888888"  # with enough contrast to both backgrounds
+BLUE, RED, GREY = "#0b6bcb", "#c2410c", "#888888"  # with enough contrast on a light and on a dark background
 STYLE = """<style>
 .back { fill: #ffffff } .grid { stroke: #dddddd } text { fill: #222222 }
 @media (prefers-color-scheme: dark) { .back { fill: #0d1117 } .grid { stroke: #30363d } text { fill: #e6edf3 } }
@@ -32,7 +32,7 @@ def measured(folder, factor):
 
 
 class Picture:
-    """A chart of Mbit/s up to 100 over levels. `places` has the position of each level on the axis."""
+    """A chart with levels on the x axis and 0 to 100 Mbit/s on the y axis. `places` are the positions of the levels."""
 
     def __init__(self, title, levels, places, below):
         self.places = places

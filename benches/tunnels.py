@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures one relay with 200,000 idle tunnels, each of which has carried one byte each way.
+"""Measures one relay with 200,000 idle tunnels, each of which has carried one byte in each direction.
 
     python3 benches/tunnels.py [--count N] [--out FILE.md]
 
-Needs root, for network namespaces, and 8 GiB of memory. Where a process may not have 400,000 descriptors, several relays share the
-tunnels. EKIDEN in the environment names another binary.
+Needs root, for network namespaces, and 8 GiB of memory. If a process may not have 400,000 descriptors, the tunnels are
+divided among several relays. EKIDEN in the environment names another binary.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from bench.table import markdown_table
 from bench.treatments import ekiden_binary, version_of
 
 FIRST_PORT = 7000
-OTHER_FILES = 3000  # descriptors of a relay for anything but tunnels
-WARM_UP = 100  # tunnels of each relay before memory is measured
+OTHER_FILES = 3000  # descriptors of a relay for other purposes than tunnels
+WARM_UP = 100  # tunnels through each relay before the first measurement of memory
 ANSWER_SECONDS = 60
 SILENT_SECONDS = 5
 
 
 class Lane:
-    """A client, a relay and a server, which have as many tunnels as one process may have descriptors for."""
+    """A client, a relay and a server. The descriptor limit of a process limits their number of tunnels."""
 
     def __init__(self, stack, network, folder, number):
         self.port = FIRST_PORT + number
@@ -73,7 +73,7 @@ def timed(work):
 
 
 def tcp_memory(network):
-    """Returns the memory of TCP buffers of the machine, in MiB."""
+    """Returns the memory of all TCP buffers of the machine in MiB."""
     words = output_of(network, "relay", ["cat", "/proc/net/sockstat"], 10).split()
     return int(words[words.index("mem") + 1]) * resource.getpagesize() / (1 << 20)
 

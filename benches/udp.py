@@ -22,7 +22,7 @@ from bench.treatments import ekiden_binary
 PROGRAMS = ("ekiden", "dante")
 WAYS = {"there": "to the target", "back": "to the target and back"}
 SIZES = (64, 1200)  # bytes of payload
-WINDOW = 64  # datagrams on their way
+WINDOW = 64  # datagrams in flight
 BAR = 0.8
 
 
@@ -54,7 +54,8 @@ def measure(load, port, way, size, seconds):
 
 
 def rounds(load, ports, options):
-    """Returns the figures of each program by way and size. Each round measures the programs one after the other."""
+    """Returns the figures of each program by way and size. Each round measures the programs one at a time, in
+    alternating order."""
     found = {(way, size): {name: [] for name in PROGRAMS} for way in WAYS for size in SIZES}
     for number in range(options.rounds):
         for (way, size), figures in found.items():

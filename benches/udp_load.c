@@ -1,11 +1,12 @@
-// Sends datagrams through a SOCKS5 UDP association (RFC 1928, 7) to a server in this process, with at most WINDOW of them on
-// their way, and prints how many arrive in a second.
+// Sends datagrams through a SOCKS5 UDP association (RFC 1928, 7) to a server in this process, with at most WINDOW
+// datagrams in flight, and prints the rate of datagrams that the relay forwards and the number of lost datagrams as
+// JSON.
 //
 //     udp_load RELAY-PORT there|back SECONDS BYTES WINDOW
 //
-// `there` counts the datagrams that arrive at the server. `back` has the server return them, and counts those that arrive at
-// the client; each has passed the relay twice. All addresses are 127.0.0.1. A datagram that is not there after LOST_AFTER
-// counts as lost.
+// `there` counts the datagrams that arrive at the server. With `back` the server returns them, and each datagram that
+// arrives at the client counts twice, because the relay has forwarded it twice. All addresses are 127.0.0.1. If nothing
+// arrives for LOST_AFTER seconds, all datagrams in flight count as lost.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -56,7 +57,7 @@ static void exchange(int fd, const unsigned char *request, size_t length, unsign
     if (recv(fd, reply, expected, MSG_WAITALL) != (ssize_t)expected) die("no reply of the relay");
 }
 
-// Opens an association on a new TCP connection, which stays open. Returns the port for datagrams.
+// Opens an association on a new TCP connection, which stays open. Returns the relay's port for datagrams.
 static int associate(int relay_port) {
     struct sockaddr_in relay = loopback(relay_port);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -71,7 +72,7 @@ static int associate(int relay_port) {
     return reply[8] << 8 | reply[9];
 }
 
-// Prepares all messages for one call; with `length` for a send.
+// Prepares the first `count` messages for one call, with buffers of `length` bytes.
 static void prepare(int count, size_t length) {
     for (int i = 0; i < count; i++) {
         vectors[i] = (struct iovec){buffers[i], length};
@@ -85,7 +86,7 @@ static int receive(int fd) {
     return count > 0 ? count : 0;
 }
 
-// Returns what the server has received to its senders.
+// Sends `count` received datagrams back to their senders.
 static void send_back(int fd, int count) {
     for (int i = 0; i < count; i++) vectors[i].iov_len = messages[i].msg_len;
     sendmmsg(fd, messages, (unsigned)count, 0);
@@ -114,7 +115,7 @@ int main(int argc, char **argv) {
     socklen_t length = sizeof at;
     getsockname(server, (struct sockaddr *)&at, &length);
     struct sockaddr_in relay = loopback(associate(relay_port));
-    // A tenth of the time is not counted: the relay decides about the target, and caches fill.
+    // The first tenth of the time is not counted: the relay checks the target, and caches fill.
     double begun = now(), heard = begun, counted_since = 0;
     long arrived = 0, lost = 0;
     int outstanding = 0;

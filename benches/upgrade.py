@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures the effect of upgrades and reloads on sessions: 500 downloads run all the time and 500 sessions per second
-begin, while the relay is reloaded, upgraded, and asked for upgrades that must fail.
+start, while the relay is reloaded, upgraded, and requested to perform upgrades that must fail.
 
     python3 benches/upgrade.py [--rate N] [--downloads N] [--seconds N] [--times N] [--out FILE.md]
 
@@ -24,13 +24,13 @@ from bench.table import markdown_table
 from bench.treatments import ekiden_binary
 from fleet import Counts, free_port, load, pour
 
-PIECE, PAUSE = 8192, 0.5  # per download: bytes per slice, seconds between slices
-BYTES = random.Random(1).randbytes(1 << 20) * 2  # content of downloads; twice, so that slices are contiguous
+PIECE, PAUSE = 8192, 0.5  # of each download: bytes per slice, seconds between slices
+BYTES = random.Random(1).randbytes(1 << 20) * 2  # of downloads; doubled, so that every slice is contiguous
 DEADLINE = 60
 
 
 class Relay:
-    """A relay as installed by an administrator: the path of its program is a symbolic link."""
+    """A relay whose program is a symbolic link, so that an upgrade can start another file under the same path."""
 
     def __init__(self, folder):
         self.folder, self.program = folder, f"{folder}/ekiden"
@@ -101,7 +101,7 @@ class Relay:
 
 
 class Downloads:
-    """The long-running downloads: each receives a repeated pattern slowly until the benchmark ends it."""
+    """The long-running downloads: each slowly receives a repeated pattern until `over` is set."""
 
     def __init__(self):
         self.over = asyncio.Event()
@@ -139,7 +139,7 @@ class Downloads:
 
 
 async def act(relay, what, times, seconds):
-    """Calls a function `times` times, spread over a phase."""
+    """Calls `what` `times` times, spread over `seconds`."""
     for _ in range(times):
         await what()
         await asyncio.sleep(seconds / (times + 1))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Virtual time: real seconds for each virtual second on one processor, and the accuracy of a path of 50 ms.
+"""Measures virtual time: real seconds per virtual second on one processor, and the accuracy of a path of 50 ms.
 
 usage: benches/virtual.py LAB EKIDEN [KERNEL]     the paths of ekiden-lab, ekiden and of a virtual kernel
 """

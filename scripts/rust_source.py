@@ -1,6 +1,7 @@
 """Reads Rust and C files as text: comments, strings, functions and types, for scripts/house.
 
-This is a scanner, not a parser. It cuts out comments and literals and finds items by their keywords; macros are not expanded.
+This is a scanner, not a parser. It separates comments and literals from code and finds items by their keywords; macros
+are not expanded.
 """
 
 import re
@@ -27,7 +28,7 @@ FUNCTION = re.compile(r"\bfn\s+(\w+)")
 
 @dataclass
 class Place:
-    """A position that a figure counts; `name` tells places in one file apart."""
+    """A position that a figure counts; `name` distinguishes places in one file."""
 
     path: str
     line: int = 0
@@ -55,7 +56,7 @@ class Function:
 
 
 def matching(code, start):
-    """The index behind the bracket that closes the bracket at `start`."""
+    """The index after the bracket that closes the bracket at `start`."""
     depth = 0
     for bracket in BRACKET.finditer(code, start):
         depth += 1 if bracket.group() in "([{" else -1
@@ -77,7 +78,7 @@ def split_list(text):
 
 
 def block_comment_end(text, start):
-    """The index behind the block comment at `start`; block comments nest."""
+    """The index after the block comment at `start`; block comments nest."""
     depth = 0
     for mark in COMMENT_MARK.finditer(text, start):
         depth += 1 if mark.group() == "/*" else -1
@@ -89,7 +90,8 @@ def block_comment_end(text, start):
 def scan(text):
     """The code of `text`, its comments and its strings; the last two as pairs of offset and text.
 
-    In the code, spaces replace comments and quotation marks replace literals, so offsets and line numbers stay.
+    In the code, spaces replace comments and quotation marks replace literals, so offsets and line numbers are
+    unchanged.
     """
     code, comments, strings, at = [], [], [], 0
     while token := TOKEN.search(text, at):
@@ -109,7 +111,7 @@ def head_end(code, start):
 
 
 def item_end(code, start):
-    """The index behind the item whose head begins at `start`."""
+    """The index after the item whose head begins at `start`."""
     end = head_end(code, start)
     if code.startswith("where", end):
         end = head_end(code, end + len("where"))
@@ -117,7 +119,7 @@ def item_end(code, start):
 
 
 def parameter_list(code, start):
-    """The offset of the `(` behind a function's name and its generic parameters."""
+    """The offset of the `(` after a function's name and its generic parameters."""
     angles = 0
     for mark in ANGLE_OR_PARAMETERS.finditer(code, start):
         if mark.group() == "(" and angles == 0:

@@ -31,6 +31,6 @@ def metrics(path):
 
 
 def total(path, name, **labels):
-    """Returns the sum of all values of a metric with these labels."""
+    """Returns the sum of all values of the metric `name` with these labels."""
     found = re.findall(rf"^{name}(?:{{(.*)}})? (\d+)", metrics(path), re.MULTILINE)
     return sum(int(value) for have, value in found if all(f'{k}="{v}"' in have for k, v in labels.items()))

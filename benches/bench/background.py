@@ -1,9 +1,9 @@
 """Measures traffic that the box only forwards while it is under load: datagrams at fixed times, and one download.
 
-The load goes to port 80, where relays catch it and `direct` forwards it: 1,000 sessions that together ask for
-200 Mbit/s, and 1,000 silent sessions beside 300 new ones per second. The measured traffic goes to ports that no relay
-intercepts. Both ends, the box and the load share the machine and its cores, so forwarded load has a cost as well: the
-row `direct` shows it.
+The load goes to port 80, which relays intercept and `direct` forwards: 1,000 sessions that together request 200 Mbit/s,
+or 1,000 silent sessions and 300 new sessions per second. The measured traffic goes to ports that no relay intercepts.
+Both ends, the box and the load share the CPUs of the machine, so forwarded load has a cost as well, which the row
+`direct` shows.
 """
 
 import json
@@ -14,14 +14,14 @@ from bench.chain_figures import open_loop
 from bench.programs import Program, Trouble, output_of
 from bench.treatments import BUILT
 
-SESSIONS, INTERVAL = 1000, 1.0  # seconds between two requests of a session
+SESSIONS, INTERVAL = 1000, 1.0  # the interval between two requests of a session in seconds
 SHORT_RATE = 300  # new sessions per second
 PROBE_PORT, PROBE_INTERVAL = 9, 2000  # microseconds
 HEAD_START = 0.5  # seconds of load before the measurement
 
 
 def answerer(network, folder):
-    """Starts the program that answers the datagrams."""
+    """Starts the program that returns the datagrams."""
     return Program(network, "server", [BUILT["probe"], "answer", str(PROBE_PORT)], f"{folder}/probe.log")
 
 
@@ -43,7 +43,8 @@ def bulk(stand):
 
 
 def paced(stand, work, seconds):
-    """Returns the result of `work` while all open sessions request bytes. `work` must end before the load does."""
+    """Returns the result of `work` while all open sessions request data for `seconds`. Raises Trouble if `work` takes
+    longer."""
     stand.client.tell("pace", seconds + 10, target=[stand.treatment.server, origin.PORT], path=origin.PACED,
                       interval=INTERVAL, duration=seconds)
     start = time.monotonic()
@@ -60,7 +61,7 @@ def paced(stand, work, seconds):
 
 
 def beside(stand, argv, work):
-    """Returns the result of `work` while another program of the client runs, and the output of that program."""
+    """Returns the result of `work` while `argv` runs in the client namespace, and the JSON output of `argv`."""
     log = f"{stand.folder}/load.log"
     with Program(stand.network, "client", argv, log) as load:
         time.sleep(HEAD_START)
@@ -71,7 +72,7 @@ def beside(stand, argv, work):
 
 
 def short(stand):
-    """Measures datagrams while sessions open and close."""
+    """Measures the datagrams while sessions open and close at SHORT_RATE."""
     argv = open_loop(stand, SHORT_RATE, stand.sizes.probe_seconds + 2 * HEAD_START)
     said, load = beside(stand, argv, probe)
     if load["failed"]:

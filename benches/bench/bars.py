@@ -1,4 +1,4 @@
-"""Checks a run against the bars that ekiden must reach.
+"""Checks a run against the bars of ekiden, the limits that its figures must meet.
 
 A figure that failed in any round misses its bar.
 """
@@ -62,7 +62,7 @@ def throughput_bars(results, name):
 
 
 def earlier_bars(results):
-    """Compares the present build with the one that EKIDEN_BEFORE names, in all figures that both have."""
+    """Compares the current build with the build that EKIDEN_BEFORE names, in all figures of both."""
     earlier = [t.name for t in results.treatments if t.kind == EARLIER]
     return [ratio_bar(results, what, before.replace("before", "ekiden"), before, key, limit)
             for before in earlier

@@ -1,4 +1,4 @@
-"""Checks a run against the bars that transparent relays must reach."""
+"""Checks a run against the bars of transparent relays."""
 
 from bench.bars import make_bar, ratio_bar
 

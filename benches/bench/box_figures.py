@@ -1,7 +1,7 @@
 """The figures of the benchmark of transparent relays.
 
-`one` and `many` are those of `figures.py`, with the CPU time of the whole machine: forwarding runs in softirqs, which
-no process is charged for, at the box and at both ends. `setup` opens sessions at a fixed rate on idle boxes.
+`one` and `many` are those of `figures.py`, with the CPU time of the whole machine: forwarding runs in softirqs of the
+box and of both ends, whose time is not charged to any process. `setup` opens sessions at a fixed rate on idle boxes.
 `background` sends datagrams through the box while it is under load, see `background.py`.
 """
 
@@ -13,7 +13,7 @@ from bench.chain_figures import load, remarks
 from bench.programs import Trouble
 from bench.treatments import EKIDEN, binary_of
 
-SETUP_RATE = 150  # sessions per second: each ends before the next begins
+SETUP_RATE = 150  # sessions per second: each session ends before the next one starts
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ QUICK = Sizes(rounds=2, large=figures.GIB // 2, repeats=3, repeat_seconds=1, par
 
 @dataclass
 class Stand(figures.Stand):
-    """The test setup of one treatment. Clients connect to the server, except for `tcp`, where they connect to the
-    relay."""
+    """The test setup of one treatment. Clients connect to the server, or to the relay of the treatment `tcp`."""
 
     @property
     def address(self):
@@ -68,8 +67,8 @@ class Stand(figures.Stand):
 
 
 def relayed(stand, before, count):
-    """Raises Trouble unless each relay has accepted this many sessions since `before`: traffic that bypassed a relay
-    is not a figure of that relay."""
+    """Raises Trouble unless each relay has accepted `count` sessions since `before`: a measurement in which traffic
+    bypassed a relay is invalid."""
     had = [after - earlier for earlier, after in zip(before, stand.accepted())]
     if any(each < count for each in had):
         raise Trouble(f"of {count} sessions the relays had {had}")
@@ -117,7 +116,7 @@ def background_of(stand):
 
 FIGURES = (figures.Figure("one", one), figures.Figure("many", many), figures.Figure("setup", setup),
            figures.Figure("background", background_of))
-# The treatments under background load: a forwarded load and a relayed load of equal size.
+# The treatments with the figure `background`: one forwards the load, the other relays an equal load.
 BACKGROUND_OF = ("direct", "hold")
 
 

@@ -1,7 +1,7 @@
 """Treatments of the transparent benchmark: the programs in the box, or in both boxes, between client and server.
 
-`direct` is a box that only forwards, without any rule. All others relay: `tcp` listens on an address of the box, the
-rest are transparent. A treatment removes its rules from the namespace when it ends, and the benchmark checks that.
+`direct` is a box that only forwards and has no rules. All others relay: `tcp` listens on an address of the box, the
+rest are transparent. A treatment removes its rules from the namespace when it ends, and the benchmark checks this.
 """
 
 import time
@@ -29,7 +29,8 @@ class Box(Treatment):
 
 @dataclass(frozen=True)
 class Step:
-    """One relay: its box and port, its output when it is ready (may be empty), and its cleanup command."""
+    """One relay: its box, its port, its command, a text in its output when it is ready (may be empty), and its cleanup
+    command."""
     role: str
     port: int
     argv: List[str]
@@ -78,19 +79,20 @@ def listens(network, step):
 
 
 def left_in_kernel(network, role):
-    """Returns the rules in a namespace: lines of nftables, and rules and routes of policy routing."""
+    """Returns the numbers of rules in a namespace: lines of nftables, policy routing rules, and local routes."""
     ask = (["nft", "-t", "list", "ruleset"], ["ip", "rule"], ["ip", "route", "show", "table", "all", "type", "local"])
     return tuple(len(output_of(network, role, argv, 5).splitlines()) for argv in ask)
 
 
 def elements(network, role):
-    """Returns the number of connections in the sets of nftables, which expire."""
+    """Returns the number of elements with a timeout in the sets of nftables: connections."""
     return output_of(network, role, ["nft", "list", "ruleset"], 10).count(" expires ")
 
 
 def clear(network, role):
-    """Resets a box to plain forwarding. Removes the empty chains that iptables-nft leaves, and closed connections,
-    which the kernel matches with packets that reuse their ports. Ends the run if a relay has left more than that."""
+    """Resets a box to plain forwarding. Removes the empty chains that iptables-nft leaves, and the sockets of closed
+    connections, which the kernel would match to packets that reuse their ports. Ends the run if a relay has left other
+    rules."""
     rules = [line.strip() for line in output_of(network, role, ["nft", "list", "ruleset"], 5).splitlines()]
     empty = ("table ip raw", "table ip6 raw", "chain", "type", "}")
     left = [line for line in rules if line and not line.startswith(empty)]

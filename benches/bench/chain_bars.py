@@ -1,4 +1,4 @@
-"""Checks a run against the bars that chains of sections must reach."""
+"""Checks a run against the bars of chains of sections."""
 
 from bench.bars import make_bar, ratio_bar
 
@@ -7,7 +7,7 @@ FAILED_MOST, HITS_LEAST, ADDED_MOST = 0, 99, 2000  # sessions, per cent, microse
 
 
 def failed_bar(results):
-    """The bar for failures: no session fails in any round."""
+    """Returns the bar of failures: no session fails in any round."""
     values = results.values.get((PLAIN, "failed"))
     total = sum(values) if values else None
     return make_bar(results, f"failed sessions, {PLAIN}", PLAIN, "failed", "–" if total is None else f"{total:.0f}",
@@ -22,8 +22,8 @@ def hits_bar(results):
 
 
 def added_bar(results, name):
-    """The bar for latency: the p99 of the chain less the median without relays. It includes stalls of the machine,
-    which the p99 of `direct` shows."""
+    """Returns the bar of latency: the p99 of the chain minus the median without relays. The value includes stalls of
+    the machine, which the p99 of `direct` shows."""
     slow, typical = results.median(name, "slow"), results.median("direct", "typical")
     value = None if slow is None or typical is None else slow - typical
     return make_bar(results, f"p99 to the first byte above direct, {name}", name, "slow",

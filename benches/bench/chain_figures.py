@@ -15,7 +15,7 @@ from bench.programs import Program, Row, Trouble, output_of
 from bench.treatments import BUILT, PEER, binary_of
 
 RATE = 1000  # new sessions per second
-LATE = 1000  # microseconds: a load that opens sessions later than this is reported
+LATE = 1000  # microseconds: a note reports a load that opens sessions later than this
 CIPHER = re.compile(r"(?:cipher|ciphersuite):? ([A-Z]\w+|\w+-\S+)")  # as ssh -v and stunnel print it
 CHECKOUTS = re.compile(r'^ekiden_ready_connections_total\{[^}]*result="(\w+)"[^}]*\} (\d+)', re.MULTILINE)
 

@@ -1,8 +1,8 @@
 """Treatments of the sections benchmark: chains of relays, and common pairs of tunnel programs.
 
-All programs of a chain run in the relay's namespace and connect over its loopback; only the first one is reached from
-outside. Keys are created for each run. Peers run with their defaults: only keys, certificates, ports and the logging of
-the negotiated cipher are set.
+All programs of a chain run in the relay's namespace and connect over its loopback; clients connect only to the first
+one. Keys are created for each run. Peers run with their defaults: only keys, certificates, ports and the logging of the
+negotiated cipher are set.
 """
 
 import os
@@ -28,7 +28,7 @@ def direct(_binary, _place):
 
 
 def output_of(*argv):
-    """Returns the output of a program that creates keys. Raises Trouble if it fails."""
+    """Returns the output of a program. Raises Trouble if it fails."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise Trouble(f"{os.path.basename(argv[0])} {argv[1]}: {' '.join(done.stderr.split())[-200:]}")
@@ -36,14 +36,14 @@ def output_of(*argv):
 
 
 def made(path, *argv):
-    """Returns `path`, which `argv` creates on the first call."""
+    """Returns `path`. If the file does not exist, `argv` creates it."""
     if not os.path.exists(path):
         output_of(*argv)
     return path
 
 
 class Key:
-    """The key of relay `number` in all chains, as printed by `ekiden keygen`."""
+    """The key of relay `number` in all chains, as `ekiden keygen` prints it."""
 
     def __init__(self, binary, place, number):
         self.path = os.path.join(place.folder, f"key-{number}")
@@ -64,12 +64,12 @@ def admin_socket(folder, port):
 
 
 def ekiden(*kinds, encrypt=False):
-    """Returns a chain of relays by the kinds of their listeners: `tcp` leads to the next relay, or through sections
-    to all following ones."""
+    """Returns a chain of relays with these kinds of listeners. A `tcp` listener forwards to the next relay, or through
+    sections to all relays after it."""
     def command(binary, place):
         keys = [Key(binary, place, n) if "section" in kinds else None for n in range(len(kinds))]
         steps = []
-        for number in reversed(range(len(kinds))):  # from the far end, so that each relay finds the next one
+        for number in reversed(range(len(kinds))):  # last relay first, so that each relay finds the next one
             port = place.port + number
             text = configs.ekiden(place, kinds, number, keys, encrypt, admin_socket(place.folder, port))
             steps.append(Step(port, [binary, "run", "-c", place.config(text, port)]))
@@ -77,8 +77,8 @@ def ekiden(*kinds, encrypt=False):
     return command
 
 
-# sshd needs an empty /run/sshd, which must not be created on the host. It gets its own /run in the mount namespace that
-# `ip netns exec` made.
+# sshd needs an empty /run/sshd, which must not be created on the host. Therefore sshd has a private /run in the mount
+# namespace that `ip netns exec` creates.
 OWN_RUN = ["sh", "-c", 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"', "sh"]
 
 
@@ -120,7 +120,7 @@ CHAINS = (
     Treatment("stunnel", PEER, speak.TCP, "stunnel", stunnel),
 )
 
-# These chains of an earlier build, so that one run measures a change.
+# The chains of an earlier build, so that one run measures the effect of a change.
 if os.environ.get("EKIDEN_BEFORE"):
     CHAINS += tuple(Treatment(f"before {t.name}", EARLIER, t.way, "ekiden-before", t.command)
                     for t in CHAINS if t.kind == EKIDEN)

@@ -3,7 +3,7 @@
 One process sends all requests, because starting a program takes far longer than a request. Commands are lines of JSON
 on stdin, answers are lines of JSON on stdout:
 
-    ready     can the relay be connected to?
+    ready     wait until the relay accepts a connection
     small     many small requests one after another, each on a fresh connection
     kept      many small requests one after another on one connection
     open      open sessions and keep them       close     close them all
@@ -51,14 +51,14 @@ def kept(way, relay, target, path, size, count, seconds, **_):
 
 
 def repeated(timed, count, seconds):
-    """Returns median and p99 of `count` calls of `timed`, which returns its time."""
+    """Returns the median and p99 of `count` calls of `timed`, which returns a time in seconds."""
     deadline = time.monotonic() + seconds
     times = []
     for _ in range(count + count // 10):
         if time.monotonic() > deadline:
             return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
         times.append(timed())
-    measured = sorted(times[count // 10:])  # without the first requests, which are the warm-up
+    measured = sorted(times[count // 10:])  # without the requests of the warm-up, which are the first ones
     return {"median": statistics.median(measured), "p99": measured[len(measured) * 99 // 100], "requests": len(times)}
 
 
@@ -71,7 +71,8 @@ def timed_request(way, relay, target, path, size):
 
 
 def open_many(way, relay, target, count, seconds, buffer=0, ask=None, **_):
-    """Opens `count` sessions; `ask` is sent on each (absolute-form has no session before a request)."""
+    """Opens `count` sessions, and requests the path `ask` on each, if set: with absolute-form there is no session
+    before a request."""
     deadline = time.monotonic() + seconds
     refused, first = 0, ""
     for _ in range(count):
@@ -95,7 +96,7 @@ def close(**_):
 
 
 class Download:
-    """The answer of one session, read up to a limit that grows in steps."""
+    """A response on one session, read up to a limit that grows in steps."""
 
     def __init__(self, session):
         self.session, self.head, self.got, self.why = session, b"", -1, ""
@@ -123,7 +124,7 @@ class Download:
         return self._take(chunk) or self.got >= goal
 
     def _take(self, chunk):
-        """Counts a piece. Returns true if the answer is not the expected one."""
+        """Counts a piece of the response. Returns true if the response is not the expected one."""
         if self.got >= 0:
             self.got += len(chunk)
             return False

@@ -19,8 +19,8 @@ def say(text):
 
 
 def options(doc, treatments_known, figures_known, page):
-    """Returns the parsed command line. The first line of `doc` describes the command, `page` is the default output
-    file."""
+    """Returns the parsed command line. The first line of `doc` is the description of the command, `page` the default
+    output file."""
     parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="few rounds of small sizes, at most 4 minutes")
     parser.add_argument("--rounds", type=int, help="how many rounds")
@@ -39,7 +39,7 @@ def options(doc, treatments_known, figures_known, page):
 
 
 def chosen(known):
-    """Returns an argument type: a comma-separated list of known names."""
+    """Returns an argument type that parses a comma-separated list of known names."""
     def parse(text):
         names = [treatments.slug(n) for n in text.split(",") if n.strip()]
         wrong = [n for n in names if n not in known]
@@ -58,8 +58,8 @@ def demand_root_and_programs(needed):
 
 
 def raise_file_limit(wanted=0):
-    """Raises the soft limit of descriptors to the hard limit, the hard limit to `wanted` if permitted, and returns
-    the limit."""
+    """Raises the hard limit of descriptors to `wanted` if permitted, and the soft limit to the hard limit. Returns the
+    limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, wanted),) * 2)

@@ -76,7 +76,7 @@ BIG_PIPES = "    tune.pipesize 1048576\n    maxpipes 1024"  # enough for every s
 
 
 def haproxy(place):
-    """Returns a configuration that splices adaptively, through pipes of the default size."""
+    """Returns a configuration that splices adaptively (`splice-auto`), through pipes of the default size."""
     return fill(HAPROXY, place, mode="tcp", options=SPLICE_AUTO, extra="")
 
 
@@ -85,13 +85,14 @@ def haproxy_1m(place):
 
 
 def haproxy_tuned(place):
-    """Returns a configuration that always splices. `splice-auto` of 2.6 copies most of a fast download (strace: 34
-    thousand recvfrom in 2 GiB)."""
+    """Returns a configuration that always splices: `splice-auto` of haproxy 2.6 copies most of a fast download (34,000
+    calls of recvfrom in 2 GiB, by strace)."""
     return fill(HAPROXY, place, mode="tcp", options=SPLICE_ALWAYS, extra=BIG_PIPES)
 
 
 def haproxy_http(place):
-    """Returns a reverse proxy that keeps connections to the server, as the HTTP proxy of ekiden does."""
+    """Returns a configuration of a reverse proxy that reuses connections to the server, as the HTTP proxy of ekiden
+    does."""
     return fill(HAPROXY, place, mode="http", options=f"{SPLICE_ALWAYS}\n    http-reuse always", extra=BIG_PIPES)
 
 
@@ -203,8 +204,8 @@ verifyPeer = yes
 
 
 def ekiden(place, kinds, number, keys, encrypt, admin):
-    """Returns the configuration of relay `number` of a chain. The first relay has the path; each relay knows all
-    that follow it."""
+    """Returns the configuration of relay `number` of a chain. The first relay defines the path; each relay lists all
+    relays after it."""
     lines = ["version = 1"]
     lines += [f'private_key = "{keys[number].path}"'] if keys[number] else []
     lines += ["[admin]", f'bind = "unix:{admin}"']
@@ -246,7 +247,7 @@ allow = ["*:{server_port}"]
 connect = "{connect}"
 """
 
-# As haproxy's configuration manual and the kernel's tproxy.rst recommend.
+# As recommended by haproxy's configuration manual and the kernel's tproxy.rst.
 HAPROXY_TRANSPARENT = """
 global
     nbthread 2
@@ -285,11 +286,11 @@ def ekiden_box(listener, admin, more):
 
 
 def ekiden_transparent(port, server_port, connect):
-    """Returns transparent listeners. Traffic to all other ports of the server is only forwarded."""
+    """Returns transparent listeners for `server_port`. Traffic to all other ports of the server is only forwarded."""
     return EKIDEN_TRANSPARENT.format(port=port, interface=netns.CLIENT_SIDE, server_port=server_port, connect=connect)
 
 
 def ekiden_instance(instance, sessions):
-    """Returns the settings of one daemon in a box: its instance number, and its session limit if not zero."""
+    """Returns the settings of one daemon in a box: its instance number, and its session limit, if any."""
     limits = f"[limits]\nsessions = {sessions}\n" if sessions else ""
     return f"[transparent]\ninstance = {instance}\n{limits}"

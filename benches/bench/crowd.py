@@ -1,8 +1,8 @@
-"""Ten thousand concurrent transparent sessions: all connect, each gets its own address as the answer, none leaves
-state.
+"""Ten thousand concurrent transparent sessions: all connect, each gets its own address as the answer, and no state
+remains after them.
 
 The test runs several passes, like the soak: resources kept for reuse stop growing, leaks do not. With a limit, sessions
-above it must bypass the relay and complete like the others.
+above the limit must bypass the relay and complete like the others.
 """
 
 import json
@@ -18,13 +18,13 @@ from bench.treatments import EKIDEN, binary_of
 
 COUNT, WARM_UP, LIMIT = 10000, 200, 5000
 SETTLE_SECONDS = 15
-SPARE_BYTES = 1024  # per session: freed memory may be fragmented, and the allocator does not return it at once
+SPARE_BYTES = 1024  # bytes per session: freed memory may be fragmented, and the allocator returns it late
 FILES = 2 * COUNT + 4000  # descriptors that one daemon needs for all sessions
 
 
 def treatments(files):
-    """Returns relays in one box and in two boxes, and one with a limit. If a process may not have enough
-    descriptors, two daemons share a box, each for one port of the server."""
+    """Returns treatments in one box and in two boxes, and one with a session limit. If the descriptor limit of a
+    process is too low, two daemons run in a box, each for one port of the server."""
     ports = (origin.PORT, origin.SECOND_PORT)[:1 if files >= FILES else 2]
     for name, roles, limit in (("1 box", (boxes.NEAR,), COUNT), ("2 boxes", (boxes.NEAR, boxes.FAR), COUNT),
                                (f"1 box, limits.sessions = {LIMIT}", (boxes.NEAR,), LIMIT)):
@@ -46,8 +46,8 @@ class Moment:
 
     @property
     def kept(self):
-        """Returns the values that must return to their start. Pipes and memory are kept for reuse, set elements
-        until they expire."""
+        """Returns the values that must equal their initial values after a pass. Pipes and memory are excluded because
+        they are kept for reuse, and set elements because they remain until they expire."""
         return self.files - self.pipes, self.sockets, self.rules
 
     def __str__(self):
@@ -68,12 +68,12 @@ class Crowd:
     seconds: float = 0
     relayed: List[int] = None
     passed: List[int] = None
-    busy: List[List[Moment]] = field(default_factory=list)  # one entry per pass, also below
+    busy: List[List[Moment]] = field(default_factory=list)  # one entry per pass, as in `after`
     after: List[List[Moment]] = field(default_factory=list)
 
     @property
     def troubles(self):
-        """Returns the differences from the expected result."""
+        """Yields the differences from the expected result."""
         if self.refused or self.wrong:
             yield f"{self.refused} refused, {self.wrong} wrong"
         if set(self.relayed) != {self.wanted} or set(self.passed) != {COUNT // self.share - self.wanted}:
@@ -123,7 +123,7 @@ def moment(stand, program, step):
 
 
 def settled(stand, cold):
-    """Returns the samples after closing, once they match the `cold` ones or after a deadline."""
+    """Returns samples after the sessions are closed, as soon as they match the `cold` samples, or after a deadline."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while any(now.kept != before.kept for now, before in zip(moments(stand), cold)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -146,8 +146,8 @@ def passed(stand):
 
 
 def visit(stand, ports, count, while_open):
-    """Opens `count` sessions, requests the client address on each, and closes them. Returns (refused, wrong, why,
-    seconds to open)."""
+    """Opens `count` sessions, requests the client address on each, calls `while_open`, and closes them. Returns
+    (refused, wrong, why, seconds to open)."""
     start, refused, why = time.monotonic(), 0, ""
     try:
         for port in ports:
@@ -196,7 +196,7 @@ def measure(bench, run, treatment, ports, limit):
 
 
 def bars(bench, run):
-    """Returns one row per crowd; none if no relay was to be measured."""
+    """Returns one row per crowd, or none if no relay is measured."""
     if all(t.kind != EKIDEN for t in run.results.treatments):
         return []
     return [measure(bench, run, *each) for each in treatments(bench.files)]

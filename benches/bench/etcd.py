@@ -57,7 +57,7 @@ class Etcd:
 
 
 async def pour(reader, writer, delay=lambda: 0):
-    """Copies bytes from one end to the other, each piece delayed by `delay()` seconds."""
+    """Copies bytes from `reader` to `writer`. Each piece is delayed by `delay()` seconds."""
     try:
         while data := await reader.read(65536):
             await asyncio.sleep(delay())
@@ -87,5 +87,5 @@ class SlowWay:
         try:
             await asyncio.gather(*(pour(*ends, lambda: self.delay) for ends in ((reader, onward[1]), (onward[0], writer))))
         except asyncio.CancelledError:
-            # The end of the measurement.
+            # The measurement has ended.
             writer.close()

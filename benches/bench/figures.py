@@ -1,8 +1,8 @@
 """The figures of a treatment. Each function takes a `Stand` and returns named values.
 
 `one` and `many` measure the time of curl and the CPU time of the relay's process tree. `small` and `kept` use the agent
-in `client.py`, `rate` uses wrk (which speaks no proxy protocol: forwarders only), `idle` restarts the relay, because
-memory freed by earlier work would hide growth.
+in `client.py`. `rate` uses wrk, which supports no proxy protocol, so it measures forwarders only. `idle` starts another
+relay, because memory freed by earlier work would hide growth.
 """
 
 import re
@@ -59,7 +59,7 @@ class Stand:
         return [netns.RELAY_IP, self.port]
 
     def start(self, treatment, port, target_port=origin.PORT):
-        """Starts a treatment and waits until it listens. The caller exits the `relay` of the returned stand."""
+        """Starts a treatment and waits until it listens. The caller must stop the `relay` of the returned stand."""
         place = Place(self.folder, port, (netns.SERVER_IP, target_port), self.files)
         relay = self.launch(treatment, place)
         stand = replace(self, treatment=treatment, relay=relay, port=port)
@@ -95,7 +95,7 @@ class Stand:
 
 
 def curl(stand, path, extra, write_out, scheme="http"):
-    """Returns the words that curl writes out. `scheme` is that of the proxy."""
+    """Returns the words that curl prints for `--write-out`. `scheme` is that of the proxy."""
     how, base = speak.curl_arguments(stand.treatment.way, stand.address, (netns.SERVER_IP, origin.PORT), scheme)
     argv = ["curl", "--noproxy", "", "--silent", "--show-error", "--fail", "--output", "/dev/null",
             "--connect-timeout", "5", "--max-time", str(stand.sizes.curl_seconds), "--write-out", write_out,
@@ -104,7 +104,7 @@ def curl(stand, path, extra, write_out, scheme="http"):
 
 
 def with_cpu(stand, work):
-    """Returns (result of `work`, CPU seconds of the relay's process tree meanwhile)."""
+    """Returns (result of `work`, CPU seconds of the relay's process tree during `work`)."""
     tree = stand.relay.tree
     processes, before = len(tree.pids()), tree.cpu()
     result = work()
@@ -122,7 +122,7 @@ def one_download(stand):
 
 
 def one(stand, download=one_download):
-    """Measures the median of several sequential large downloads; slow relays get fewer."""
+    """Measures the median of several sequential large downloads, fewer for slow relays."""
     start, values = time.monotonic(), []
     while len(values) < stand.sizes.repeats and time.monotonic() - start < stand.sizes.repeat_seconds:
         values.append(download(stand))
@@ -130,7 +130,7 @@ def one(stand, download=one_download):
 
 
 def many(stand):
-    """Measures 64 concurrent downloads by one curl, from its start to its end."""
+    """Measures 64 concurrent downloads by one curl process, from its start to its end."""
     def work():
         start = time.monotonic()
         extra = ["--parallel", "--parallel-immediate", "--parallel-max", str(PARALLEL)]
@@ -154,12 +154,12 @@ def small(stand):
 
 
 def kept(stand):
-    """Measures a small request on a connection that has carried others."""
+    """Measures a small request on a connection that has carried earlier requests."""
     return small_requests(stand, "kept")
 
 
 def rate(stand):
-    """Measures new connections per second, each with one small request, and the CPU time of each."""
+    """Measures new connections per second, each with one small request, and the CPU time per connection."""
     url = f"http://{netns.RELAY_IP}:{stand.port}/{origin.SMALL}"
     seconds = stand.sizes.rate_seconds
     argv = ["wrk", "-H", "Connection: close", "-c", "64", "-t", "2", "-d", f"{seconds}s", url]
@@ -176,7 +176,7 @@ def rate(stand):
 
 
 def hold(stand, count):
-    """Opens `count` sessions to the holder, and waits until it has accepted all."""
+    """Opens `count` sessions to the holder, and waits until the holder has accepted all."""
     request = "hold" if stand.treatment.way == speak.ABSOLUTE else None
     answer = stand.ask("open", target_port=origin.HOLD_PORT, count=count, ask=request, seconds=30)
     if answer["refused"]:
@@ -190,7 +190,7 @@ def release(stand):
 
 
 def idle(stand):
-    """Measures the growth of resident memory per session of 1,500 idle sessions in a newly started relay."""
+    """Measures the growth of resident memory per session, with 1,500 idle sessions through a newly started relay."""
     fresh = stand.start(stand.treatment, stand.port + 1, origin.HOLD_PORT)
     try:
         with fresh.relay:

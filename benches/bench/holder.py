@@ -1,7 +1,7 @@
 """The agent in the server namespace: accepts connections and holds them open without sending anything.
 
     holder.py PORT        then lines of JSON on stdin; `{"do": "wait", "count": N, "seconds": S}` answers
-                          as soon as N connections are held, or the number after S seconds;
+                          as soon as N connections are open, or after S seconds with `trouble`;
                           `{"do": "drop", "seconds": S}` closes all.
 """
 
@@ -24,7 +24,7 @@ class Holder:
         self.pending = b""
 
     def turn(self, seconds):
-        """Handles one round of events. Returns false at the end of stdin."""
+        """Handles the events of one call of poll. Returns false at the end of stdin."""
         for fd, _ in self.epoll.poll(seconds):
             if fd == self.listener.fileno():
                 self.accept()
@@ -48,7 +48,7 @@ class Holder:
             self.epoll.register(connection.fileno(), select.EPOLLIN)
 
     def read(self, fd):
-        """Discards received bytes, and closes the connection at the end of stream."""
+        """Discards received bytes, and closes the connection at end of stream."""
         try:
             if self.held[fd].recv(65536):
                 return
@@ -69,8 +69,8 @@ class Holder:
         return {"count": count}
 
     def drop(self):
-        """Closes all connections. A relay cannot distinguish a client that has left from one that has closed only
-        its half."""
+        """Closes all connections. The server must close, because a relay cannot distinguish a client that has closed
+        its connection from a client that has closed only its direction."""
         for fd, connection in self.held.items():
             self.epoll.unregister(fd)
             connection.close()

@@ -19,13 +19,14 @@ sys.path.insert(0, os.path.join(HERE, "../../tests/tls"))
 TUNNELS = 100
 PROXY_PORT, SERVER_PORT = 8443, 9000
 BLOCK = bytes(65536)
-WINDOW = 1 << 20  # of a stream of the client
+WINDOW = 1 << 20  # flow control window of a stream of the client, in bytes
 SETTLED = 5.0  # seconds before rates are measured
-LATER = 20.0  # seconds until all windows are full
+LATER = 20.0  # seconds in which all windows become full
 
 
 def serve(connection):
-    """The first byte says what to do: `d` sends, `l` sends later, `u` reads, `w` does nothing."""
+    """Serves one connection. Its first byte selects the work: `d` sends, `l` sends after LATER seconds, `u` reads, `w`
+    does nothing."""
     try:
         wish = connection.recv(1)
         if wish == b"l":
@@ -46,8 +47,8 @@ def server(port):
 
 
 class Relay:
-    """A relay with a TLS listener, on the host `relay`. The receive buffers of its sections to servers have a bound, as the send
-    buffers of the servers have."""
+    """A relay with a TLS listener, on the host `relay`. The receive buffers of its sections to servers are limited, as
+    are the send buffers of the servers."""
 
     def __init__(self, ekiden, folder):
         self.admin, self.certificate = f"{folder}/admin.sock", f"{folder}/certificate.pem"
@@ -65,7 +66,7 @@ class Relay:
             pass
 
     def resident(self):
-        """Returns the resident memory of the relay, in bytes."""
+        """Returns the resident memory of the relay in bytes."""
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(self.admin)
             asking.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -98,7 +99,7 @@ def tunnels(one, count, wish):
 
 
 class Counter:
-    """Bytes of each tunnel since the start of the measurement."""
+    """The bytes that each tunnel has transferred since the start of the measurement."""
 
     def __init__(self, one, numbers, uploads):
         self.one, self.numbers, self.uploads = one, numbers, uploads
@@ -116,7 +117,7 @@ class Counter:
                 self.one.streams[number].data.clear()
 
     def rates(self, seconds):
-        """Returns the rate of each tunnel, in Mbit/s."""
+        """Returns the rate of each tunnel in Mbit/s."""
         self.run(SETTLED)
         before, began = dict(self.moved), time.monotonic()
         self.run(seconds)
@@ -125,7 +126,8 @@ class Counter:
 
 
 def rates(relay, uploads, stalled, seconds):
-    """Measures the tunnels but one, which does not read if `stalled`, and else carries nothing."""
+    """Returns the rates of all tunnels except one. With `stalled` this one has data that are not read, otherwise it is
+    idle."""
     one = connect(relay)
     [other] = tunnels(one, 1, b"d" if stalled and not uploads else b"w")
     one.streams[other].reading = False
@@ -138,7 +140,7 @@ def rates(relay, uploads, stalled, seconds):
 
 
 def memory(relay):
-    """Measures the memory of tunnels of which neither end reads, per tunnel."""
+    """Returns the memory of the relay per tunnel in bytes, for tunnels of which neither end reads."""
     one = connect(relay)
     before = relay.resident()
     numbers = tunnels(one, TUNNELS, b"l")
@@ -148,7 +150,7 @@ def memory(relay):
             one.fill(number)
         if select.select([one.socket], [], [], left)[0]:
             one.receive()
-    # From here on the client reads nothing, so that the connection has no room.
+    # From now on the client reads nothing, so that the connection to the client becomes full.
     most, until = 0, time.monotonic() + LATER
     while time.monotonic() < until:
         time.sleep(0.5)

@@ -11,13 +11,13 @@ from bench.programs import HERE, Trouble, output_of
 from bench.treatments import EARLIER, EKIDEN, PEER, Treatment, configured, squid
 
 SUITE = "TLS_AES_256_GCM_SHA384"
-RECORD_OVERHEAD = 0.05  # most bytes of TLS in proportion to the payload
+RECORD_OVERHEAD = 0.05  # largest share of TLS overhead, relative to the payload
 # Python 3.11 has no function that selects cipher suites of TLS 1.3.
 OPENSSL = f"openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = client\n[client]\nCiphersuites = {SUITE}\n"
 
 
 def certificate(place):
-    """Returns the paths of the certificate, of its key, and of both in one file. All programs of a run have the same."""
+    """Returns the paths of the certificate, of its key, and of a file with both. All programs of a run use them."""
     paths = [os.path.join(place.folder, name) for name in ("tls.crt", "tls.key", "tls.pem")]
     if not os.path.exists(paths[2]):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
@@ -46,7 +46,7 @@ def caddy_text(place):
 
 
 def caddy(binary, place):
-    """Returns Caddy with the directory of the run as its home: it stores an identifier there."""
+    """Returns Caddy with the directory of the run as its home, because Caddy stores an identifier in its home."""
     inner = configured(caddy_text, "run", "--adapter", "caddyfile", "--config", "FILE")(binary, place)
     return ["env", f"HOME={place.folder}", *inner]
 
@@ -65,7 +65,7 @@ if os.environ.get("EKIDEN_BEFORE"):
 
 
 def check(stand):
-    """Downloads a file with curl, which verifies the records."""
+    """Downloads a file with curl, which decrypts and authenticates the records."""
     extra = ["--proxy-cacert", certificate(stand)[0], "--proxy-tls13-ciphers", SUITE]
     size, = curl(stand, origin.PARALLEL, extra, "%{size_download}\n", scheme="https")
     if int(size) != stand.sizes.parallel:
@@ -73,7 +73,7 @@ def check(stand):
 
 
 def download(stand):
-    """Returns the answer of `tls_client.py`."""
+    """Returns the result of a download by `tls_client.py`."""
     settings = os.path.join(stand.folder, "openssl.cnf")
     with open(settings, "w") as f:
         f.write(OPENSSL)
@@ -83,7 +83,8 @@ def download(stand):
 
 
 def one(stand):
-    """Measures one large download. Fails unless the connection has the protocol and the cipher suite of all the others."""
+    """Measures one large download. Raises Trouble unless the connection has TLS 1.3 with SUITE, which all proxies
+    use."""
     check(stand)
     found, cpu = with_cpu(stand, lambda: download(stand))
     size = stand.sizes.large

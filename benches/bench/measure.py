@@ -1,10 +1,10 @@
 """Resources of a program and all its children: CPU time, resident memory, descriptors.
 
-CPU time is read from the cgroup of the program (`cpu.stat`, microseconds; present in every cgroup of version 2 without
-any controller). It includes all threads and children, alive, ended or reaped. Ticks of /proc/PID/stat are 10 ms, up to
-a tenth of the measured values; /proc/PID/schedstat covers a single living thread. If no cgroup can be created, CPU time
-is the sum of the process CPU clocks of living processes (nanoseconds, including ended threads) and the ticks of reaped
-children.
+CPU time is read from the cgroup of the program (`cpu.stat`, in microseconds; present in every cgroup of version 2, even
+without controllers). It includes all threads and children, running, ended or reaped. The alternatives are worse: ticks
+of /proc/PID/stat are 10 ms, up to a tenth of the measured values; /proc/PID/schedstat covers only one running thread.
+If no cgroup can be created, CPU time is the sum of the process CPU clocks of running processes (nanoseconds, including
+ended threads) and the ticks of reaped children.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def sweep():
 
 
 def new_cgroup(label):
-    """Creates an empty cgroup; returns None without permission."""
+    """Creates an empty cgroup and returns its path, or None without permission."""
     root = cgroup_root()
     if root is None:
         return None
@@ -75,19 +75,20 @@ def descendants(pid):
 
 
 def process_cpu(pid):
-    """Returns the CPU seconds of one process: its threads by the process clock, reaped children by ticks."""
+    """Returns the CPU seconds of one process: those of its threads by its CPU clock, those of reaped children by
+    ticks."""
     fields = stat_fields(pid)
     children = (int(fields[13]) + int(fields[14])) / TICK
     try:
-        # The id of a process's CPU clock, see clock_getcpuclockid(3).
+        # The ID of the CPU clock of a process, see clock_getcpuclockid(3).
         return time.clock_gettime((~pid << 3) | 2) + children
     except OSError:
         return (int(fields[11]) + int(fields[12])) / TICK + children
 
 
 def resident(pid):
-    """Returns resident bytes. Shared pages are divided among their users (Pss), so that the sum over forked children
-    is right."""
+    """Returns the resident bytes of a process. Shared pages are divided among the processes that share them (Pss), so
+    that the sum over forked children is correct."""
     for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -95,7 +96,8 @@ def resident(pid):
 
 
 def machine_cpu():
-    """Returns the CPU seconds of the whole machine so far in ticks: user, system and interrupt time."""
+    """Returns the CPU seconds of the whole machine since boot, with the resolution of a tick: user, system and
+    interrupt time."""
     user, nice, system, _idle, _iowait, irq, softirq = map(int, read("/proc/stat").split("\n", 1)[0].split()[1:8])
     return (user + nice + system + irq + softirq) / TICK
 
@@ -121,7 +123,7 @@ class Tree:
         return total
 
     def cpu(self):
-        """Returns the CPU seconds (user and system) of the whole tree so far."""
+        """Returns the CPU seconds (user and system) of the whole tree since its start."""
         if self.cgroup is None:
             return self._sum(process_cpu)
         for line in read(os.path.join(self.cgroup, "cpu.stat")).splitlines():
@@ -146,7 +148,8 @@ class Tree:
         return every, pipes
 
     def settle(self, processes, seconds=0.5):
-        """Waits up to `seconds` for children that serve a single connection to end."""
+        """Waits until at most `processes` processes run, at most `seconds`: children that serve one connection end
+        after it."""
         deadline = time.monotonic() + seconds
         time.sleep(0.03)
         while len(self.pids()) > processes and time.monotonic() < deadline:
@@ -205,7 +208,7 @@ class Forest(Tree):
 
 
 def adopt_orphans():
-    """Makes this process the reaper of orphaned descendants, because the init of a container may not reap them."""
+    """Makes this process the reaper of orphaned descendants, because PID 1 of a container may not reap them."""
     PR_SET_CHILD_SUBREAPER = 36
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

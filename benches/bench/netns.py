@@ -1,8 +1,8 @@
-"""Three network namespaces in a row, client -- relay -- server, joined by veth pairs, and their removal. A fourth,
-`far`, makes a second way to the server: client -- relay -- far -- server.
+"""Three network namespaces in a row, client -- relay -- server, connected by veth pairs, and their removal. A fourth,
+`far`, is part of a second path to the server: client -- relay -- far -- server.
 
-Names contain the process id of the run, so that two runs do not collide and `sweep` can remove the namespaces of killed
-runs. The host's own network is not changed.
+Names contain the process ID of the run, so that two runs do not collide and `sweep` can remove the namespaces of killed
+runs. The network of the host is not changed.
 """
 
 import os
@@ -21,13 +21,14 @@ FAR_IP = BETWEEN_NET + ".2"
 FAR_SERVER_IP = FAR_NET + ".2"  # the server's address behind both boxes
 CLIENT_SIDE = "to-client"  # interface names in every box
 FAR_TABLE = "100"
-LOOPBACK_IP = "127.0.0.1"  # between the relays of a chain
+LOOPBACK_IP = "127.0.0.1"  # for connections between the relays of a chain
 
-# Without --default-control, each route has a congestion control: setting the sysctl of a namespace may be refused.
+# Without --default-control, each route sets the congestion control, because the kernel may refuse the sysctl in a
+# namespace.
 CONGESTION = ("congctl", "cubic")
 DEFAULT_CONTROL = "net.ipv4.tcp_congestion_control"
 
-# role, interface, address: one line for each end of the two wires
+# role, interface, address: one row for each end of a veth pair
 ENDS = (
     ("client", "eth0", CLIENT_NET + ".2"),
     ("relay", CLIENT_SIDE, RELAY_IP),
@@ -41,8 +42,8 @@ FAR_ENDS = (
     ("server", "eth1", FAR_SERVER_IP),
 )
 
-# Equal for all treatments. Many short connections need many ports that no listener uses. TIME_WAIT is bounded so that
-# one treatment does not slow down the next.
+# Equal for all treatments. Many short connections need many ports that no listener uses. The number of connections in
+# TIME_WAIT is limited so that a treatment does not slow down the next one.
 SYSCTLS = {
     "net.ipv4.tcp_no_metrics_save": "1",
     "net.ipv4.ip_local_port_range": "10000 65000",
@@ -61,7 +62,7 @@ def run(*argv, check=True):
 
 
 def is_running(pid):
-    """Returns whether `pid` is a running benchmark. A recycled id does not count."""
+    """Returns whether `pid` is a running benchmark, not another process with a reused ID."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             words = f.read()
@@ -96,11 +97,11 @@ def remove(name):
 
 
 class Network:
-    """The namespaces. A context manager: leaving it removes them."""
+    """The namespaces. A context manager, which removes them on exit."""
 
     def __init__(self, ends=ENDS, default_control=None):
         self.ends = ends
-        # The programs' own choice wins over the default of the system, but not over a route.
+        # A congestion control that a program sets has precedence over the default of the system, but not over a route.
         self.congestion = () if default_control else CONGESTION
         self.sysctls = {**SYSCTLS, **({DEFAULT_CONTROL: default_control} if default_control else {})}
         self.names = {role: f"{PREFIX}{os.getpid()}-{role}" for role, _, _ in ends}
@@ -119,7 +120,7 @@ class Network:
     def close(self):
         for name in self.names.values():
             remove(name)
-        # The kernel removes a namespace in the background: wait, so that nothing is left when the run ends.
+        # The kernel removes a namespace in the background. Wait, so that no namespace exists when the run ends.
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and any(os.path.exists(f"/run/netns/{n}") for n in self.names.values()):
             time.sleep(0.05)
@@ -129,7 +130,7 @@ class Network:
         return ["ip", "netns", "exec", self.names[role], *argv]
 
     def route_through(self):
-        """Adds routes, so that client and server reach each other over these links without a relay."""
+        """Adds routes, so that client and server can connect to each other without a relay."""
         self._forward("relay")
         self._route("client", "default", RELAY_IP)
         self._route("server", "default", RELAY_UP_IP)
@@ -137,7 +138,7 @@ class Network:
             self._forward("far")
             self._route("relay", FAR_NET + ".0/24", FAR_IP)
             self._route("far", "default", BETWEEN_NET + ".1")
-            # Replies return through both boxes as well.
+            # Replies also pass both boxes.
             run("ip", "-n", self.names["server"], "rule", "add", "from", FAR_SERVER_IP, "lookup", FAR_TABLE)
             self._route("server", "default", FAR_NET + ".1", "table", FAR_TABLE)
 
@@ -166,7 +167,7 @@ class Network:
         try:
             run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
         except RuntimeError as error:
-            # A namespace may have only those that the host allows to all users as its default.
+            # The default of a namespace must be a congestion control that the host allows to all users.
             hint = " (net.ipv4.tcp_allowed_congestion_control must have it)" if key == DEFAULT_CONTROL else ""
             raise SystemExit(f"bench: {error}{hint}") from None
 

@@ -1,6 +1,6 @@
 """The endpoints of benches/observed.py, each a separate process:
 
-    server N BYTES PAUSE    sends BYTES to each of N clients in turn, one round per PAUSE seconds
+    server N BYTES PAUSE    sends BYTES to each of N clients in turn, one round every PAUSE seconds
     clients PORT N          opens N sessions, prints "open", and reads all received bytes
     watcher PORT            reads the event stream of the admin listener, and its metrics every second, while "on"
 """
@@ -24,7 +24,8 @@ def server(count, size, pause):
     while True:
         for client in clients:
             at += step
-            # A late round is not made up for: the load is equal in all windows, or lower in all.
+            # A delay of more than one pause is not made up for, so that no window has a higher load because an earlier
+            # one was late.
             at = max(at, time.monotonic() - pause)
             time.sleep(max(0.0, at - time.monotonic()))
             try:
@@ -49,7 +50,7 @@ def clients(port, count):
 
 
 class Watcher:
-    """Acts like a browser with the dashboard and a Prometheus server."""
+    """Sends the requests of a browser with the dashboard and of a Prometheus server."""
 
     def __init__(self, port):
         self.port, self.snapshots, self.scrapes = port, 0, 0

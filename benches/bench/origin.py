@@ -1,7 +1,7 @@
 """The server: nginx with a large, a medium and a tiny file, and the holder.
 
-The files have distinct pages in memory (tmpfs): a sparse file would be one page of zeroes in the cache, which favours
-programs that copy.
+The files consist of distinct pages in memory (tmpfs). A sparse file would be one page of zeroes in the cache, which
+favours programs that copy.
 """
 
 import os
@@ -11,7 +11,7 @@ from bench.programs import Agent, Program, Trouble
 
 PORT, HOLD_PORT, BACKGROUND_PORT, SECOND_PORT = 80, 81, 82, 83
 LARGE, PARALLEL, SMALL, SOAK, PACED = "large", "parallel", "small", "soak", "paced"
-WHO = "who"  # answers with the client's address and port
+WHO = "who"  # path whose response is the address and port of the client
 SMALL_BYTES, SOAK_BYTES, PACED_BYTES = 64, 256 * 1024, 25000
 MEMORY = "/dev/shm"
 
@@ -66,7 +66,7 @@ def check_memory(wanted):
 
 
 class Origin:
-    """nginx and the holder. `content` is the directory in memory, which the caller removes."""
+    """nginx and the holder. `content` is the directory of the files in memory, which the caller removes."""
 
     def __init__(self, network, folder, content, sizes, files):
         check_memory(sizes.large + sizes.parallel)

@@ -28,7 +28,8 @@ text {{ font: 12px system-ui, sans-serif; fill: currentColor }}
 
 
 def bars(results, column):
-    """Returns an SVG with one bar for each treatment that has values: its length is the median, the line the range."""
+    """Returns an SVG with one bar for each treatment that has values. The bar ends at the median, the line is the
+    range."""
     rows = [(t, results.values[t.name, column.key]) for t in results.treatments if results.values.get((t.name, column.key))]
     scale = WIDTH / max(max(values) for _, values in rows)
     parts = []
@@ -47,13 +48,13 @@ def bars(results, column):
 
 
 def title_of(columns, number):
-    """Returns the title of a column. That of a quantile continues the title of the column before."""
+    """Returns the title of a column. The title of a quantile starts with the title of the previous column."""
     title = columns[number].title
     return f"{columns[number - 1].title.split(',')[0]}, {title}" if title.startswith("p99") else title
 
 
 def page(run, title, header):
-    """Returns the page. `header` is the header of the page in Markdown: its second paragraph and its list are shown."""
+    """Returns the page. `header` is the header of the Markdown page, whose second paragraph and list are included."""
     about = html.escape(header[2])
     facts = "".join(f"<li>{html.escape(line[2:])}</li>" for line in header if line.startswith("- "))
     columns = run.results.columns()

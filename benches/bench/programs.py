@@ -1,4 +1,4 @@
-"""Starts and ends programs in a namespace, and talks to the agents there."""
+"""Starts and stops programs in a namespace, and exchanges messages with the agents there."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from bench.measure import Forest, Tree, new_cgroup
 
 COUNTER = itertools.count(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
-# A clean environment: proxy and locale settings of the user do not affect the measurement.
+# A fixed environment: proxy and locale settings of the user must not affect the measurement.
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
 
 
@@ -21,7 +21,7 @@ class Trouble(Exception):
 
 
 class Program:
-    """A foreground program in a namespace with all its children. Its output goes to a file."""
+    """A foreground program in a namespace with all its children. Its output is written to a file."""
 
     def __init__(self, network, role, argv, log, **popen):
         self.log, self.name = log, os.path.basename(argv[0])
@@ -51,7 +51,7 @@ class Program:
 
 
 class Row:
-    """Programs that form one path, used like a single program. The row may be empty."""
+    """Programs that form one path, with the interface of a single program. The row may be empty."""
 
     def __init__(self):
         self.programs = []
@@ -64,7 +64,7 @@ class Row:
         return all(p.is_alive() for p in self.programs)
 
     def last_words(self):
-        """Returns the last output of the programs that have ended, else of all."""
+        """Returns the last output of the programs that have ended, or of all if none has ended."""
         said = [p for p in self.programs if not p.is_alive()] or self.programs
         return "; ".join(f"{p.name}: {p.last_words()}" for p in said)
 
@@ -92,7 +92,7 @@ def joiner(cgroup):
 
 
 class Agent(Program):
-    """A script of the benchmarks in a namespace. Commands and answers are lines of JSON."""
+    """A script of the benchmarks that runs in a namespace. Commands and answers are lines of JSON."""
 
     def __init__(self, network, role, script, log, *arguments):
         argv = [sys.executable, "-B", os.path.join(HERE, script), *map(str, arguments)]
@@ -101,8 +101,7 @@ class Agent(Program):
         self.pending = b""
 
     def ask(self, do, seconds=30, **details):
-        """Sends a command and returns the answer, which takes at most `seconds`. Raises Trouble if the agent reports
-        it."""
+        """Sends a command and returns the answer. Raises Trouble if the agent reports trouble, or after `seconds`."""
         self.tell(do, seconds, **details)
         return self.answer(do, seconds)
 

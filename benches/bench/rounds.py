@@ -1,4 +1,4 @@
-"""Interleaved rounds: each runs all treatments in a new order, one at a time, and measures all their figures."""
+"""Interleaved rounds: each round runs all treatments in a new order, one at a time, and measures all their figures."""
 
 import random
 import time
@@ -8,8 +8,8 @@ from bench.command import say
 from bench.programs import Trouble
 from bench.results import Results
 
-FIRST_PORT, PORTS = 3001, 10  # each treatment has ten ports of its own
-GIVE_UP = 2  # after this many failures a figure of a treatment is skipped
+FIRST_PORT, PORTS = 3001, 10  # each treatment has ten ports
+GIVE_UP = 2  # number of failures after which a figure of a treatment is skipped
 
 
 @dataclass

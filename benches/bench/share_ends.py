@@ -1,7 +1,7 @@
-"""The two endpoints of benches/share.py, each of which runs on its host of the lab:
+"""The two endpoints of benches/share.py, each on its own host of the lab:
 
-    server PORT     answers each line with an endless stream of bytes; silent clients stay connected
-    client          downloads by the plan on stdin, and prints the arrival times of the bytes
+    server PORT     answers each line with an endless stream of bytes; connections without requests stay open
+    client          downloads according to the plan on stdin, and prints the arrival times of the bytes
     crowd PORT N    opens N sessions, prints "open", and keeps them until stdin ends
 """
 
@@ -41,7 +41,7 @@ def answer(stream):
 
 
 class Download:
-    """One download of the plan: its source, start and end in seconds, and the bytes received by each step."""
+    """One download of the plan: its source, its start and end in seconds, and the total bytes received at each step."""
 
     def __init__(self, where, begin, end):
         self.where, self.begin, self.end = tuple(where), begin, end

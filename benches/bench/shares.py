@@ -30,7 +30,8 @@ def listener(port, server, more):
 
 
 def config(folder, interface, rate):
-    """Returns a configuration with a listener per congestion control, and one whose sessions stay on this host."""
+    """Returns a configuration with one listener per congestion control, and one listener whose targets are on this
+    host."""
     text = f'version = 1\nthreads = 2\n[admin]\nbind = "unix:{folder}/admin.sock"\n'
     if interface:
         text += f'[[interface]]\nname = "{interface}"\nrate = "{rate}"\n'
@@ -47,7 +48,7 @@ def config(folder, interface, rate):
 
 
 class Relay:
-    """`ekiden` with or without shares of an interface."""
+    """An ekiden relay with or without shares of an interface."""
 
     def __init__(self, folder, interface=None, rate=SHARED):
         self.binary, self.admin = os.environ["SHARE_EKIDEN"], f"unix:{folder}/admin.sock"
@@ -62,7 +63,7 @@ class Relay:
         return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
     def cpu(self):
-        """Returns the CPU seconds of all threads so far, including ended ones."""
+        """Returns the CPU seconds of all threads since the start, including ended threads."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def __enter__(self):
@@ -78,7 +79,7 @@ def port_of(control, weight=1):
 
 
 def start(downloads, seconds):
-    """Starts downloads (congestion control, weight, begin, end) on the client."""
+    """Starts the downloads, tuples of (congestion control, weight, start, end), on the client."""
     where = os.environ["SHARE_RELAY"]
     plan = [[[where, port_of(control, weight)], begin, end] for control, weight, begin, end in downloads]
     running = subprocess.Popen(["on", "client", *ENDS, "client"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -104,7 +105,8 @@ def jain(values):
 
 
 def shares(folder, interface, sections, seconds):
-    """Measures the rate of each download, their fairness relative to the weights, and the round-trip times."""
+    """Measures the rate of each download, the fairness of the rates relative to the weights, and the round-trip
+    times."""
     say("shares", sections, interface)
     with Relay(folder, interface) as relay:
         running = start([(control, weight, 0, seconds) for control, weight in sections], seconds)
@@ -120,7 +122,8 @@ def shares(folder, interface, sections, seconds):
 
 
 def reaction(folder, interface, first, second):
-    """Measures the seconds until a new download has its share, and until the first has the full rate again."""
+    """Measures the time in seconds until a new download has its share, and, after the new download ends, until the
+    first download has the full rate again."""
     say("reaction", first, second, interface)
     comes, goes, seconds = 5.0, 15.0, 20.0
     with Relay(folder, interface):
@@ -142,7 +145,7 @@ def reaction(folder, interface, first, second):
 
 
 def crowd_cpu(folder, interface, count, downloads, seconds):
-    """Measures the CPU of the relay with this many idle sections, in per cent of a core."""
+    """Measures the CPU time of the relay with `count` idle sections, in per cent of a core."""
     say("cpu", count, downloads, interface)
     with Relay(folder, interface, "1Gbit/s" if interface == "lo" else SHARED) as relay:
         argv = [*ENDS, "crowd", str(IDLE_PORT), str(count)]
@@ -162,7 +165,7 @@ def crowd_cpu(folder, interface, count, downloads, seconds):
 
 def measure(folder, interface, files, quick):
     seconds, rounds = (12, 1) if quick else (25, 3)
-    # Two descriptors per session, and some for everything else.
+    # A session has two descriptors; 300 sessions' descriptors are left for other purposes.
     idle = min(1000 if quick else 10000, files // 2 - 300)
     hands = [None, interface]
     single = [(control, 1) for control in CONTROLS]

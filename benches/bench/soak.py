@@ -1,7 +1,8 @@
-"""The soak: thousands of concurrent active sessions, then closed. It counts refused sessions and leaked resources.
+"""The soak opens thousands of concurrent active sessions and closes them. It counts refused sessions and leaked
+resources.
 
-The soak runs several passes: the first passes may grow pools and the allocator's arenas, but a leak also grows in the
-last pass, and resources kept for reuse do not. The counts of each pass are reported.
+The soak runs several passes: pools and the allocator's arenas may grow in the first passes, but in the last pass only a
+leak grows. The counts of each pass are reported.
 """
 
 import time
@@ -13,7 +14,7 @@ from bench.programs import Trouble
 
 SESSIONS, WARM_UP, PASSES = 5000, 200, 3
 STEPS, PAUSE = 8, 0.2
-CLIENT_BUFFER = 16 * 1024  # small, so that bytes wait in the relay and not in the client's kernel
+CLIENT_BUFFER = 16 * 1024  # small, so that data are queued in the relay and not in the client's kernel
 SETTLE_SECONDS = 15
 SPARE_FILES, SPARE_BYTES = 8, 2 << 20
 
@@ -62,7 +63,8 @@ def moment(tree):
 
 
 def settled(tree, goal, seconds=SETTLE_SECONDS):
-    """Returns the sample after closing, once the descriptors are back at `goal` or after a deadline."""
+    """Returns a sample after the sessions are closed, as soon as at most `goal` descriptors are open, or after a
+    deadline."""
     deadline = time.monotonic() + seconds
     while tree.descriptors()[0] > goal and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -71,7 +73,7 @@ def settled(tree, goal, seconds=SETTLE_SECONDS):
 
 
 def busiest(tree):
-    """Returns the sample with the most descriptors of several while the sessions transfer data."""
+    """Takes several samples while the sessions transfer data, and returns the sample with the most descriptors."""
     moments = []
     for _ in range(3):
         time.sleep(PAUSE)

@@ -46,7 +46,7 @@ def connect_handshake(session, target):
 
 
 def open_session(way, relay, target, timeout, buffer=0):
-    """Returns a connection to the relay. Except for absolute-form, it leads to the target."""
+    """Returns a connection to the relay, which is connected to the target except with absolute-form."""
     session = socket.socket()
     try:
         session.settimeout(timeout)
@@ -73,7 +73,7 @@ def request(way, target, path, keep=False):
 
 
 def read_answer(session, size):
-    """Reads the head and `size` bytes of body. Raises an error unless the answer is a 200 of this size."""
+    """Reads the head and `size` bytes of body. Raises an error unless the response has status 200 and this size."""
     body = len(receive_head(session))
     while body < size:
         chunk = session.recv(size - body)

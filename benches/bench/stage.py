@@ -19,7 +19,7 @@ class Plan:
 
 
 def begin(needed, files=0):
-    """Checks for root and programs, and removes the remains of dead runs. Returns the number of descriptors per
+    """Checks for root and programs, and removes the remains of dead runs. Returns the maximum number of descriptors per
     program."""
     command.demand_root_and_programs(needed)
     command.stop_on_signals()

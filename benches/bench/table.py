@@ -76,7 +76,7 @@ def ratio_text(value):
 
 
 def ratios(results, title, reference_of):
-    """Returns a table of medians, each divided by the median of the column's reference."""
+    """Returns a table of medians, each divided by the median of the reference treatment of its column."""
     columns = results.columns()
     rows = [[t.name] + [ratio_text(results.ratio(t.name, reference_of(c), c.key)) for c in columns]
             for t in results.treatments]

@@ -1,7 +1,7 @@
 """The treatments: each program, its foreground command line, and the protocol of its clients.
 
-Peers run as their manuals suggest, with one more line if the default would stop the test (descriptors, backlog), and
-without features that slow them down, such as logs and caches. Configuration texts are in `configs.py`.
+Peers run as their manuals recommend, with higher limits of descriptors or backlog where the default is too low for the
+test, and without features that slow them down, such as logs and caches. Configuration texts are in `configs.py`.
 """
 
 import os
@@ -51,7 +51,8 @@ def slug(name):
 
 
 def built_or_installed(name):
-    """Returns the program that its variable in the environment names, that `scripts/setup bench` has built, or that of the system."""
+    """Returns the program that an environment variable names (`name` in capitals), or that `scripts/setup bench` has
+    built, or that of the system."""
     built = os.path.join(REPOSITORY, "target", "tools", "bin", name)
     return os.environ.get(name.upper()) or (built if os.path.exists(built) else name)
 
@@ -99,7 +100,8 @@ def ekiden(scheme):
 
 
 def configured(text, *argv):
-    """Returns a program with a configuration file: `argv` follows the binary, FILE and FOLDER are replaced."""
+    """Returns the command of a program with a configuration file: the binary and `argv`, in which FILE and FOLDER are
+    replaced."""
     def command(binary, place):
         values = {"FILE": place.config(text(place)), "FOLDER": place.folder,
                   "ERRORS": os.path.join(place.folder, "nginx-errors.log")}
@@ -121,8 +123,8 @@ def microsocks(binary, place):
 
 
 def squid(text):
-    """Returns squid with a private /dev/shm (in the mount namespace created by `ip netns exec`): it leaves segments
-    there under names that all instances of squid on the machine share."""
+    """Returns squid with a private /dev/shm, in the mount namespace that `ip netns exec` creates, because squid leaves
+    segments there under names that all its instances on the machine share."""
     def command(binary, place):
         inner = configured(text, "-N", "-f", "FILE")(binary, place)
         return ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh", *inner]
@@ -151,7 +153,7 @@ TREATMENTS = (
     Treatment("squid-connect", PEER, speak.CONNECT, "squid", squid(configs.squid)),
 )
 
-# These listeners in an earlier build, so that one run measures a change.
+# The listeners of an earlier build, so that one run measures the effect of a change.
 if os.environ.get("EKIDEN_BEFORE"):
     TREATMENTS += tuple(
         Treatment(t.name.replace("ekiden", "before"), EARLIER, t.way, "ekiden-before", t.command)

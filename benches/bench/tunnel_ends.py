@@ -1,10 +1,10 @@
-"""The two ends of many silent tunnels. The server returns each byte; the client opens tunnels, sends one byte through each, and waits
-for it.
+"""The two ends of many silent tunnels. The server returns each byte; the client opens tunnels, sends one byte through
+each, and waits for its return.
 
     tunnel_ends.py server PORT     prints a line of JSON when it listens
     tunnel_ends.py client          then lines of JSON on stdin, with `seconds` for the longest wait;
                                    `{"do": "open", "relay": [ADDRESS, PORT], "count": N}` opens N tunnels and answers
-                                   when all have carried a byte; `{"do": "again"}` sends one more through each.
+                                   when a byte has returned through each; `{"do": "again"}` sends one more.
 """
 
 import json
@@ -13,7 +13,7 @@ import select
 import socket
 import sys
 
-AT_ONCE = 512  # connections that are being opened
+AT_ONCE = 512  # maximum number of tunnels that are opened at the same time
 
 
 def serve(port):
@@ -42,7 +42,7 @@ def accept_all(listener, held, epoll):
 
 
 def echo(connection):
-    """Returns whether the connection goes on."""
+    """Returns received bytes. Returns false when the connection has ended or failed."""
     try:
         received = connection.recv(64)
         return bool(received) and connection.send(received) > 0
@@ -72,7 +72,7 @@ class Client:
         return {"open": len(self.tunnels), "failed": failed}
 
     def turn(self, waiting, seconds):
-        """Handles one round of events. Returns the number of tunnels that have failed."""
+        """Handles the events of one call of poll. Returns the number of tunnels that have failed."""
         events, failed = self.epoll.poll(seconds), 0
         if not events:
             raise TimeoutError(f"{len(waiting)} tunnels carry nothing for {seconds} s")

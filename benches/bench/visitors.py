@@ -1,6 +1,6 @@
-"""The agent in the client namespace for many sessions that stay open and repeat requests, beside `client.py`.
+"""The agent in the client namespace for many sessions that stay open and repeat requests. Extends `client.py`.
 
-    who    each session requests its own address and port and checks the answer: no foreign bytes, no lost bytes
+    who    each session requests its own address and port and checks the answer: no bytes of other sessions, none lost
     pace   each session sends a request every `interval` seconds, evenly spread, without waiting for earlier answers
 """
 
@@ -16,7 +16,7 @@ PATIENCE = 5  # seconds, for the last answers
 
 
 class Visitor:
-    """One session with its requests. All answers have the length of the first."""
+    """One session with its requests. All answers have the length of the first answer."""
 
     def __init__(self, session):
         self.session, self.asked, self.answered = session, 0, 0
@@ -52,7 +52,7 @@ class Visitor:
 
 
 def whole(answer):
-    """Returns the length of an answer with its head in bytes, or 0 while it is unknown."""
+    """Returns the length of an answer in bytes, including its head, or 0 while the length is unknown."""
     head, found, _ = answer.partition(b"\r\n\r\n")
     lengths = [int(line.split()[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
     return len(head) + len(found) + lengths[0] if found and lengths else 0
@@ -63,7 +63,7 @@ def question(target, path):
 
 
 class Round:
-    """All open sessions, and one wait for their answers."""
+    """All open sessions, and the epoll instance that waits for their answers."""
 
     def __init__(self):
         self.visitors = {s.fileno(): Visitor(s) for s in client.KEPT}

@@ -3,8 +3,8 @@
 use ekiden_proto::wire::http::Headers;
 use ekiden_proto::wire::http::chunked::{ChunkHead, parse_chunk_end, parse_trailers};
 
-/// Returns the data, the trailers and the number of bytes used of a complete body, else `None`. `limit` is the maximum
-/// length of the trailer section in bytes.
+/// Returns the data, the trailers and the number of bytes used of a complete body, or `None` for an incomplete or
+/// invalid body. `limit` is the maximum length of the trailer section in bytes.
 #[must_use]
 pub fn decode(bytes: &[u8], limit: usize) -> Option<(Vec<u8>, Headers, usize)> {
     let (mut data, mut at) = (Vec::new(), 0);

@@ -1,9 +1,9 @@
-//! A lenient HTTP head parser, as lax as the worst server or proxy. It checks that heads are safe from request
-//! smuggling.
+//! A lenient HTTP head parser, as permissive as the most permissive server or proxy. It checks that heads are safe from
+//! request smuggling.
 //!
-//! Lines end at any CR or LF, and white space around a name is dropped. If this parser finds exactly the framing that
-//! ekiden has chosen, no other parser can find a different one. This must hold for accepted heads, because a proxy
-//! before ekiden may be lenient, and for written heads.
+//! A line ends at any CR or LF, and white space around a name is ignored. If this parser finds exactly the framing that
+//! ekiden has chosen, no stricter parser finds a different framing. This must hold for accepted heads, because a proxy
+//! in front of ekiden may be lenient, and for written heads.
 
 use ekiden_proto::wire::http::BodyFraming;
 

@@ -1,6 +1,6 @@
 //! The contract of all parsers of ekiden, as assertions for the fuzz targets in `src/bin`.
 //!
-//! A result is final: more input never changes a value or an error. Input in pieces gives the result of the whole
+//! A result is final: more input never changes a value or an error. Input in pieces has the same result as the whole
 //! input.
 
 pub mod chunks;
@@ -10,7 +10,8 @@ use std::fmt::Debug;
 
 use ekiden_proto::wire::{Parsed, WireError};
 
-/// Parses `bytes`, checks the result against those of shorter and longer inputs, and returns the value, if any.
+/// Parses `bytes`, compares the result with those of shorter and longer inputs, and returns the value and the number of
+/// bytes used, or `None` without a value.
 ///
 /// # Panics
 /// Panics if more bytes change a value or an error, or if fewer bytes give a value or an error other than `Incomplete`.

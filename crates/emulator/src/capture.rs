@@ -214,7 +214,7 @@ impl CaptureLog {
 mod tests {
     use super::*;
 
-    /// An Ethernet frame with an unknown protocol, behind an empty `virtio_net_hdr`.
+    /// Returns an Ethernet frame with an unknown protocol after an empty `virtio_net_hdr`.
     fn frame(length: usize) -> Vec<u8> {
         (0..VNET_HEADER + length).map(|at| if at < VNET_HEADER { 0 } else { (at % 251) as u8 }).collect()
     }

@@ -399,8 +399,8 @@ mod tests {
         bytes
     }
 
-    /// Segments a run into packets with complete checksums, as the receiving stack sees them. Written from the RFCs,
-    /// independent of the module.
+    /// Segments a run into packets with valid IP checksums, as the receiving stack does. Implements the RFCs
+    /// independently of the module under test.
     fn wire_packets(frame: &[u8]) -> Vec<Vec<u8>> {
         let gso = usize::from(u16::from_ne_bytes([frame[4], frame[5]]));
         let ip = 24;
@@ -439,7 +439,7 @@ mod tests {
         head
     }
 
-    /// Returns whether the checksum field has the sum of the pseudo-header of this run.
+    /// Returns whether the TCP checksum field contains the sum of the pseudo-header with the length of this run.
     fn has_valid_pseudo_checksum(run: &[u8]) -> bool {
         let length = (run.len() - 44) as u64;
         let wanted = fold_checksum(checksum_sum(&run[36..44]) + u64::from(TCP) + length);
@@ -474,7 +474,8 @@ mod tests {
                 seen.extend(wire_packets(&run));
                 first += count;
             }
-            // Excludes the TCP checksum, which covers different lengths here; `has_valid_pseudo_checksum` tests it.
+            // The TCP checksum is excluded, because it includes the length of the run; `has_valid_pseudo_checksum`
+            // checks it.
             let without_checksum =
                 |packets: &[Vec<u8>]| packets.iter().map(|p| [&p[..36], &p[38..]].concat()).collect::<Vec<_>>();
             assert_eq!(without_checksum(&seen), without_checksum(&whole));

@@ -78,7 +78,7 @@ fn senders_mut(conditions: &mut Conditions) -> Option<&mut Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// Every key of a lab file reaches the kernel, and so do the addresses of senders, which are not in lab files.
+    /// The request transfers every key of the conditions, and the addresses of senders, which lab files do not contain.
     #[test]
     fn start_requests_round_trip_with_all_conditions() {
         let conditions = |text: &str| toml::from_str::<Conditions>(text).unwrap();

@@ -201,14 +201,15 @@ mod tests {
     const LONG: &str = "rate = '12Mbit/s'\ndelay = '20ms'\nqueue = { kind = 'codel', limit = '100pkt' }\n\
                     loss = { model = 'bernoulli', p = 0.01 }";
 
-    /// Returns the packets that leave, and the number of drops, if the driver polls the pipeline at `times`.
+    /// Returns the departed packets and the number of drops. At the arrival of a packet at time t, the driver polls the
+    /// pipeline for `times(t)`.
     fn run_polled_at(times: impl Fn(Nanos) -> Nanos) -> (Vec<Packet>, usize) {
         let conditions = conditions(LONG);
         let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(7));
         let mut out = Vec::new();
         for number in 0..2000 {
             let at = number * MS * 9 / 10;
-            // The driver polls before it has seen the packet that has just arrived.
+            // The driver polls before it pushes the packet that arrives at this time.
             while let Some(packet) = pipeline.pop(times(at)) {
                 out.push(packet);
             }

@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn buckets_are_contiguous_and_at_most_3_percent_wide() {
         let mut expected = 0;
-        // The end of the last bucket would be 2^64.
+        // The last bucket is excluded: its end, 2^64, is not a u64.
         for bucket in 0..(58 << 5) + 63 {
             let (first, end) = (expected, upper_bound(bucket));
             assert_eq!((super::bucket(first), super::bucket(end - 1)), (bucket, bucket));

@@ -1,5 +1,5 @@
-//! Forwarding of a chunked body in pieces of all sizes: the receiver gets the data and the trailers of the body,
-//! for all sizes of the pieces.
+//! Forwarding of a chunked body that arrives in pieces of any size: the receiver gets the data and the trailers of the
+//! body.
 #![no_main]
 
 use ekiden_fuzz::chunks::decode;
@@ -31,8 +31,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Forwards `body` in pieces of these sizes in turn, and returns the bytes for the receiver and the number of bytes
-/// used. Ready bytes are sent before each wait, as in the relay.
+/// Forwards `body` in pieces of these sizes, used cyclically. Returns the bytes for the receiver and the number of
+/// bytes used. Output is sent before each wait for input, as in the relay.
 fn forward(body: &[u8], coding: BodyCoding, sizes: [usize; 4]) -> Result<(Vec<u8>, usize), WireError> {
     let mut chunks = ChunkForwarder::new(coding);
     let mut arriving = ArrivingBody { body, sizes: sizes.into_iter().cycle(), end: 0 };

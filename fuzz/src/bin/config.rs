@@ -3,12 +3,12 @@
 
 use ekiden_relay::config::read::{Flags, from_text, load};
 
-/// A password that messages do not contain by chance, and that is no name of a variable.
+/// A password that messages do not contain by chance, and that is not a valid variable name.
 const SECRET: &str = "kB3-X9vT";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // These keys name files to read, and a fuzzer would find /dev/zero.
+    // The values of these keys are paths of files to read, and the fuzzer could find /dev/zero.
     if ["users", "peers", "file"].iter().any(|key| text.contains(key)) {
         return;
     }

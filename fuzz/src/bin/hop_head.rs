@@ -1,13 +1,13 @@
-//! The head of a proxy's answer to CONNECT, as the relay reads it from a socket: bytes after the head stay in the
-//! socket, for all sizes of the pieces that arrive. The first byte of the input is the size of a piece less 1. There
-//! may be several heads, because interim responses (1xx) precede the final one.
+//! The head of a proxy's response to CONNECT, as the relay reads it from a socket: bytes after the head stay in the
+//! socket, for any size of the arriving pieces. The first byte of the input is the size of a piece minus 1. There may
+//! be several heads, because interim responses (1xx) precede the final one.
 #![no_main]
 
 use ekiden_proto::wire::http::ResponseHead;
 use ekiden_proto::wire::http::connect::{MAX_DETAILS, append_head, cause_of, refusal_details};
 use ekiden_proto::wire::{Parsed, WireError};
 
-/// Maximum length of the head of a hop's answer in bytes.
+/// Maximum length of the head of a hop's response in bytes.
 const LIMIT: usize = 16 * 1024;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -19,8 +19,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Reads `stream` in pieces of at most `most` bytes. Returns the status of the final answer and the number of bytes
-/// taken.
+/// Reads `stream` in pieces of at most `most` bytes. Returns the status of the final response and the number of bytes
+/// taken, `Err(true)` for an invalid head and `Err(false)` for an incomplete one.
 fn answer(stream: &[u8], most: usize) -> Result<(u16, usize), bool> {
     let (mut head, mut taken) = (Vec::new(), 0);
     while taken < stream.len() {

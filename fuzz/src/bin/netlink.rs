@@ -7,7 +7,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(messages(bytes).count() <= bytes.len() / 16);
     for message in messages(bytes) {
         let Message::Other(body) = message else { continue };
-        // With the header of the family, and without one.
+        // Attributes follow the header of the family. The sizes of these headers, and 0 for none.
         for at in [0, 4, 12, 16, 20] {
             check(body.get(at..).unwrap_or_default(), 4);
         }

@@ -1,4 +1,4 @@
-//! Headers of the PROXY protocol, both versions: a header that is written is read as the same connection.
+//! Headers of the PROXY protocol, both versions: addresses and ports survive a round trip.
 #![no_main]
 
 use ekiden_fuzz::check_prefixes;

@@ -1,6 +1,6 @@
-//! A stream of records that arrives in pieces of all sizes, with a bit inverted, a byte inserted or bytes removed: the
-//! opened bytes are a prefix of the sealed ones, and the stream only ends after all of them. Nothing is read beyond the
-//! first record while bytes other than records may follow.
+//! A stream of records that arrives in pieces of any size, with a bit inverted, a byte inserted or bytes removed: the
+//! opened bytes are a prefix of the sealed bytes, and the end is found only after all of them. While bytes other than
+//! records may follow the first record, nothing is read beyond it.
 //!
 //! Input: the change (1 byte), its offset (2), the number of records with the cipher and the limit of the first record
 //! (1), a byte for the length of each record, and the sizes of the reads.
@@ -41,14 +41,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(plain.starts_with(&opened), "bytes that were not sealed");
     assert!(!ended || opened.len() == plain.len(), "an end before the last byte");
     if change % 4 == 0 {
-        // A byte inserted beside an equal one, or after the end, may leave all records valid, so only an unchanged
-        // stream tells whether the end must be found.
+        // A byte inserted beside an equal byte or after the end may leave all records valid, so only an unchanged
+        // stream has a known result.
         assert_eq!(ended, !limited || first <= FIRST, "the end of an unchanged stream");
     }
 });
 
-/// Maps a byte to a plaintext length: short ones, of which several are opened at once, some longer than a read, and the
-/// maximum.
+/// Maps a byte to a plaintext length: short records, of which several are opened at once, records longer than a read,
+/// and the maximum.
 fn length(byte: u8) -> usize {
     match byte {
         0xff => MAX_PLAINTEXT,
@@ -68,7 +68,8 @@ fn seal(key: &mut RecordKey, plaintext: &[u8], stream: &mut Vec<u8>) {
     key.seal(&mut stream[start..]);
 }
 
-/// Opens records until the end, an error or the last byte. Returns the opened bytes and whether the end was found.
+/// Opens records until the end record, an error or the last byte. Returns the opened bytes and whether the end record
+/// was found.
 fn open(key: RecordKey, mut limited: bool, stream: &[u8], reads: &[u8]) -> (Vec<u8>, bool) {
     let mut reader = RecordReader::new(key, FIRST);
     if !limited {

@@ -1,5 +1,5 @@
-//! A stream of chunks in reads of all sizes: the reader never asks for a byte behind the end, the payload is that of the
-//! chunks, and the end is accepted with exactly its length.
+//! A stream of chunks in reads of any size: the reader never requests a byte after the end, the payload is that of the
+//! chunks, and the end record is accepted only with the length of the payload.
 //!
 //! Input: the number of reads (1 byte), the size of each read, then the stream.
 #![no_main]

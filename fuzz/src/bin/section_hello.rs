@@ -26,8 +26,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 fn check_listener(hello: &Hello) {
     match NoiseResponder::read(&LISTENER, hello, Versions::SUPPORTED) {
-        // Only the holder of the private key can create a valid hello, so this is a seed: `example`, with the versions 1
-        // and 2, or `dialler`, with version 1.
+        // Only the owner of the dialler's private key can create a valid hello, so this input is a seed: `example`,
+        // with the versions 1 and 2, or `dialler`, with version 1.
         Ok((responder, peer)) => {
             assert_eq!(peer, *DIALLER);
             let (transport, answer) = responder.accept(None);

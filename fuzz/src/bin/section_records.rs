@@ -1,5 +1,5 @@
-//! Records, and the messages in the first one. OPEN and ANSWER have exactly one encoding. A record opens once, in its
-//! place, unchanged.
+//! Records, and the messages in the first record. OPEN and ANSWER have exactly one encoding. A record opens once, in
+//! order, unchanged.
 #![no_main]
 
 use std::cell::RefCell;
@@ -47,7 +47,7 @@ fn check_answer(bytes: &[u8]) {
     if let Ok(answer) = OpenAnswer::read(bytes) {
         assert!(bytes.len() <= OpenAnswer::MAX_LENGTH);
         let mut written = answer.write();
-        // Only a cause of a later version cannot be written.
+        // The code of a cause of a later protocol version is not preserved.
         if Cause::from_code(bytes[0]).code() != bytes[0] {
             written[0] = bytes[0];
         }

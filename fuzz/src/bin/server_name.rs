@@ -1,4 +1,4 @@
-//! Server names in the first bytes of a client: more bytes do not change an answer, and a name is not empty.
+//! Server names in the first bytes of a client: more bytes do not change a result, and a name is not empty.
 #![no_main]
 
 use ekiden_proto::wire::WireError;

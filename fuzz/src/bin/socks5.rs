@@ -1,4 +1,4 @@
-//! All messages of SOCKS5, both sides. They begin alike, so each input goes to every parser.
+//! All messages of SOCKS5, of both sides. Each input is parsed as every kind of message, because they begin alike.
 #![no_main]
 
 use ekiden_fuzz::check_prefixes;
@@ -38,7 +38,7 @@ fn server_side(bytes: &[u8]) {
     }
 }
 
-/// Parses a request. An error with a reply code of its own is final like any other.
+/// Parses a request. Maps errors that have their own reply codes to `Invalid`: they are final, too.
 fn parse_request(bytes: &[u8]) -> Parsed<Socks5Request> {
     Socks5Request::parse(bytes).map_err(|error| match error {
         Socks5RequestError::Wire(error) => error,
@@ -56,7 +56,7 @@ fn client_side(bytes: &[u8]) {
         let written = socks5::reply(*reply, None);
         assert_eq!(parse_reply(&written), Ok((*reply, written.len())));
     }
-    // Reading exactly the missing bytes must end at the end of the reply.
+    // Reads of exactly the missing bytes must stop at the end of the reply.
     let mut read = 0;
     while reply_bytes_missing(&bytes[..read]) > 0 && read < bytes.len() {
         read = bytes.len().min(read + reply_bytes_missing(&bytes[..read]));

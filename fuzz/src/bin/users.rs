@@ -1,4 +1,4 @@
-//! htpasswd files: no panic, and no hash in debug output, and only valid line numbers in errors.
+//! htpasswd files: no panic, no hash in debug output, and only valid line numbers in errors.
 #![no_main]
 
 use ekiden_relay::config::users::Users;

@@ -1,4 +1,4 @@
-//! Names in certificates: a name that is found is part of the certificate, and fit for a log.
+//! Names in certificates: a returned name is part of the certificate, and contains no control characters.
 #![no_main]
 
 use ekiden_proto::wire::x509::{not_after, subject_name};

@@ -285,13 +285,14 @@ mod tests {
 
     #[test]
     fn short_bursts_low_delays_and_last_packets_are_not_dropped() {
-        // A burst of 80 packets drains within an interval.
+        // A burst of 80 packets drains in 96 ms, less than an interval.
         let burst: Vec<Packet> = (0..80).map(|number| packet(number, 0, 1500)).collect();
         assert_eq!(run(&burst, false).events.dropped, []);
-        // A standing queue of four packets is 4.8 ms.
+        // A standing queue of four packets delays packets by 4.8 ms, less than the target.
         let standing: Vec<Packet> = (0..1000).map(|n| packet(n, n.saturating_sub(4) * SERVICE, 1500)).collect();
         assert_eq!(run(&standing, false).events.dropped, []);
-        // A line of 10 kbit/s takes 1.2 s for a packet: the delay is long, but only one packet is behind the head.
+        // A line of 10 kbit/s transmits a packet in 1.2 s: the delay is above the target, but only one packet is behind
+        // the head.
         let mut codel = codel(LIMIT, false);
         let mut ledger = StageEvents::default();
         for number in 0..20 {
@@ -327,7 +328,7 @@ mod tests {
             overload(1500).into_iter().map(|late| Packet { number: late.number + 1500, at: late.at + gap, ..late });
         let arrivals: Vec<Packet> = first.into_iter().chain(second).collect();
         let times: Vec<Nanos> = drop_times(&run(&arrivals, false)).into_iter().filter(|time| *time >= gap).collect();
-        // In the first drops of the second overload the spacing is interval / sqrt(count).
+        // The spacing of the first drops is interval / sqrt(count).
         let spacing = times.windows(2).map(|pair| pair[1] - pair[0]).find(|spacing| *spacing > 0).unwrap();
         ((100.0 * MS as f64 / spacing as f64).powi(2).round() as u64, spacing)
     }
@@ -336,7 +337,7 @@ mod tests {
     fn drop_rate_resumes_soon_after_a_dropping_state() {
         let (count, spacing) = second_overload(1200 * MS);
         assert!(count > 20, "spacing {spacing}");
-        // After 16 intervals the drop rate is forgotten.
+        // After 16 intervals the dropping state starts with a count of 1.
         let (count, spacing) = second_overload(3500 * MS);
         assert_eq!(count, 1, "spacing {spacing}");
     }
@@ -365,8 +366,8 @@ mod tests {
             for number in 0..11 {
                 codel.enqueue(Packet { ecn, ..packet(number, 0, 1500) }, &mut ledger);
             }
-            // The delay exceeds the target; then the dropping state begins with the next drop due at 210 ms; then drops
-            // are long overdue.
+            // At 10 ms the delay exceeds the target, at 110 ms the dropping state begins with the next drop due at
+            // 210 ms, and at 900 ms several drops are overdue.
             let departures = [10 * MS, 110 * MS, 900 * MS].map(|now| codel.dequeue(now, &mut ledger).unwrap().number);
             assert_eq!((departures[2], codel.state.count), (sent, count));
             assert_eq!(ledger.dropped.len(), if ecn == Ecn::Capable { 0 } else { 7 });
@@ -380,7 +381,8 @@ mod tests {
         assert_eq!(marked.events.dropped, []);
         let marks: Vec<Nanos> = marked.sent.iter().filter(|p| p.ecn == Ecn::Marked).map(|p| p.at).collect();
         let drops = drop_times(&dropped);
-        // A drop shortens the queue and a mark does not, but the law is identical while both stay above the target.
+        // A drop shortens the queue and a mark does not, but the control law is identical while both delays are above
+        // the target.
         let both = marks.len().min(drops.len());
         assert!(both > 10);
         for (mark, drop) in marks.iter().zip(&drops) {

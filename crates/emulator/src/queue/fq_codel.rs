@@ -252,7 +252,7 @@ mod tests {
         let outcome = run(settings(QueueLimit::Packets(1000)), &interleave(vec![aggressive, sparse]));
         let waits = outcome.queue_delays(2);
         assert_eq!(waits.len(), 100, "no packet of the sparse flow is dropped");
-        // A packet waits only for the packet on the line.
+        // At most the transmission time of one packet of 1500 bytes: the wait for the packet on the line.
         assert!(waits.iter().all(|wait| *wait <= 1_200_000), "{:?}", waits.iter().max());
         assert!(outcome.queue_delays(1).iter().max() > Some(&(100 * MS)));
     }
@@ -272,12 +272,12 @@ mod tests {
 
     #[test]
     fn new_flows_have_priority_for_one_quantum() {
-        // While the first packet of a is on the line, more packets of a arrive, then b and c. A quantum is two packets
-        // of 757 bytes.
+        // Flows a, b and c. While the first packet of a is on the line, the other packets arrive: those of a, then of
+        // b, then of c. A quantum is two packets of 757 bytes.
         let flow = |flow, number| with_flow(flow, (0..number).map(|n| packet(n, u64::from(flow), 757)).collect());
         let arrivals = interleave(vec![flow(0, 6), flow(1, 4), flow(2, 1)]);
-        // a spends the rest of its quantum, then b its own; c is as new as both. Then a and b alternate (RFC 8290
-        // section 4.2).
+        // a spends the rest of its quantum, then b its own quantum, then c, which is also a new flow. Then a and b
+        // alternate (RFC 8290 section 4.2).
         assert_eq!(departures(&run(settings(QueueLimit::Packets(100)), &arrivals)), "aabbcaabbaa");
     }
 
@@ -297,11 +297,11 @@ mod tests {
         assert_eq!(arrive(&mut queue, 2, 200), (2, 0));
         assert_eq!(depart(&mut queue), Some(2), "flow 1 has used its quantum");
         assert_eq!(depart(&mut queue), Some(1), "flow 2 is empty");
-        // The flow is on the old list (RFC 8290 section 4.2), so its return does not make it a new flow ...
+        // Flow 2 is on the old list (RFC 8290 section 4.2), so an arrival does not make it a new flow.
         assert_eq!(arrive(&mut queue, 2, 200), (0, 2));
         assert_eq!(depart(&mut queue), Some(2));
         assert_eq!(depart(&mut queue), Some(1));
-        // ... but after a round without packets it becomes idle.
+        // After a round without packets flow 2 is idle, so an arrival makes it a new flow.
         assert_eq!(arrive(&mut queue, 2, 200), (1, 1));
         assert_eq!(depart(&mut queue), Some(2));
         assert_eq!(depart(&mut queue), Some(1));
@@ -323,8 +323,8 @@ mod tests {
             assert!(ledger.dropped.iter().all(|drop| drop.cause == DropCause::Full && drop.packet.at == dropped));
             (ledger.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>(), queue.backlog())
         };
-        // Nine packets of 1000 bytes are more than five of 1500: five of them are dropped, all at the arrival of number
-        // 13.
+        // Nine packets of 1000 bytes have more bytes than five of 1500: five of the nine are dropped, all at the
+        // arrival of number 13.
         let (dropped, held) = numbers(13, QueueLimit::Packets(13), 9, 5);
         assert_eq!((dropped, held), (vec![0, 1, 2, 3, 4], Backlog { packets: 9, bytes: 11_500 }));
         // Equal bytes: the queue with the lower index, of flow 3, loses its packets.

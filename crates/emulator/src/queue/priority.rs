@@ -267,9 +267,9 @@ mod tests {
         }
     }
 
-    /// Returns the early drops among 400,000 packets that find a backlog of 6: those of `other`, one packet in `every`,
-    /// and those of `rest`. With a weight of 1 the average is the backlog, a tenth of the way from `min` to `max`, and
-    /// packets that are not heavy are hit with probability 0.01.
+    /// Returns the numbers of early drops of `other` (one packet in `every`) and of `rest` among 400,000 packets, each
+    /// of which arrives at a backlog of 6 packets. With `wq` = 1 the average is the backlog, a tenth of the way from
+    /// `min` to `max`, so packets that are not heavy are dropped with probability 0.01.
     fn hits<L: DropPolicy>(queue: &mut ManagedQueue<L>, every: u64, rest: Packet, other: Packet) -> [u64; 2] {
         let mut hits = [0; 2];
         let mut ledger = StageEvents::default();
@@ -289,6 +289,7 @@ mod tests {
         hits
     }
 
+    /// Returns the drop rate of `rest` divided by the drop rate of `other`.
     fn ratio([others, rest]: [u64; 2], every: u64) -> f64 {
         rest as f64 / (every - 1) as f64 / others as f64
     }
@@ -326,7 +327,8 @@ mod tests {
             }
             (queue.policy.state.known == 1).then_some(queue.policy.state.heavy)
         };
-        // Each step adds 10 records to a history of 50: the second connection needs more than half of them.
+        // Each step adds 10 records to a history of 50. The second connection is heavy when it has more than half of
+        // the history.
         let found = [5, 5, 5, 6, 6, 6].map(&mut heavy);
         assert_eq!(found, [5, 5, 5, 5, 5, 6].map(Some));
     }

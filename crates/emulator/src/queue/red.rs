@@ -202,7 +202,7 @@ mod tests {
         red
     }
 
-    /// Returns the gaps between hits among `arrivals` packets at a constant level of 10: `pb` = 0.1.
+    /// Returns the gaps between drops among `arrivals` packets at a constant backlog of 10 packets (`pb` = 0.1).
     fn gaps(seed: u64, arrivals: u64) -> Vec<u64> {
         let mut red = at_level(SETTINGS, 10, seed);
         let mut ledger = StageEvents::default();
@@ -232,8 +232,8 @@ mod tests {
 
     #[test]
     fn gaps_between_hits_are_uniform() {
-        // From count = -1 the first packet has pa = pb: a gap of 1 to 1 / pb. After a hit the first packet has pb / (1
-        // - pb): one less.
+        // With count = -1 the first packet has pa = pb: the gap is 1 to 1 / pb. After a drop the first packet has
+        // pa = pb / (1 - pb): the largest gap is one less.
         assert_uniform((0..4_000).filter_map(|seed| gaps(seed, 12).first().copied()), 10);
         assert_uniform((0..40).flat_map(|seed| gaps(seed, 500).into_iter().skip(1)), 9);
     }
@@ -299,7 +299,7 @@ mod tests {
         for now in [0, 600_000, 1_200_000] {
             red.dequeue(now, &mut ledger);
         }
-        // Idle since 1.2 ms, at 1.2 ms for a typical packet: until 4.8 ms the line could have sent 3.
+        // The line is idle since 1.2 ms and sends a typical packet in 1.2 ms: by 4.8 ms it could have sent 3.
         let mut at = |now, wanted| {
             red.enqueue(packet(3, now, 750), &mut ledger);
             red.dequeue(now, &mut ledger);

@@ -20,7 +20,8 @@ pub(super) fn rate() -> Rate {
     "10Mbit/s".parse().unwrap()
 }
 
-/// Outcome of a run: packets with their departure in `at`, their arrivals in `waited_since`, and drops.
+/// Outcome of a run: departed packets, whose `at` is the departure time, their arrival times in `waited_since`, and the
+/// events of the queue.
 #[derive(Default)]
 pub(super) struct DriveOutcome {
     pub(super) sent: Vec<Packet>,
@@ -57,7 +58,7 @@ pub(super) fn steady(number: u64, gap: Nanos) -> Vec<Packet> {
     (0..number).map(|number| packet(number, number * gap, 1500)).collect()
 }
 
-/// Returns `number` packets of random size, flow and capability, with random gaps of up to `gap`.
+/// Returns `number` packets of random size, flow and ECN capability, with random gaps of less than `gap`.
 pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
     let rng = SeededRng::new(seed).derive("arrivals");
     let mut at = 0;
@@ -71,8 +72,8 @@ pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
     (0..number).map(next).collect()
 }
 
-/// Sends the arrivals over a line, then the backlog. At equal times, the line becomes free before the packet arrives.
-/// Calls `on_arrival` after each arrival.
+/// Passes the arrivals through the queue onto a line until the queue is empty. At equal times the line becomes free
+/// before the packet arrives. Calls `on_arrival` after each arrival.
 pub(super) fn drive<Q: Queue + ?Sized>(
     queue: &mut Q,
     arrivals: &[Packet],
@@ -102,7 +103,8 @@ fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut DriveOutco
     Some(now + Nanos::from(packet.bytes) * BYTE_TIME)
 }
 
-/// Describes a run, with a line after every `every` arrivals and one at the end. `state` adds the state of the queue.
+/// Returns a log of a run: one line after each `every` arrivals and one at the end. `state` returns the description of
+/// the queue's state in each line.
 pub(super) fn trace_table<Q: Queue>(
     queue: &mut Q,
     arrivals: &[Packet],

@@ -17,12 +17,12 @@ fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
     Packet { number, at, bytes, flow: 1, source: 0, ecn: Ecn::NotCapable, tag: number }
 }
 
-/// Number and time of packets that left.
+/// Numbers and departure times of packets.
 type Outputs = Vec<(u64, Nanos)>;
-/// Number and cause of drops.
+/// Numbers and causes of dropped packets.
 type Drops = Vec<(u64, DropCause)>;
 
-/// Runs conditions `text` with a packet of 1500 bytes every `spacing`.
+/// Runs conditions `text` with `packets` packets of 1500 bytes, one every `spacing`.
 fn run(text: &str, packets: u64, spacing: Nanos) -> (Outputs, Drops) {
     let conditions = conditions(text);
     let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(42));
@@ -66,7 +66,8 @@ fn count_setting_selects_the_overhead() {
         let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(1));
         pipeline.push(packet(0, 0, 1500 + overhead));
         let out = pipeline.next_wakeup().and_then(|at| pipeline.pop(at)).unwrap().at;
-        // A byte takes a microsecond. The emulator adds the overhead to the size, the line does not.
+        // The line transmits a byte in a microsecond. The emulator adds the overhead to the size before the packet
+        // reaches the line.
         assert_eq!(out, Nanos::from(1500 + overhead) * 1000, "{count}");
     }
 }
@@ -102,7 +103,7 @@ fn random_loss_has_the_configured_rate_and_burst_length() {
     let share = |text: &str| run(text, 100_000, 1).1.len() as f64 / 100_000.0;
     let bernoulli = share("loss = { model = 'bernoulli', p = 0.02 }");
     assert!((bernoulli - 0.02).abs() < 0.002, "{bernoulli}");
-    // The model is in its bad state for 0.01 / (0.01 + 0.25) of the time, four packets at a time.
+    // The model is in its bad state for 0.01 / (0.01 + 0.25) of all packets, for four packets on average.
     let text = "loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.25 }";
     let lost = run(text, 100_000, 1).1;
     let bursts = 1 + lost.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
@@ -169,8 +170,8 @@ fn link_down_drops_arrivals_and_delivers_packets_in_flight() {
     assert_eq!(pipeline.events.dropped[0].cause, DropCause::Down);
 }
 
-/// Returns the numbers and times of packets that leave, given the arrival times and sizes. Follows the loop of the link
-/// queue of mahimahi: one opportunity at a time, packets byte by byte.
+/// Returns the numbers and departure times of packets with these arrival times and sizes on a link with the trace
+/// `times`. Follows the loop of mahimahi's link queue: one delivery opportunity at a time, packets byte by byte.
 fn deliveries_of_mahimahi(times: &[u64], arrivals: &[(Nanos, u32)]) -> Outputs {
     let (mut waiting, mut out) = (VecDeque::new(), Vec::new());
     let mut arrivals = arrivals.iter().enumerate().peekable();
@@ -178,7 +179,7 @@ fn deliveries_of_mahimahi(times: &[u64], arrivals: &[(Nanos, u32)]) -> Outputs {
     loop {
         for time in times {
             let now = (base + time) * MS;
-            // A packet that arrives at the time of an opportunity is too late for it.
+            // A packet that arrives at the time of an opportunity does not use this opportunity.
             while let Some((number, (_, bytes))) = arrivals.next_if(|(_, (at, _))| *at < now) {
                 waiting.push_back((number as u64, bytes + 4));
             }
@@ -210,7 +211,8 @@ fn a_line_with_a_trace_delivers_as_mahimahi_does() {
         let mut arrivals = Vec::new();
         let mut at = 0;
         for number in 0..100 {
-            // Whole milliseconds meet opportunities; long pauses skip repetitions of the trace.
+            // Gaps of whole milliseconds let arrivals coincide with opportunities; gaps of 200 ms are longer than the
+            // trace.
             at += [0, MS, 300_000, 7 * MS, 200 * MS][draw("pause", number, 5) as usize];
             arrivals.push((at, [40, 1500, 576, 1496, 9000][draw("bytes", number, 5) as usize]));
         }

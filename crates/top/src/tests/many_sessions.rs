@@ -1,4 +1,5 @@
-//! Ten thousand sessions: drawing accesses only visible rows, and memory is bounded. The tests count, they do not time.
+//! Ten thousand sessions: drawing accesses only visible rows, and memory is bounded. Rows and samples are counted;
+//! no time is measured.
 
 use super::*;
 use crate::answer::Session;

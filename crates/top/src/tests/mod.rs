@@ -1,4 +1,4 @@
-//! Tests of the whole program without terminal and relay: they feed answers and keys and check screens.
+//! Tests of the whole program without a terminal and without a relay: answers and keys go in, screens are checked.
 
 mod failures;
 mod keys;
@@ -31,7 +31,7 @@ fn app() -> App {
     App::new("127.0.0.1:9090", &options())
 }
 
-/// A section with this round-trip time in seconds and queue length in packets.
+/// Returns a section with this round-trip time in seconds and this queue length in packets.
 fn section(rtt: f64, queued: u64) -> Value {
     json!({
         "congestion": "bbr", "rtt_seconds": rtt, "base_rtt_seconds": rtt * 0.9, "min_rtt_seconds": rtt * 0.9,
@@ -41,7 +41,7 @@ fn section(rtt: f64, queued: u64) -> Value {
     })
 }
 
-/// A session that transfers `rate` bytes down and `rate / 64` bytes up per second of its age.
+/// Returns a session that transfers `rate` bytes down and `rate / 64` bytes up per second of its age.
 fn session(number: u64, target: &str, seconds: u64, rate: u64) -> Value {
     json!({
         "session": number, "listener": "socks", "client": format!("203.0.113.{}:50555", number % 250),
@@ -58,7 +58,7 @@ fn answer(sessions: &[Value]) -> SessionsResponse {
     SessionsResponse::parse(&answer.to_string()).unwrap()
 }
 
-/// Three sessions, `second` seconds after the start of the test.
+/// Returns an answer with three sessions, `second` seconds after the start of the test.
 fn three_sessions(second: u64) -> SessionsResponse {
     let mut fast = session(17, "files.example.org:443", 100 + second, 101_250_000);
     fast["limits"] = json!({
@@ -94,7 +94,7 @@ fn screen(app: &mut App, width: u16, height: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// Returns the screen as lines of text.
+/// Returns the lines of text of a screen of this size.
 fn lines(app: &mut App, width: u16, height: u16) -> Vec<String> {
     screen_text(&screen(app, width, height)).lines().map(str::to_owned).collect()
 }
@@ -109,7 +109,7 @@ fn type_text(app: &mut App, text: &str) {
     }
 }
 
-/// The numbers of the sessions in the order in which they are listed.
+/// Returns the numbers of the sessions in the order of the list.
 fn listed(app: &App) -> Vec<u64> {
     app.list.listed(&app.live.sessions).map(|running| running.session.session).collect()
 }
