@@ -137,10 +137,13 @@ impl Relay {
     pub fn remaining_events(&mut self) -> Vec<Value> {
         let mut events = std::mem::take(&mut self.seen);
         let deadline = Instant::now() + PATIENCE;
-        while let Ok(event) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            events.push(event);
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(event) => events.push(event),
+                Err(RecvTimeoutError::Disconnected) => return events,
+                Err(RecvTimeoutError::Timeout) => panic!("timeout while waiting for the end of the relay: {events:?}"),
+            }
         }
-        events
     }
 
     pub fn read_stderr(&mut self) -> String {
