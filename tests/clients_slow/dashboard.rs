@@ -202,7 +202,7 @@ fn pages_of_other_origins_cannot_read_the_api() {
         assert_eq!(browser.evaluate(&fetch(path)), "TypeError", "{path}");
     }
     browser.navigate(&format!("http://evil.example:{}/", home.admin().port()));
-    browser.wait_until("document.body?.innerText.includes('not by this name')");
+    browser.wait_until("document.body?.innerText.includes('unknown host name')");
 }
 
 #[test]
