@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -105,8 +106,10 @@ pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
 fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
     let mut kernels = Vec::new();
     for directory in directories {
-        // A directory that does not exist counts as empty.
-        let entries = fs::read_dir(directory).into_iter().flatten();
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.with_context(|| directory.display().to_string())?,
+        };
         let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
         paths.sort();
         // A directory without a description belongs to a build that was interrupted.
@@ -169,6 +172,15 @@ mod tests {
         let mut releases = ["6.12.117-ekiden", "6.1.192-ekiden", "6.9-x", "7.2.11-ekiden"];
         releases.sort_by(|one, other| compare_releases(one, other));
         assert_eq!(releases, ["6.1.192-ekiden", "6.9-x", "6.12.117-ekiden", "7.2.11-ekiden"]);
+    }
+
+    #[test]
+    fn unreadable_directory_is_an_error() {
+        let base = TempDir::for_test();
+        let file = base.path().join("kernels");
+        fs::write(&file, "").unwrap();
+        let error = list_in(&[base.path().join("missing"), file.clone()]).err().expect("an error");
+        assert_eq!(error.to_string(), file.display().to_string());
     }
 
     #[test]

@@ -1,17 +1,16 @@
 //! Charts of the time to the first byte.
 
+use crate::experiment::collect::metric::FIRST_BYTE;
 use crate::report::chart::{Chart, StripPlot, StripRow};
 use crate::report::number::format_significant;
 use crate::report::plots::{ChartGroup, most_different_levels};
 use crate::report::view::{Levels, ReportView};
-
-/// Key of the metric, whose unit is milliseconds.
-const KEY: &str = "first_byte_ms";
+use crate::stats;
 
 /// Returns one chart for each combination of levels, with every valid run. Returns `None` if this is the metric of the
 /// experiment, which has its own charts. Without values, the group has no charts.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
-    if view.results.manifest.metric.key == KEY {
+    if view.results.manifest.metric.key == FIRST_BYTE {
         return None;
     }
     let has_values =
@@ -30,7 +29,7 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
 fn values(view: &ReportView, levels: &Levels, treatment: &str) -> Vec<f64> {
     let runs = view.valid_runs(levels, treatment);
     let mut values: Vec<f64> =
-        runs.filter_map(|run| run.metrics.get(KEY).copied()).filter(|value| value.is_finite()).collect();
+        runs.filter_map(|run| run.metrics.get(FIRST_BYTE).copied()).filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     values
 }
@@ -38,7 +37,7 @@ fn values(view: &ReportView, levels: &Levels, treatment: &str) -> Vec<f64> {
 fn chart(view: &ReportView, levels: &Levels) -> Chart {
     let row = |(style, treatment): (usize, &String)| {
         let values = values(view, levels, treatment);
-        let median = median(&values);
+        let median = (!values.is_empty()).then(|| stats::median(&values));
         let hint = match median {
             Some(median) => format!("{treatment}: {} ms, n = {}", format_significant(median), values.len()),
             None => format!("{treatment}: no valid run"),
@@ -48,10 +47,4 @@ fn chart(view: &ReportView, levels: &Levels) -> Chart {
     let rows = view.treatments.iter().enumerate().map(row).collect();
     let title = format!("{}: time to the first byte by treatment", view.condition_label(levels, None));
     StripPlot::new("time to the first byte (ms)".to_owned(), rows).chart(title)
-}
-
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = sorted.get(middle)?;
-    Some(if sorted.len().is_multiple_of(2) { sorted[middle - 1].midpoint(*upper) } else { *upper })
 }
