@@ -1,4 +1,4 @@
-//! Downloads of files and directories, through SOCKS and by hops.
+//! Downloads of files and directories by FTP: direct, through SOCKS, and over hops.
 
 use std::io::Write;
 
@@ -60,7 +60,7 @@ fn directories_are_pages_of_links() {
     let relay = http_relay();
     vsftpd.write("pub/<b>&\"x\" ü.html", "12345");
     std::fs::create_dir(vsftpd.path("pub/deeper")).unwrap();
-    // Too many entries for one chunk of the page.
+    // 500 entries do not fit into one chunk of the page.
     (0..500).for_each(|number| vsftpd.write(&format!("pub/deeper/{number}"), ""));
     let many = String::from_utf8(get(&relay, &vsftpd.url("/pub/deeper/"), &[]).body).unwrap();
     assert!((0..500).all(|number| many.contains(&format!("<a href=\"{number}\">{number}</a>"))), "{many}");
@@ -81,7 +81,7 @@ fn directories_are_pages_of_links() {
     let top = get(&relay, &vsftpd.url(""), &[]);
     assert!(String::from_utf8_lossy(&top.body).contains("<a href=\"incoming/\">"));
     assert_eq!(get(&relay, &vsftpd.url("/pub/"), &["-I"]).status, 200);
-    // Two notations of an absolute path: both begin at the root.
+    // `%2F` and `//` both denote an absolute path, from the root of the server.
     for path in ["/%2Fpub/deeper/", "//pub/deeper/"] {
         assert_eq!(get(&relay, &vsftpd.url(path), &["--path-as-is"]).status, 200);
     }

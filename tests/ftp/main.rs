@@ -1,7 +1,7 @@
-//! `ftp://` URLs through the HTTP proxy, and FTP through SOCKS: the real vsftpd with the real curl. A scripted server
-//! sends invalid replies.
+//! `ftp://` URLs through the HTTP proxy, and FTP through SOCKS, with vsftpd or a scripted server, and curl as the
+//! client.
 //!
-//! `vsftpd` has the real server and curl, `scripted` the scripted server; every other module has one subject.
+//! `vsftpd` starts vsftpd and curl, `scripted` is a server with configurable faults; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

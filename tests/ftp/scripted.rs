@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::*;
 
-/// The behaviour of the scripted server; `WELL_BEHAVED` has no fault.
+/// The behaviour of the scripted server; [`WELL_BEHAVED`] has no fault.
 #[derive(Clone, Copy)]
 pub struct Script {
     pub supports_epsv: bool,
@@ -14,11 +14,11 @@ pub struct Script {
     pub sends: &'static [u8],
     pub ends_with: &'static str,
     pub passive_port: Option<u16>,
-    /// The point at which the server stops for good, after all its data.
+    /// The point at which the server stops responding, after it has sent all data; `None`: it sends the final reply.
     pub stalls: Option<Stall>,
 }
 
-/// A point in a data transfer.
+/// A point of a data transfer after the last byte of data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stall {
     /// The data connection stays open.
@@ -36,7 +36,9 @@ pub const WELL_BEHAVED: Script = Script {
     stalls: None,
 };
 
-/// Starts a server with this `script`. Returns its address and the commands that it has received.
+/// Starts a server with this `script`. Returns the server's address and a log of the received commands. The log also
+/// has `(end of data)` when the client has closed the data connection at [`Stall::BeforeReply`], and `(gone)` at the
+/// end of the control connection.
 pub fn scripted(script: Script) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let commands = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&commands);
@@ -52,12 +54,12 @@ fn run_script(script: Script, mut control: TcpStream, commands: &Mutex<Vec<Strin
     let mut data: Option<(TcpListener, Option<TcpListener>)> = None;
     let _ = write!(control, "220-Two\r\n220 lines.\r\n");
     for line in lines.map_while(Result::ok) {
-        // Names are bytes in an unknown character set.
+        // File names have no defined character set, so each byte becomes one character.
         let line: String = line.trim_ascii_end().iter().map(|byte| char::from(*byte)).collect();
         commands.lock().unwrap().push(line.clone());
         let mut passive = || {
             let (listener, address) = server();
-            // A listener at the same port of `::1`, another address of `localhost`, without a control connection.
+            // A client that connects to another address of `localhost` reaches this listener and gets no data.
             let other_listener = TcpListener::bind(("::1", address.port())).ok();
             data = Some((listener, other_listener));
             script.passive_port.unwrap_or(address.port())
@@ -69,7 +71,7 @@ fn run_script(script: Script, mut control: TcpStream, commands: &Mutex<Vec<Strin
             "SIZE" => script.size.map_or("502 What?".to_owned(), |size| format!("213 {size}")),
             "MDTM" => "213 20240229123456".to_owned(),
             "EPSV" if script.supports_epsv => format!("229 Here (|||{}|)", passive()),
-            // A foreign address in the reply: the client must use the port only.
+            // The reply has the address of another host: the client must use only the port.
             "PASV" => {
                 let [high, low] = passive().to_be_bytes();
                 format!("227 Here (192,0,2,1,{high},{low}).")
@@ -93,7 +95,7 @@ fn run_script(script: Script, mut control: TcpStream, commands: &Mutex<Vec<Strin
                 script.ends_with.to_owned()
             }
             "STOR" => {
-                // Reads some bytes, and then resets the data connection, as with a full disk.
+                // Resets the data connection after the first bytes, as a server with a full disk does.
                 let _ = write!(control, "150 Go ahead.\r\n");
                 let mut data = accept(&data.as_ref().expect("a passive reply").0);
                 let _ = data.read(&mut [0; 1000]);

@@ -53,7 +53,7 @@ fn truncated_file_is_not_sent_as_complete() {
     let (address, _) = scripted(Script { size: None, ..WELL_BEHAVED });
     let got = get(&http_relay(), &format!("ftp://{address}/file"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
-    // A length in bytes is useless for a text whose line ends are converted.
+    // The server converts line ends in ASCII mode, so the reply to SIZE is not the length of the transfer.
     let (address, commands) = scripted(Script { size: Some(7), ..WELL_BEHAVED });
     let got = get(&http_relay(), &format!("ftp://{address}/file;type=a"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
@@ -62,11 +62,11 @@ fn truncated_file_is_not_sent_as_complete() {
     assert!(head.status == 200 && !head.head.contains("Content-Length"), "{}", head.head);
 }
 
-/// Without a length the end of the connection is the end of the file or list, so the relay must not close in an orderly
-/// way before the server's last reply has confirmed the transfer.
+/// Without a length, the client takes a FIN as the end of the file or list. If the relay is killed before the server's
+/// final reply, the client must get a reset.
 #[test]
 fn killed_relay_resets_unconfirmed_downloads() {
-    // More than the relay collects before it writes.
+    // A list longer than the relay's write buffer, so the response begins before the end of the list.
     let list = (0..1000).map(|number| format!("-rw-r--r-- 1 0 0 1 Nov 05 2019 file-{number}\r\n")).collect::<String>();
     let list: &'static [u8] = list.leak().as_bytes();
     for stalls in [Stall::BeforeEnd, Stall::BeforeReply] {

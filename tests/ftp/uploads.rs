@@ -1,4 +1,4 @@
-//! Uploads: the server stores a complete file or none.
+//! Uploads by FTP: the server stores a complete file or no file.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -44,7 +44,8 @@ fn refused_upload_gets_the_error_instead_of_100_continue() {
     assert!(answer.starts_with(b"HTTP/1.1 403 "), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// In FTP a closed connection is the end of the file: half a file used to be stored as a whole.
+/// In FTP, the end of the data connection is the end of the file. Regression: the server stored the first part of an
+/// incomplete upload as a complete file.
 #[test]
 fn incomplete_uploads_leave_no_file() {
     let Some(vsftpd) = Vsftpd::start() else { return };

@@ -1,4 +1,4 @@
-//! curl through the relay to vsftpd.
+//! A vsftpd process of the test, and curl with the relay as its proxy.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,8 @@ pub struct Vsftpd {
 }
 
 impl Vsftpd {
-    /// Starts the server; `None`, with a message, where vsftpd cannot run.
+    /// Starts the server. Returns `None` and prints a message if the test does not run as root or vsftpd is not
+    /// installed.
     pub fn start() -> Option<Self> {
         let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
         if !root || !std::path::Path::new(VSFTPD).exists() {
@@ -33,7 +34,8 @@ impl Vsftpd {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         folder.write("banned", "wrong@password\n");
-        // vsftpd cannot choose a port itself. Another process may take the free port, so the banner must be the test's.
+        // vsftpd does not support port 0, and another process may bind the free port first: the greeting must have the
+        // banner of this test.
         let (child, address) = eventually("a running vsftpd", || Self::try_start(&folder));
         Some(Self { child, address, folder })
     }
@@ -130,7 +132,7 @@ pub fn request_event(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "request")
 }
 
-/// Writes a request byte for byte. Returns the connection for the response.
+/// Sends `request` unchanged. Returns the connection, from which the response can be read.
 pub fn send_request(relay: &Relay, request: &str) -> TcpStream {
     let mut client = relay.connect();
     client.write_all(request.as_bytes()).unwrap();

@@ -6,7 +6,7 @@ use crate::harness::*;
 /// Created once with `htpasswd -nbBC 4 alice "open sesame"`: cost 4 is the lowest, so that tests are fast.
 const USERS: &str = "alice:$2b$04$ekidenekidenekidenekieEB0wconlpYz80iymDMyHINbjJSaFPb6\n";
 
-/// `alice:open sesame`, and below a wrong password.
+/// `alice:open sesame`; [`WRONG`] is `alice:open barley`.
 const RIGHT: &str = "Basic YWxpY2U6b3BlbiBzZXNhbWU=";
 const WRONG: &str = "Basic YWxpY2U6b3BlbiBiYXJsZXk=";
 
@@ -59,7 +59,7 @@ fn valid_credentials_are_accepted_and_not_forwarded() {
     assert!(!head.0.to_lowercase().contains("authorization"), "{}", head.0);
     send(&mut server, OK);
     expect_ok(&mut client);
-    // The field name in lower case, and a second check, answered from the cache.
+    // The names of the field and the scheme are case-insensitive. The relay has cached the result of the first check.
     send(
         &mut client,
         with(&fixture.get("/"), RIGHT).replace("Proxy-Authorization: Basic", "proxy-authorization: basic"),
@@ -116,7 +116,7 @@ fn passwords_are_not_logged() {
     let events = fixture.relay.remaining_events();
     let closed = events.iter().filter(|event| event["event"] == "closed");
     let mut ends: Vec<_> = closed.map(|event| event["end"].as_str().unwrap()).collect();
-    // Of two workers the second may log first.
+    // The sessions may run on different workers, whose events have no order.
     ends.sort_unstable();
     assert_eq!(ends, ["finished", "unauthenticated"]);
     let logged = format!("{events:?}{}", fixture.relay.read_stderr());

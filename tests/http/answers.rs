@@ -54,7 +54,7 @@ fn invalid_responses_return_502() {
     }
 }
 
-/// Without a next relay, the error page for people must not mention a failing relay.
+/// The relay has dialled the server directly, so the error page must not blame a next relay.
 #[test]
 fn server_errors_do_not_mention_a_next_relay() {
     let fixture = Fixture::new();
@@ -70,7 +70,7 @@ fn server_errors_do_not_mention_a_next_relay() {
     }
 }
 
-/// The head has already been sent, so the end must not look like the end of the body.
+/// The relay has already forwarded the head, so only a reset shows the client that the body is incomplete.
 #[test]
 fn invalid_chunks_in_a_response_reset_the_client() {
     let mut fixture = Fixture::new();

@@ -1,5 +1,4 @@
-//! Bodies with a length, in chunks and until the end, small and large, in both directions; and responses without a
-//! body.
+//! Bodies that end by length, by chunks or with the connection, in both directions; and responses without a body.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -165,7 +164,7 @@ fn http_1_0_keep_alive_works_with_known_lengths() {
     assert_closed(&mut client);
 }
 
-/// The responses have framing fields without a body; the connections continue after their heads.
+/// Responses without a body may have framing fields; the connections stay usable after the head.
 #[test]
 fn responses_without_a_body_end_with_their_head() {
     let mut fixture = Fixture::new();

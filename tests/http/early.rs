@@ -51,8 +51,7 @@ fn http_1_0_client_gets_no_interim_responses() {
     assert_closed(&mut client);
 }
 
-/// The client was refused and withholds its body; the relay closes the connections, because the body may or may not
-/// follow.
+/// After the refusal the client may or may not send its body, so the relay closes both connections.
 #[test]
 fn refused_expectation_closes_both_connections() {
     let mut fixture = Fixture::new();
@@ -72,8 +71,8 @@ fn refused_expectation_closes_both_connections() {
     }
 }
 
-/// A response before the close of the connection has `Connection: close` (RFC 9112, 9.6); without this field, the client
-/// loses its next request.
+/// A response before the close of the connection has `Connection: close` (RFC 9112, 9.6): without this field, the
+/// client would send a next request, which would be lost.
 #[test]
 fn early_response_has_connection_close() {
     let fixture = Fixture::new();
@@ -87,7 +86,7 @@ fn early_response_has_connection_close() {
     assert_closed(&mut client);
 }
 
-/// Writes until a write fails.
+/// Writes until a write fails, 1 GiB at most. The thread returns the number of written bytes.
 fn write_until_failure(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
         let (block, mut written) = (pattern(1 << 16), 0);
@@ -101,7 +100,7 @@ fn write_until_failure(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
     })
 }
 
-/// The server refuses a body of 1 GB after its first bytes, and closes while the client is still sending.
+/// The server refuses a body of 1 GiB after the first 100,000 bytes, while the client is still sending.
 #[test]
 fn refused_upload_is_stopped_and_its_response_delivered() {
     for framing in ["Content-Length: 1073741824\r\n", "Transfer-Encoding: chunked\r\n"] {
@@ -132,7 +131,7 @@ fn refused_upload_is_stopped_and_its_response_delivered() {
     }
 }
 
-/// The complete response, the end of the server's connection, and only then the rest of the request.
+/// The server sends the complete response and closes before the client has sent the rest of the request.
 #[test]
 fn early_response_of_a_closing_server_is_delivered() {
     let mut fixture = Fixture::new();
@@ -146,7 +145,7 @@ fn early_response_of_a_closing_server_is_delivered() {
     let head = Head::read(&mut client);
     assert_eq!((head.status(), head.get("Connection")), (200, Some("close")));
     assert_eq!(read_all(&mut client), b"enough");
-    // On a reused connection, the rest would become a request.
+    // If the relay reused the client's connection, it would treat the rest of the body as a request.
     send(&mut client, fixture.get("/smuggled"));
     drop(client);
     assert_eq!(fixture.relay.closed()["end"], "finished");

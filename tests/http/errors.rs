@@ -1,4 +1,4 @@
-//! Errors without a reachable server: the true cause, in words and in `Proxy-Status` (RFC 9209).
+//! Error responses of the relay itself: the status, the explanation, and the cause in `Proxy-Status` (RFC 9209).
 
 use std::net::SocketAddr;
 
@@ -44,8 +44,8 @@ fn forbidden_target_returns_403() {
     fixture.assert_not_contacted("a forbidden target by its name");
 }
 
-/// The response of a name server without any name (RFC 1035, 4.1.1): a response, recursion available, name error, and
-/// only the question section.
+/// Returns the response of a name server to a query for a nonexistent name (RFC 1035, 4.1.1): QR, RD and RA are set,
+/// RCODE is 3 (name error), and there is only the question section.
 fn no_such_name(query: &[u8]) -> Vec<u8> {
     let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
     let mut answer = query[..question_end].to_vec();
@@ -63,7 +63,7 @@ fn nonexistent_name_returns_502() {
 #[test]
 fn silent_target_returns_504() {
     let mut fixture = Fixture::with("[timeouts]\nconnect = \"300ms\"\n");
-    // A listener with a full queue accepts no further connection.
+    // A listener with a full accept queue does not answer further SYNs.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
@@ -72,7 +72,7 @@ fn silent_target_returns_504() {
     assert_failure(&mut fixture, &address.to_string(), 504, "connection_timeout", "timed_out");
 }
 
-/// A browser has opened the relay's own address.
+/// A user may open the relay's own address in a browser.
 #[test]
 fn requests_for_the_relay_itself_return_400_with_an_explanation() {
     let mut fixture = Fixture::new();

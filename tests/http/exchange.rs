@@ -1,4 +1,4 @@
-//! A relay with a server of the test, and the messages of both ends.
+//! A relay with a server of the test, and helpers that send and read HTTP messages.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 /// The end of a line.
 pub const CRLF: &str = "\r\n";
 
-/// A relay and a server. The test accepts the server's connections itself, so it knows their number.
+/// A relay and a server. The tests accept the server's connections themselves, so the number of connections is known.
 pub struct Fixture {
     pub relay: Relay,
     pub listener: TcpListener,
@@ -50,18 +50,19 @@ impl Fixture {
         accept(&self.listener)
     }
 
-    /// The head of a request without a body.
+    /// Returns the head of a request without a body, to the server of this fixture.
     pub fn get(&self, path: &str) -> String {
         get(self.server, path)
     }
 
-    /// The head of a POST with more fields, each ending in CR LF.
+    /// Returns the head of a POST with these additional fields, each of which ends with CR LF.
     pub fn post(&self, fields: &str) -> String {
         let server = self.server;
         format!("POST http://{server}/form HTTP/1.1\r\nHost: {server}\r\n{fields}\r\n")
     }
 
-    /// Sends a request; the server reads the head and responds.
+    /// Sends a request, and answers it with [`OK`] at the server. Returns the head of the request that the server
+    /// received.
     pub fn exchange(&self, client: &mut TcpStream, server: &mut TcpStream, path: &str) -> Head {
         send(client, self.get(path));
         let request = Head::read(server);
@@ -71,7 +72,7 @@ impl Fixture {
         request
     }
 
-    /// A client and a server after one exchange, over connections that both stay open.
+    /// Performs one exchange. Returns the connections of the client and the server, which both stay open.
     pub fn keep_alive_pair(&self) -> (TcpStream, TcpStream) {
         let mut client = self.client();
         send(&mut client, self.get("/first"));
@@ -87,25 +88,25 @@ impl Fixture {
         self.relay.next(|event| event["event"] == "request")
     }
 
-    /// The lookups of kept connections with this result.
+    /// Returns the number of lookups of kept connections with this result: `hit`, `miss` or `stale`.
     pub fn lookups(&self, result: &str) -> usize {
         let name = format!("ekiden_kept_connections_total{{result=\"{result}\"}} ");
         let metrics = self.relay.ask("/metrics");
         metrics.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
     }
 
-    /// Asserts that the relay has not connected to the server.
+    /// Asserts that no connection of the relay to the server waits to be accepted.
     pub fn assert_not_contacted(&self, why: &str) {
         assert!(!is_waiting(&self.listener), "{why:?} reached the server");
     }
 }
 
-/// The head of a request without a body, to any server.
+/// Returns the head of a request without a body, to any server.
 pub fn get(server: SocketAddr, path: &str) -> String {
     format!("GET http://{server}{path} HTTP/1.1\r\nHost: {server}\r\n\r\n")
 }
 
-/// Whether a connection waits to be accepted; it is then accepted and dropped.
+/// Returns whether a connection waits to be accepted. If so, the connection is accepted and dropped.
 pub fn is_waiting(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     listener.accept().is_ok()
@@ -141,7 +142,7 @@ impl Head {
     }
 }
 
-/// Reads a response and its body, which ends by length, by chunks or with the connection.
+/// Reads a response with its body, which ends by length, by chunks or with the connection.
 pub fn read_response(stream: &mut TcpStream) -> (Head, Vec<u8>) {
     let head = Head::read(stream);
     let body = match (head.get("Content-Length"), head.get("Transfer-Encoding")) {
@@ -153,13 +154,13 @@ pub fn read_response(stream: &mut TcpStream) -> (Head, Vec<u8>) {
     (head, body)
 }
 
-/// Asserts that the client got [`OK`].
+/// Reads a response, and asserts that it has the status and the body of [`OK`].
 pub fn expect_ok(client: &mut TcpStream) {
     let (head, body) = read_response(client);
     assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{}", head.0);
 }
 
-/// Reads a chunked body: its data, and its trailers with the final empty line.
+/// Reads a chunked body. Returns its data, and its trailers with the final empty line.
 pub fn chunks(stream: &mut TcpStream) -> (Vec<u8>, String) {
     let mut data = Vec::new();
     loop {
@@ -190,13 +191,13 @@ fn read_line(stream: &mut TcpStream) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Waits until the other side has closed, by end of stream or reset, without another byte.
+/// Waits until the peer has closed, by FIN or reset, and asserts that no further byte arrives.
 pub fn assert_closed(stream: &mut TcpStream) {
     let (received, _) = read_remaining(stream);
     assert!(received.is_empty(), "{:?}", String::from_utf8_lossy(&received));
 }
 
-/// Asserts a refusal with a page, after which the relay closes.
+/// Reads an error response with a page, and asserts that the relay closes the connection after it.
 pub fn expect_refusal(client: &mut TcpStream, status: u16, why: &str) -> (Head, String) {
     let head = Head::read(client);
     let page = String::from_utf8(read_all(client)).unwrap();

@@ -45,8 +45,7 @@ fn hop_by_hop_fields_do_not_reach_the_client() {
     assert_eq!((head.0.as_str(), body.as_slice()), (expected, b"ok".as_slice()));
 }
 
-/// `Connection` may not name fields that the server needs: the server would see another request than the relay has
-/// checked.
+/// `Connection` must not remove end-to-end fields: the server would get a different request than the relay has checked.
 #[test]
 fn connection_field_cannot_remove_end_to_end_fields() {
     let fixture = Fixture::new();

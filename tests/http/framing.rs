@@ -1,11 +1,11 @@
-//! Requests that two parsers could read in two ways (RFC 9112, 11.2): none of them reaches a server.
+//! Request smuggling (RFC 9112, 11.2): requests with ambiguous framing do not reach a server.
 
 use std::net::TcpStream;
 
 use crate::exchange::*;
 use crate::harness::*;
 
-/// Field lines that make the end of a message ambiguous, or that hide a field. Requests and responses may not have them.
+/// Field lines that make the end of a message ambiguous or hide a field, and are invalid in requests and responses.
 pub const AMBIGUOUS_FIELDS: &[&str] = &[
     "Content-Length: 5\r\nTransfer-Encoding: chunked",
     "Transfer-Encoding: chunked\r\nContent-Length: 5",
@@ -44,12 +44,12 @@ pub const AMBIGUOUS_FIELDS: &[&str] = &[
     "no colon",
 ];
 
-/// Bytes that a server would parse as a second request after the wrong end of the first request.
+/// Returns bytes that a server would parse as a second request, if it found the end of the first request too early.
 fn smuggled_request(fixture: &Fixture) -> String {
     format!("0\r\n\r\n{}", fixture.get("/smuggled"))
 }
 
-/// Asserts that the relay responds only with `status` and closes, and that no server receives a byte.
+/// Asserts that the relay responds only with `status` and closes, and that it does not connect to the server.
 fn assert_refused(fixture: &mut Fixture, request: &str, status: u16) {
     let mut client = fixture.client();
     send(&mut client, request);
@@ -135,7 +135,7 @@ fn heads_that_are_too_long_are_refused() {
     assert_refused(&mut fixture, &format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"), 431);
 }
 
-/// A POST whose chunks the server parses itself.
+/// Sends a POST with this chunked body. Returns the connections of the client and, after the head, of the server.
 fn post_chunks(fixture: &Fixture, body: &str) -> (TcpStream, TcpStream) {
     let mut client = fixture.client();
     send(&mut client, fixture.post("Transfer-Encoding: chunked\r\n") + body);
@@ -144,7 +144,7 @@ fn post_chunks(fixture: &Fixture, body: &str) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Invalid chunk-size lines, and data that is longer than its size.
+/// Invalid chunk-size lines, chunks that are longer than their size, and invalid trailers.
 pub const BAD_CHUNKS: &[&str] = &[
     "0x5\r\nhello\r\n",
     "+5\r\nhello\r\n",

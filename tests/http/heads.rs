@@ -36,7 +36,7 @@ fn byte_by_byte_messages_are_parsed() {
     join(writer);
 }
 
-/// Writes a byte every 50 ms, and reads for that time, until there is a response.
+/// Writes a byte every 50 ms until a response arrives. Returns the elapsed time.
 fn write_slowly(client: &mut TcpStream, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -54,7 +54,7 @@ fn write_slowly(client: &mut TcpStream, bytes: &[u8]) -> Duration {
     panic!("the relay waited for a slow head");
 }
 
-/// One deadline covers all bytes together: otherwise single bytes at intervals would hold a session for ever.
+/// One deadline covers all bytes of a head: otherwise a client that sends single bytes would hold a session forever.
 #[test]
 fn slow_heads_return_408() {
     let mut fixture = Fixture::with(SHORT_HANDSHAKE);
@@ -75,7 +75,7 @@ fn slow_heads_return_408() {
     fixture.assert_not_contacted("a slow second head");
 }
 
-/// A client that sends nothing may not speak HTTP, and gets no response.
+/// A client that sends nothing possibly does not speak HTTP, so the relay sends no response.
 #[test]
 fn silent_client_is_closed_without_a_response() {
     let mut fixture = Fixture::with(SHORT_HANDSHAKE);
@@ -119,8 +119,8 @@ fn garbage_is_refused_at_once() {
     expect_refusal(&mut socks, 400, "SOCKS on an HTTP listener");
 }
 
-/// While the relay waited for a refused client to close, the handshake deadline kept running, ended that wait, and the
-/// event reported a timeout.
+/// Regression: the handshake deadline kept running while the relay waited for a refused client to close, and the
+/// closing event reported a timeout.
 #[test]
 fn refused_client_that_stays_open_is_not_logged_as_timeout() {
     let mut fixture = Fixture::with(SHORT_HANDSHAKE);
@@ -143,10 +143,10 @@ fn half_close_within_a_head_ends_the_session() {
     fixture.assert_not_contacted("half a head");
 }
 
-/// A fatal alert, handshake_failure (RFC 8446, 6.2), in a record of TLS 1.0, which every version reads.
+/// A fatal alert, handshake_failure (RFC 8446, 6.2), in a record of TLS 1.0, which clients of every version accept.
 const ALERT: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 40];
 
-/// The beginning of a ClientHello (RFC 8446, 5.1): a handshake record, as all clients send it.
+/// The beginning of a ClientHello: the header of a handshake record (RFC 8446, 5.1), as all clients send it.
 const CLIENT_HELLO: [u8; 11] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
 
 const TLS_HINT: &str = "the client speaks TLS, and this listener does not: the URL of the proxy must begin with \
@@ -168,14 +168,15 @@ fn client_hello_gets_a_tls_alert_and_is_logged() {
 
 /// Waits until the relay has read all bytes that this client has sent.
 fn wait_until_read(client: &TcpStream) {
-    // The columns of proc_net(5), for the relay's end of the connection.
+    // The address columns of /proc/net/tcp (proc_net(5)) for the relay's end of the connection.
     let column = |address: SocketAddr| match address.ip() {
         IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
         IpAddr::V6(_) => panic!("IPv4 only"),
     };
     let (local, remote) = (column(client.peer_addr().unwrap()), column(client.local_addr().unwrap()));
     eventually("the relay to read all bytes", || {
-        // The bytes are in the receive queue of the relay's end before they are acknowledged.
+        // Acknowledged bytes are in the relay's receive queue, so an empty queue then shows that the relay has read
+        // them.
         if unacknowledged(client.as_fd()).unwrap() > 0 {
             return None;
         }
@@ -186,7 +187,7 @@ fn wait_until_read(client: &TcpStream) {
     });
 }
 
-/// One byte is not enough to recognise TLS.
+/// The first byte of a ClientHello alone is not enough to recognise TLS.
 #[test]
 fn split_client_hello_is_recognised_and_similar_bytes_are_not() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);

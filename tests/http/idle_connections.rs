@@ -1,4 +1,4 @@
-//! Idle connections to servers: the requests that may use them, the treatment of dead connections, and their lifetime.
+//! Kept connections to servers: which requests may use them, dead connections, and the lifetime.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::exchange::*;
 use crate::harness::*;
 
-/// All threads share one pool: with a pool for each thread, most requests did not find the kept connection.
+/// All threads share one pool: with one pool for each thread, most requests would not find the kept connection.
 #[test]
 fn clients_of_all_threads_share_a_kept_connection() {
     const REQUESTS: usize = 24;
@@ -30,7 +30,7 @@ fn clients_of_all_threads_share_a_kept_connection() {
     assert_eq!(lookups, [REQUESTS - 1, 1, 0]);
 }
 
-/// Each connection is in use by one session at a time, also when all threads need a connection.
+/// A kept connection is used by one session at a time, even if all threads need a connection.
 #[test]
 fn kept_connection_serves_a_single_client_at_a_time() {
     const CLIENTS: usize = 8;
@@ -41,7 +41,7 @@ fn kept_connection_serves_a_single_client_at_a_time() {
             send(client, fixture.get(&format!("/{round}/{number}")));
         }
         if round == 0 {
-            // No connection is free before each client has its own.
+            // The pool is empty until the first responses, so each client gets a new connection.
             let servers: Vec<_> = (0..CLIENTS).map(|_| fixture.accept()).collect();
             servers.into_iter().for_each(|server| drop(std::thread::spawn(move || echo_paths(server))));
         }
@@ -53,7 +53,7 @@ fn kept_connection_serves_a_single_client_at_a_time() {
     fixture.assert_not_contacted("a request on another connection");
 }
 
-/// Answers each request with its path, until the relay closes.
+/// Answers each request with its path, until the relay closes the connection.
 fn echo_paths(mut server: TcpStream) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while let Ok(1) = server.read(&mut byte) {
@@ -67,7 +67,7 @@ fn echo_paths(mut server: TcpStream) {
     }
 }
 
-/// The server closes between two requests: the relay checks the connection before it writes.
+/// The server closes between two requests: the relay must detect this before it sends the second request.
 #[test]
 fn kept_connection_closed_by_the_server_is_not_used() {
     let mut fixture = Fixture::new();
@@ -86,7 +86,7 @@ fn kept_connection_closed_by_the_server_is_not_used() {
     }
 }
 
-/// The server closes at the arrival of the request, after the check of the connection.
+/// The server closes when the request arrives, after the relay has checked the connection.
 #[test]
 fn safe_request_is_retried_on_a_fresh_connection() {
     let mut fixture = Fixture::new();
@@ -107,7 +107,7 @@ fn safe_request_is_retried_on_a_fresh_connection() {
     }
 }
 
-/// A partial response proves that the server has taken the request: the relay does not repeat it.
+/// A partial response proves that the server has received the request, so the relay must not repeat the request.
 #[test]
 fn request_is_not_retried_after_the_response_has_begun() {
     let mut fixture = Fixture::new();
@@ -140,7 +140,7 @@ fn unsafe_requests_do_not_use_kept_connections() {
         let request = fixture.request();
         assert_eq!((&request["method"], &request["reused"]), (&method.into(), &false.into()));
     }
-    // The kept connection still waits for a request that may use it.
+    // The kept connection is still in the pool, for requests with a safe method.
     fixture.exchange(&mut client, &mut kept, "/again");
     assert_eq!(fixture.request()["reused"], true);
 }
@@ -209,7 +209,7 @@ fn idle_client_is_closed_after_keep_alive() {
     assert_eq!(fixture.relay.closed()["end"], "idle");
 }
 
-/// A listener that denies a server must not use a connection to it that another listener has dialled.
+/// A listener that denies a server must not use a kept connection to this server that another listener has dialled.
 #[test]
 fn kept_connection_does_not_bypass_a_deny_rule() {
     let banned = "kind = \"http\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\"]\n";
@@ -265,7 +265,7 @@ fn connection_with_ntlm_or_negotiate_is_not_shared() {
     }
 }
 
-/// Whether a byte can be read.
+/// Returns whether a byte can be read. Leaves the stream non-blocking.
 fn is_readable(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     matches!(stream.peek(&mut [0]), Ok(1))

@@ -1,6 +1,6 @@
-//! The HTTP forward proxy between a client and a server: raw sockets on both sides of the real binary.
+//! The HTTP forward proxy, with raw sockets of the test as client and server.
 //!
-//! `exchange` has the relay, the heads and the bodies; every other module has one subject.
+//! `exchange` starts the relay, and sends and reads messages; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod exchange;

@@ -1,12 +1,12 @@
-//! Reload and drain of keep-alive connections: requests use the new configuration, the relay closes connections of the old
-//! configuration, and SIGTERM closes idle sessions at once and busy sessions after their response.
+//! Reload and drain of keep-alive connections: requests use the new configuration, the relay closes connections of the
+//! old configuration, and SIGTERM ends idle sessions at once and busy sessions after their response.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use super::exchange::*;
 use super::harness::*;
 
-/// A relay whose configuration file changes, and a server (or an HTTP hop) of the test.
+/// A relay whose configuration file can be changed, and a server (or an HTTP hop) of the test.
 struct ReloadFixture {
     relay: Relay,
     listener: TcpListener,
@@ -15,7 +15,7 @@ struct ReloadFixture {
 }
 
 impl ReloadFixture {
-    /// `settings` returns top-level keys and tables for the address of the server.
+    /// Starts the relay. `settings` returns top-level keys and then tables, given the address of the server.
     fn with(settings: impl Fn(SocketAddr) -> String) -> Self {
         let (folder, (listener, address)) = (Folder::new(), server());
         let file = folder.write("ekiden.toml", Self::text(&settings(address)));
@@ -30,7 +30,7 @@ impl ReloadFixture {
         self.reload_text(Self::text(&settings(self.address)));
     }
 
-    /// Reloads with this complete text.
+    /// Reloads this complete configuration.
     fn reload_text(&mut self, text: String) {
         self.folder.write("ekiden.toml", text);
         self.relay.signal("HUP");
@@ -39,21 +39,21 @@ impl ReloadFixture {
         self.relay.sessions();
     }
 
-    /// Sends a request for which the relay must dial. Returns the head of the request and the dialled connection.
+    /// Sends a request for which the relay must dial. Returns the head of the request and the server's new connection.
     fn request_on_new_connection(&mut self, client: &mut TcpStream) -> (Head, TcpStream) {
         send(client, get(self.address, "/"));
         let mut server = accept(&self.listener);
         let head = Head::read(&mut server);
         send(&mut server, OK);
         expect_ok(client);
-        // The event shows that other threads can take the connection.
+        // After this event, other threads can use the connection.
         self.relay.next(|event| event["event"] == "request");
         (head, server)
     }
 }
 
-/// Checks that a reload which changes a property of a kept connection replaces the connection: new and connected clients get
-/// a new connection, and the old connection is closed.
+/// Asserts that a reload replaces a kept connection if it changes a `property` of the connection: new and connected
+/// clients get a new connection, and the old connection is closed.
 fn check_replaced(
     case: &str,
     settings: impl Fn(SocketAddr, bool) -> String,
@@ -145,7 +145,7 @@ fn unrelated_reload_keeps_connections() {
     expect_ok(&mut client);
 }
 
-/// A target that a reload denies is denied to connected clients as well.
+/// A target that a reload denies is also denied to connected clients.
 #[test]
 fn new_rules_apply_to_connected_clients() {
     let mut fixture = ReloadFixture::with(|_| String::new());
@@ -169,7 +169,7 @@ fn client_of_a_removed_listener_gets_503() {
     assert_eq!(fixture.relay.closed()["end"], "finished");
 }
 
-/// The drain deadline is 30 seconds, longer than any test waits.
+/// The drain deadline of 30 s is longer than the timeouts of the test, so the session must end before it.
 #[test]
 fn sigterm_ends_an_idle_session_at_once() {
     let mut fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! Several requests on one client connection: to several servers, in order, and over connections that the relay kept.
+//! Several requests on one client connection: to several servers, in order, and over kept connections.
 
 use std::net::TcpStream;
 
@@ -66,7 +66,8 @@ fn pipelined_requests_are_answered_in_order() {
     assert_closed(&mut client);
 }
 
-/// Sends two requests; between them the server makes its connection unusable.
+/// Asserts that the relay does not reuse the server's connection after `last_answer`. With `closes`, the server closes
+/// its direction after the answer.
 fn assert_not_reused(case: &str, last_answer: &str, closes: bool) {
     let mut fixture = Fixture::new();
     let mut client = fixture.client();
@@ -112,7 +113,7 @@ fn connections_that_end_with_the_response_are_not_reused() {
     assert_not_reused("closed afterwards", OK, true);
 }
 
-/// Bytes without a request would become the response to the next request, perhaps of another client.
+/// Bytes after the response would become the response to the next request, perhaps of another client.
 #[test]
 fn connections_with_unexpected_bytes_are_not_reused() {
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";

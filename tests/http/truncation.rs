@@ -43,8 +43,9 @@ fn truncated_response_resets_the_client() {
     }
 }
 
-/// An HTTP/1.0 client detects the end of a body only by the end of the connection. Chunks that were passed on without
-/// their framing ended in an orderly way when the relay was killed, and half of a body looked complete.
+/// An HTTP/1.0 client detects the end of a body only by the end of the connection. Regression: the relay forwarded
+/// chunks without their framing, the connection ended with FIN when the relay was killed, and half of a body looked
+/// complete.
 #[test]
 fn killed_relay_resets_a_truncated_response() {
     for (version, begun) in [
@@ -80,7 +81,7 @@ fn killed_relay_resets_the_client_after_a_head_alone() {
     }
 }
 
-/// A reset is no valid end of a body.
+/// A FIN is the only valid end of a close-delimited body, so the relay must not replace the server's reset with a FIN.
 #[test]
 fn server_reset_of_a_close_delimited_body_resets_the_client() {
     let mut fixture = Fixture::new();
@@ -92,8 +93,9 @@ fn server_reset_of_a_close_delimited_body_resets_the_client() {
     assert_eq!(fixture.relay.closed()["end"], "reset_by_server");
 }
 
-/// The kernel reports a reset once. When the upload got the error first, the response's body saw a plain end of stream
-/// after it (tcp(7): the error is pending, then cleared) and counted as complete. Either direction may get the error.
+/// Regression: the kernel reports a reset once (tcp(7): the error is pending, then cleared). If the upload got the
+/// error, the read of the response body returned the end of the stream, and the body counted as complete. Either
+/// direction may get the error, so the test has 16 rounds.
 #[test]
 fn server_reset_during_an_upload_also_ends_the_response() {
     let mut fixture = Fixture::new();
@@ -173,7 +175,7 @@ fn truncated_request_closes_the_server_connection() {
                 client.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(read_remaining(&mut client), (Vec::new(), Ending::Reset));
             }
-            // The framing shows that the request is incomplete.
+            // A FIN is sufficient here: the framing shows the server that the request is incomplete.
             assert_eq!(read_remaining(&mut server), (Vec::new(), Ending::Clean), "{framing} {begun:?}");
             assert_eq!(fixture.request()["status"], 0);
             let end = if by_reset { "reset_by_client" } else { "client_lost" };
@@ -196,7 +198,7 @@ fn client_reset_during_a_response_ends_the_server_connection() {
 }
 
 /// The relay does not read from a client whose request is complete, and has nothing to write while the server is
-/// silent: the client's reset went unseen for the idle timeout of 1 h.
+/// silent. Regression: the relay did not detect the client's reset before the idle timeout of 1 h.
 #[test]
 fn client_reset_before_the_response_end_closes_the_server() {
     let mut fixture = Fixture::new();

@@ -82,7 +82,7 @@ fn declined_upgrade_continues_as_http() {
     fixture.exchange(&mut client, &mut server, "/next");
 }
 
-/// Checks that the client gets 502 and no byte that the server has sent behind its 101, and that both connections end.
+/// Asserts that the client gets 502 and none of the bytes after the server's 101, and that both connections end.
 fn check_not_switched(fixture: &mut Fixture, mut client: TcpStream, mut server: TcpStream, why: &str) {
     let (head, page) = expect_refusal(&mut client, 502, why);
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
@@ -120,7 +120,7 @@ fn unrequested_101_returns_502() {
     expect_refusal(&mut client, 502, "HTTP/1.0");
 }
 
-/// "A server MUST NOT switch to a protocol that was not indicated by the client" (RFC 9110, 7.8), and has to name the new
+/// "A server MUST NOT switch to a protocol that was not indicated by the client" (RFC 9110, 7.8), and must name the new
 /// protocol. The relay discards the bytes of an unrequested protocol.
 #[test]
 fn switch_to_an_unrequested_protocol_returns_502() {
@@ -142,7 +142,7 @@ fn switch_to_an_unrequested_protocol_returns_502() {
     }
 }
 
-/// Names of protocols are compared case-insensitively, and a server selects one of several.
+/// Protocol names are case-insensitive.
 #[test]
 fn server_selects_one_of_the_requested_protocols() {
     for (asked, answered) in
@@ -163,8 +163,8 @@ fn server_selects_one_of_the_requested_protocols() {
     }
 }
 
-/// Bytes of the request's body were in transit when the server switched its protocol, and were lost. (A server may not
-/// switch before it has the complete request, so the relay may also report a fault of the server.)
+/// Regression: bytes of the request body that were in transit when the server switched protocols were lost. A server
+/// must not switch before it has received the complete request, so an error response of the relay is also correct.
 #[test]
 fn upgrade_loses_no_byte_of_the_request_body() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The cost of probing a section. A proxy in the middle counts the bytes of each connection between two relays.
+//! The traffic of section probes, counted by a TCP proxy between two relays.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,14 +11,14 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::reports::*;
 
-/// Bytes in both directions, for each connection in the order of arrival.
+/// Number of bytes of each connection, both directions together, in the order of arrival.
 type Counts = Arc<Mutex<Vec<Arc<AtomicU64>>>>;
 
-/// Bytes of a packet beside its payload: Ethernet, IPv4, TCP with timestamps.
+/// Header bytes of a packet: Ethernet, IPv4, TCP with timestamps.
 const HEADERS: u64 = 66;
 
-/// Payload of a packet in bytes, in the worst case: half of a full packet, since the last packet of each train is not
-/// full.
+/// Mean payload of a packet in bytes, in the worst case: half of a full packet, because the last packet of each train
+/// is not full.
 const PAYLOAD: u64 = 700;
 
 fn counting_proxy(to: SocketAddr) -> (SocketAddr, Counts) {
@@ -47,9 +47,9 @@ fn copy_counted(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A proxy before the far relay that imitates a version without reports: if the first record after the hello has the
-/// length of an OPEN for reports, the proxy closes the connection, as such a version does at an unknown flag. Returns its
-/// address and the number of these requests.
+/// Starts a TCP proxy in front of the far relay that imitates a version without reports: if the first record after the
+/// hello has the length of an OPEN for reports, the proxy closes the connection, as such a version does at an unknown
+/// flag. Returns the proxy's address and the number of OPENs for reports so far.
 pub fn proxy_without_reports(far: &Site) -> (SocketAddr, Arc<AtomicU64>) {
     let (to, requests) = (far.address, Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&requests);
@@ -76,8 +76,8 @@ pub fn proxy_without_reports(far: &Site) -> (SocketAddr, Arc<AtomicU64>) {
     (address, requests)
 }
 
-/// Whether the first record is an OPEN for reports. The contents are encrypted, so the length decides. An OPEN with a
-/// name or with further relays is longer.
+/// Returns whether the first record after the hello is an OPEN for reports. The record is encrypted, so its length is
+/// compared: an OPEN with a name or with further relays is longer.
 fn is_report(received: &[u8]) -> bool {
     let length = |at: usize| received.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
     let Some(hello) = length(8) else { return false };
@@ -86,10 +86,11 @@ fn is_report(received: &[u8]) -> bool {
     received.len() >= open + 2 + rest && rest == REPORT
 }
 
-/// Length of an OPEN for reports: flags, hops, trace, client, no relays, no target; and the tag.
+/// Length of an OPEN for reports in bytes: flags, hops, trace, client, an empty list of relays, an empty target, and
+/// the authentication tag of the record.
 const REPORT: usize = 1 + 1 + 16 + 7 + 1 + 7 + 16;
 
-/// Relays probe a section every 12 s: two probes fall into this span, at most three.
+/// Time of a measurement. Relays probe an idle section every 12 s, so this span has two or three probes.
 const SPAN: Duration = Duration::from_secs(34);
 
 #[test]
@@ -100,7 +101,8 @@ fn idle_section_probes_stay_within_the_budget() {
     let home = MeasuringRelay::with_address(&far, address, unused_address());
     wait_for_entry(&home.relay, &far.key.public, None, |_| true);
     let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
-    // A span with a probe at its start and at its end would count one probe too many.
+    // Begins after the first probe: a span with a probe at its start and another at its end would count one probe too
+    // many.
     let (before, begun) = (total(), Instant::now());
     pause_until(begun + SPAN);
     let bytes = total() - before;
@@ -109,7 +111,7 @@ fn idle_section_probes_stay_within_the_budget() {
     let rate = bits as f64 / begun.elapsed().as_secs_f64();
     println!("an idle section costs {rate:.0} bit/s, of these {bytes} bytes of payload in {SPAN:?}");
     assert!(bytes > 2 * 2 * 16_000, "fewer than two probes: {bytes} bytes");
-    // Only one of the two relays probes here: it may use half of the 64 kbit/s for a section.
+    // Only one of the two relays probes here, and may use half of the section's budget of 64 kbit/s.
     assert!(rate <= 32_000.0, "{rate} bit/s");
     drop(far_relay);
 }

@@ -1,4 +1,4 @@
-//! Relays that stop, that return, and that do not support reports.
+//! Reports and sessions when the far relay stops, restarts, or does not support reports.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::reports::*;
 
-/// Sends `bytes` bytes from one stream to the other.
+/// Writes `bytes` bytes to `from`, the sending end of a connection, and reads them from `to`, the receiving end.
 pub fn transfer(from: &mut TcpStream, to: &mut TcpStream, bytes: usize) {
     thread::scope(|scope| {
         scope.spawn(|| from.write_all(&pattern(bytes)).unwrap());
@@ -30,7 +30,7 @@ fn reports_are_requested_again_after_a_restart() {
 
     let begun = Instant::now();
     let _far_relay = far.relay("", "allow_open = true\n");
-    // The report is requested again after a pause, and the section is probed after another pause, 14 s in all.
+    // The relay requests the report again after a delay, and probes the section after another delay: 14 s in all.
     eventually_within(3 * PATIENCE, "a report of the restarted relay", || {
         let reported = find_entry(&home.relay, own, Some(key))?;
         (reported["sending"]["age_seconds"].as_f64()? < begun.elapsed().as_secs_f64()).then_some(())
@@ -38,7 +38,7 @@ fn reports_are_requested_again_after_a_restart() {
     assert_eq!(download(&home.relay, target), 500_000);
 }
 
-/// The pause before a relay without reports is asked for them again.
+/// Delay until reports are requested again from a relay that does not support them, as in the relay's code.
 const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 /// A relay of a version without reports treats the OPEN as invalid, and closes the connection.
@@ -50,14 +50,14 @@ fn relay_without_reports_is_logged_once_and_carries_sessions() {
     let mut home = MeasuringRelay::with_address(&far, address, target);
     let warning = home.relay.next(|event| event["event"] == "warning");
     assert!(warning["message"].as_str().unwrap().contains("reports no estimates of its sections"), "{warning}");
-    // With a name as the target, since the proxy recognises reports by their length, and an OPEN with an address has
-    // that length.
+    // The target is a name: the proxy recognises reports by their length, and an OPEN with an address has the same
+    // length.
     assert_eq!(download_by_name(&home.relay, target), 500_000);
     assert_eq!(home.relay.next(|event| event["event"] == "closed")["end"], "finished");
     session_closed(&mut far_relay);
     assert!(all_entries(&home.relay).iter().all(|entry| entry["told_by"].is_null()));
-    // The third request comes after the end of the second request, so also after its warning, if there is one. The pauses
-    // between requests are too long for real time.
+    // The third request follows the failure of the second, so a second warning would have been logged by then. The
+    // delays between the requests are too long for real time.
     if is_virtual() {
         eventually_within(3 * UNSUPPORTED_RETRY_DELAY, "the third request for reports", || {
             (requests.load(Ordering::Relaxed) >= 3).then_some(())
@@ -103,7 +103,7 @@ fn report_connections_use_the_name_servers_of_a_reload() {
     let (unknown, known) =
         (answer_from(&[]), answer_from(vec![("far.test", &*far.address.ip().to_string().leak())].leak()));
     let mut relay = start(&write(name_server(move |query| {
-        // The test may have ended.
+        // The receiver is dropped when the test ends.
         let _ = queries.send(());
         unknown(query)
     })));

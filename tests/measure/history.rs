@@ -1,4 +1,4 @@
-//! `[history]`: the stored measurements, and relays that cannot store any.
+//! `[history]`: measurements in the file, and relays that cannot write the file.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::reports::*;
 
-/// The configuration of a relay that chooses paths and stores its measurements in `file`.
+/// Writes the configuration of a relay that measures sections and stores its measurements in `file`.
 fn config_with_history(site: &Site, file: &Path) -> std::path::PathBuf {
     let far = Site::new();
     site.write_home(&format!("{}[history]\nfile = {file:?}\n", settings(&far, far.address, unused_address())), AUTO)
@@ -19,7 +19,7 @@ fn text_of(file: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned()
 }
 
-/// Ends the relay, and returns the warnings that it has logged until its end.
+/// Stops the relay, and returns the warnings in the log that the test has not read yet.
 fn warnings(relay: &mut Relay) -> Vec<String> {
     relay.signal("TERM");
     let events = relay.remaining_events();
@@ -28,7 +28,8 @@ fn warnings(relay: &mut Relay) -> Vec<String> {
     events.iter().filter(|event| event["event"] == "warning").filter_map(of).collect()
 }
 
-/// The relay uses only the hours of earlier weeks, so its status does not show these measurements after the restart.
+/// The relay uses only measurements of earlier weeks from the file, so `/api/paths` does not show these measurements
+/// after the restart, and the test reads the file.
 #[test]
 fn measurements_stay_in_the_file_across_restarts() {
     let (site, target) = (Site::new(), byte_server(500_000));
@@ -45,7 +46,8 @@ fn measurements_stay_in_the_file_across_restarts() {
     assert!(text_of(&file).contains(LOOPBACK_NET), "the earlier measurements are missing");
 }
 
-/// Asserts that a relay that cannot store its history logs one warning and carries sessions.
+/// Asserts that a relay that cannot write its history logs one warning with the text `wanted`, carries sessions and
+/// measures sections.
 fn assert_one_warning_and_service(mut relay: Relay, wanted: &str) {
     let target = byte_server(500_000);
     let warning = relay.next(|event| event["event"] == "warning");
@@ -91,7 +93,8 @@ fn reload_switches_the_history_file() {
     assert!(text_of(&after).contains(LOOPBACK_NET) && !text_of(&before).contains(LOOPBACK_NET));
 }
 
-/// A relay whose history is on a separate file system, in a mount namespace that ends with the relay.
+/// Starts a relay whose history is on a tmpfs with these mount options, in a mount namespace that ends with the relay.
+/// Returns `None` and prints a message if the mount is not permitted.
 fn start_on_file_system(options: &str) -> Option<(Relay, Site)> {
     let site = Site::new();
     let folder = site.folder.0.join("small");

@@ -1,6 +1,6 @@
-//! Measurement of sections, and reports between relays: real relays, real sessions, and the resulting `/api/paths`.
+//! Measurement of sections, and reports between relays, as `/api/paths` shows them.
 //!
-//! `reports` reads `/api/paths`; each other module has one subject.
+//! `reports` also has the helpers that read `/api/paths`; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

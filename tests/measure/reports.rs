@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::harness::*;
 use super::relays::*;
 
-/// A relay that measures, and sends sessions to `far_target` through the relay `far`, all others directly.
+/// A relay that measures sections. Its sessions to `far_target` use the relay `far`, all other sessions are direct.
 pub struct MeasuringRelay {
     pub relay: Relay,
     pub site: Site,
@@ -20,7 +20,7 @@ impl MeasuringRelay {
         Self::with_address(far, far.address, far_target)
     }
 
-    /// Like `new`, with another address of the far relay.
+    /// Like `new`, but the relay dials the far relay at `address`.
     pub fn with_address(far: &Site, address: SocketAddr, far_target: SocketAddr) -> Self {
         let site = Site::new();
         let relay = site.home(&settings(far, address, far_target), AUTO);
@@ -28,8 +28,8 @@ impl MeasuringRelay {
     }
 }
 
-/// No target has the name of the automatic route, so no path is chosen, but the relay measures like a relay that
-/// chooses.
+/// Returns the settings of a relay that measures sections without choosing paths: measurement needs a route with `path
+/// = "auto"`, and no target matches this route.
 pub fn settings(far: &Site, address: SocketAddr, far_target: SocketAddr) -> String {
     let port = far_target.port();
     let path = "[[path]]\nname = \"way\"\nrelays = [\"far\"]\n";
@@ -38,15 +38,15 @@ pub fn settings(far: &Site, address: SocketAddr, far_target: SocketAddr) -> Stri
     far.table_at(address, "far", "") + path + auto + &by_far
 }
 
-/// A server that sends `bytes` bytes on each connection, until the client closes.
+/// Starts a server that sends `bytes` bytes on each connection and then closes it.
 pub fn byte_server(bytes: usize) -> SocketAddr {
     serve(move |mut stream| {
-        // The client may close before the end.
+        // The client may close before the last byte.
         let _ = stream.write_all(&pattern(bytes));
     })
 }
 
-/// Reads all bytes of `target` through a relay. Returns their number.
+/// Reads all bytes from `target` through a relay. Returns their number.
 pub fn download(relay: &Relay, target: SocketAddr) -> usize {
     count_bytes(socks5(relay.address(), target))
 }
@@ -64,13 +64,14 @@ fn count_bytes(tunnel: Result<TcpStream, u8>) -> usize {
     all.len()
 }
 
-/// All entries of `/api/paths`.
+/// Returns all entries of `/api/paths`.
 pub fn all_entries(relay: &Relay) -> Vec<Value> {
     let answer: Value = serde_json::from_str(&relay.ask("/api/paths")).expect("JSON");
     answer.as_array().expect("a list").clone()
 }
 
-/// The entry of a relay about the section to `to`: its own, or the one reported by `told_by`.
+/// Returns the entry of `/api/paths` about the section to `to`: the relay's own entry if `told_by` is `None`, or the
+/// entry that the relay `told_by` has reported.
 pub fn find_entry(relay: &Relay, to: &str, told_by: Option<&str>) -> Option<Value> {
     all_entries(relay).into_iter().find(|entry| entry["to"] == to && entry["told_by"].as_str() == told_by)
 }
@@ -101,7 +102,8 @@ fn relay_reports_its_estimates_to_neighbours() {
     assert!(reported["sending"]["rtt_seconds"].as_f64() > Some(0.0), "{reported}");
 }
 
-/// The relay in the middle does not choose paths: a request for its report makes it request the next one.
+/// The relay in the middle does not choose paths, so it requests the report of the far relay only because home requests
+/// its own report.
 #[test]
 fn idle_sections_between_other_relays_are_reported() {
     let (middle, far) = (Site::new(), Site::new());
@@ -129,7 +131,7 @@ fn networks_are_not_reported_to_relays_without_sessions_there() {
     let far = &*far.key.public;
     wait_for_entry(&mine.relay, LOOPBACK_NET, Some(far), |_| true);
 
-    // The far relay has a newer estimate of the section to `mine`, which a later report to `other` contains.
+    // A newer estimate of the section to `mine` shows that `other` has received a later report of the far relay.
     let begun = Instant::now();
     download(&mine.relay, target);
     let own = &*mine.site.key.public;
@@ -190,7 +192,7 @@ fn direct_session_yields_an_estimate_of_the_target_network() {
     wait_for_entry(&home.relay, LOOPBACK_NET, None, |entry| number(&entry["receiving"]["segments"]) > 10.0);
 }
 
-/// A relay that neither chooses paths nor is called by relays has no reader for measurements.
+/// Measurements have no use at a relay that neither chooses paths nor reports to other relays.
 #[test]
 fn relay_without_path_selection_or_peers_measures_nothing() {
     let (mut relay, target) = (Relay::listen(&["auto://127.0.0.1:0"]), byte_server(1_000_000));

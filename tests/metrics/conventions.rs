@@ -1,10 +1,10 @@
-//! Every name of a scrape follows Prometheus' rules ("Metric and label naming") and those of OpenMetrics 1.0.
+//! Metric names follow the rules of Prometheus ("Metric and label naming") and of OpenMetrics 1.0.
 
 use std::collections::BTreeMap;
 
 use crate::fixture::*;
 
-/// Base units. A name that ends with another unit is refused, and so is a name that has its unit in the middle.
+/// Base units. A name with another unit, or with a unit before the end of the name, breaks the rules.
 const UNITS: [&str; 5] = ["bits_per_second", "bytes_per_second", "seconds", "bytes", "ratio"];
 
 /// Words that are not base units, or that are base units only with `per_second`.
@@ -27,7 +27,7 @@ const NO_UNITS: [&str; 16] = [
     "bps",
 ];
 
-/// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
+/// All gauges: values that can decrease while the process runs. A value that only increases is a counter.
 const GAUGES: [&str; 31] = [
     "ekiden_fleet_certificate_expiry_timestamp_seconds",
     "ekiden_fleet_draining",
@@ -57,20 +57,20 @@ const GAUGES: [&str; 31] = [
     "process_max_fds",
     "process_open_fds",
     "process_resident_memory_bytes",
-    // This gauge never changes: Prometheus' own client libraries expose it as a gauge.
+    // A constant, which Prometheus' own client libraries expose as a gauge.
     "process_start_time_seconds",
     "process_threads",
     "process_virtual_memory_bytes",
 ];
 
-/// The REST of each `# WORD NAME REST` line, by name.
+/// Returns the text of each line `# WORD NAME TEXT` with this word, by name.
 fn metadata<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
     let begin = format!("# {word} ");
     let lines = scrape.0.lines().filter_map(|line| line.strip_prefix(begin.as_str())?.split_once(' '));
     lines.collect()
 }
 
-/// The rules that a name breaks.
+/// Returns a description of each rule that a metric breaks, with this name, type and UNIT line.
 fn broken_rules(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let mut expect = |holds: bool, rule: &str| {
@@ -129,7 +129,7 @@ fn every_name_follows_the_conventions() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Tests of `broken_rules` itself.
+/// Tests `broken_rules` itself.
 #[test]
 fn names_that_break_the_conventions_are_detected() {
     for (name, kind, unit) in [

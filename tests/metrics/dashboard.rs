@@ -1,4 +1,4 @@
-//! The bundled dashboard queries only existing metrics, and docs/metrics.md lists all metrics.
+//! The bundled dashboard and alert rules query only existing metrics, and docs/metrics.md lists all metrics.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,8 +12,8 @@ const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
 const ALERTS: &str = include_str!("../../docs/grafana/alerts.yaml");
 const PAGE: &str = include_str!("../../docs/metrics.md");
 
-/// Metrics that need a tunnel, a `tproxy` or TLS listener or measured paths; tests/transparent, tests/tunnel, tests/tls and
-/// tests/paths produce them.
+/// Metrics that need a tunnel, a `tproxy` or TLS listener, or measured paths; tests/transparent, tests/tunnel,
+/// tests/tls and tests/paths produce these metrics.
 const TESTED_ELSEWHERE: [&str; 6] = [
     "ekiden_connections_passed",
     "ekiden_rules_packets",
@@ -27,7 +27,7 @@ fn dashboard() -> Value {
     serde_json::from_str(DASHBOARD).expect("JSON")
 }
 
-/// All panels, including those in rows.
+/// Returns all panels, including those in rows.
 fn panels() -> Vec<Value> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -35,7 +35,7 @@ fn panels() -> Vec<Value> {
     panels.iter().chain(inner).cloned().collect()
 }
 
-/// All queries of panels and variables, unexpanded.
+/// Returns the queries of all panels and variables, without replacing the variables in them.
 fn queries() -> Vec<String> {
     let panels = panels();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
@@ -46,12 +46,12 @@ fn queries() -> Vec<String> {
     expressions.chain(asked).collect()
 }
 
-/// The expressions of the alert rules, each on one line.
+/// Returns the expressions of the alert rules, if each is on one line.
 fn alert_expressions() -> Vec<&'static str> {
     ALERTS.lines().filter_map(|line| line.trim_start().strip_prefix("expr: ")).collect()
 }
 
-/// The names of metrics in a text.
+/// Returns the metric names in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("ekiden_") || word.starts_with("process_")).map(str::to_owned).collect()
@@ -147,7 +147,7 @@ fn the_dashboard_can_be_imported() {
     }
 }
 
-/// Checks the queries with promtool, where it is installed; ignored by default, because the dashboard changes seldom.
+/// Ignored by default: the test needs promtool, and the dashboard changes seldom.
 #[test]
 #[ignore = "takes promtool of Debian's package prometheus: make check-dashboard"]
 fn promtool_accepts_every_query() {

@@ -1,5 +1,5 @@
-//! A home relay with path selection, a relay behind it and a proxy; a parsed scrape of `/metrics`; streams of bytes
-//! until a test ends them.
+//! A home relay with path selection, a relay behind it and an HTTP proxy; parsed scrapes of `/metrics`; and endless
+//! streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use super::harness::*;
 use super::relays::*;
 
-/// The limit of sessions at the home relay.
+/// Session limit of the home relay.
 pub const PLACES: usize = 12;
 
 pub struct Fixture {
@@ -20,7 +20,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Relays without any traffic yet.
+    /// Starts the relays, without traffic.
     pub fn new() -> Self {
         let sites = [Site::new(), Site::new()];
         let [near, beyond] = &sites;
@@ -36,14 +36,16 @@ impl Fixture {
         Self { home, far, proxy: Relay::listen(&["http://127.0.0.1:0"]), _sites: sites }
     }
 
-    /// Relays that have served all kinds of traffic.
+    /// Starts the relays and generates all kinds of traffic: downloads, HTTP requests, a refused connection, an
+    /// exhausted session limit and a reload.
     pub fn busy() -> Self {
         let mut fixture = Self::new();
         let file = data_server(400_000);
         for _ in 0..4 {
             fixture.download(file);
         }
-        // The kernel counts the time in which a section sends in ticks of up to 10 ms, and a download may fall between two.
+        // The kernel counts the sending time of a socket in ticks of up to 10 ms, and a download may end within one
+        // tick.
         eventually("a section with a sending time", || {
             fixture.download(file);
             (Scrape::of(&fixture.home).sum("ekiden_section_rwnd_limited_ratio_count", &[]) > 0.0).then_some(())
@@ -64,7 +66,7 @@ impl Fixture {
         session_closed(&mut self.home);
     }
 
-    /// Two requests through the forward proxy, on one connection.
+    /// Sends two requests to the forward proxy, on one connection.
     fn send_requests(&self) {
         let origin = serve(|mut stream| {
             while stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
@@ -88,7 +90,7 @@ impl Fixture {
     }
 }
 
-/// A server that sends `bytes` bytes after the first byte from the client.
+/// Starts a server that sends `bytes` bytes after the first byte from the client.
 pub fn data_server(bytes: usize) -> SocketAddr {
     let sent = pattern(bytes);
     serve(move |mut stream| {
@@ -107,19 +109,19 @@ impl Scrape {
         Self(text)
     }
 
-    /// The value of each line, by the series before it.
+    /// Returns the value of each series. A series is a metric name with labels.
     pub fn lines(&self) -> BTreeMap<&str, f64> {
         let lines = self.0.lines().filter(|line| !line.starts_with('#'));
         let split = lines.map(|line| line.rsplit_once(' ').expect("a value"));
         split.map(|(series, value)| (series, value.parse().expect("a number"))).collect()
     }
 
-    /// The metric names of all lines.
+    /// Returns the metric names of all series.
     pub fn names(&self) -> BTreeSet<&str> {
         self.lines().into_keys().map(|series| series.split('{').next().unwrap()).collect()
     }
 
-    /// The sum over all lines of metric `name` whose labels include all of `labels`.
+    /// Returns the sum over all series of metric `name` whose labels include all of `labels`.
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let lines = self.lines().into_iter().filter(|(series, _)| {
             let (found, rest) = series.split_once('{').unwrap_or((series, ""));
@@ -129,12 +131,12 @@ impl Scrape {
     }
 }
 
-/// Waits until the sum of these series satisfies `wanted`.
+/// Waits until the sum of these series satisfies `wanted`, and returns the sum.
 pub fn wait_metric(relay: &Relay, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) -> f64 {
     eventually(&format!("{name} {labels:?}"), || Some(Scrape::of(relay).sum(name, labels)).filter(|sum| wanted(*sum)))
 }
 
-/// Whether a value equals a count.
+/// Returns whether the value of a series equals a count.
 pub fn equals(value: f64, count: u32) -> bool {
     (value - f64::from(count)).abs() < 0.5
 }

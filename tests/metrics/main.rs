@@ -1,7 +1,6 @@
-//! Metrics of relays with traffic: their values are correct, the page and the dashboard list no others, and their
-//! number is bounded.
+//! Metrics of relays with traffic: names and values, the number of series, the dashboard and the documentation.
 //!
-//! `fixture` has relays with all kinds of traffic, and reads their metrics; each other module has one subject.
+//! `fixture` starts relays, generates traffic and reads the metrics; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -55,7 +55,7 @@ fn workers_report_busy_time_and_event_loop_lag() {
     join(sending);
 }
 
-/// One session keeps one of two threads busy, and another program runs on the processor of that thread.
+/// One session keeps one of two workers busy, and a program of the test competes for the CPU of this worker.
 #[test]
 fn busy_worker_hands_new_connections_to_an_idle_worker() {
     let folder = Folder::new();
@@ -94,7 +94,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Binds a thread of `relay` to one processor, and keeps the processor busy.
+/// Binds a thread of `relay` to one CPU, and starts a program that keeps this CPU busy.
 fn spin_beside(relay: &Relay, thread: &str) -> KillOnDrop {
     let tasks = fs::read_dir(format!("/proc/{}/task", relay.id())).unwrap().map(|task| task.unwrap().path());
     let is_named = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().trim_end() == thread;

@@ -1,4 +1,4 @@
-//! docs/api.md has every field of `/api/sessions` with its type, and no other.
+//! docs/api.md lists every field of `/api/sessions` with its type, and no other field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -11,11 +11,11 @@ use crate::relays::*;
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
-/// Fields that need a tunnel, a fleet with etcd, a program in the kernel, measured paths, or a certificate; unit tests of the
-/// relay and tests/tls check these.
+/// Fields that need a tunnel, a fleet with etcd, a congestion control of ekiden in the kernel, measured paths, or a
+/// certificate; unit tests of the relay and tests/tls check these fields.
 const TESTED_ELSEWHERE: [&str; 5] = ["lanes[].", "fleet.", "SECTION.told.", "choices[].", "sessions[].tls."];
 
-/// Each field of the page, and the types that it may have.
+/// Returns each field of the page with its permitted types.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
     let row = |row: &str| {
@@ -26,7 +26,7 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     rows.map(row).collect()
 }
 
-/// Records each field of an answer below `path`, and its types.
+/// Records the type of `value`, the value at `path`, and of all fields and list items in it.
 fn record_fields(path: &str, value: &Value, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
     let kind = match value {
         Value::Null => "null",
@@ -59,8 +59,8 @@ fn answer(relay: &Relay) -> Value {
     serde_json::from_str(&relay.ask("/api/sessions")).unwrap()
 }
 
-/// A home relay that a user logs in to, whose profile names a congestion control that the kernel does not have, and a
-/// relay behind it with an encrypted section that is tuned.
+/// Starts a home relay with user authentication and a far relay, with an encrypted and tuned section between them. The
+/// profile of home's listener has a congestion control that the kernel lacks.
 fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
     let sites = [Site::new(), Site::new()];
     let [near, beyond] = &sites;
@@ -68,7 +68,7 @@ fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
     let far = beyond.relay("", &format!("peers = {peers:?}\n"));
     let relay = beyond.table("far", "encrypt = true\n");
     let profile = "[profile.mine]\ncongestion = \"scalable\"\n";
-    // crypt(3), bcrypt at cost 4, for the password "baton".
+    // The hash of the password "baton": crypt(3), bcrypt at cost 4.
     let users = "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
     let users = near.folder.write("users", users);
     let settings = format!("{profile}{relay}{}", route_all_through("way", &["far".to_owned()]));
@@ -76,7 +76,7 @@ fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
     (home, far, sites)
 }
 
-/// A session of the user, whose client does not read the bytes from the server.
+/// Opens a session of the user. Returns the ends of the client and the server.
 fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
     let (listener, target) = server();
     let mut client = home.connect();
@@ -113,14 +113,14 @@ fn api_page_lists_exactly_the_fields_of_responses() {
     drop((client, chosen));
     join(sending);
 
-    // The root of the response has no name, and items of lists appear by their fields.
+    // The page does not list the root of the response, and lists the fields of list items but not the items.
     found.retain(|path, _| !path.is_empty() && !path.ends_with("[]"));
     let documented = documented();
     let missing: Vec<_> = found.keys().filter(|path| !documented.contains_key(*path)).collect();
     assert!(missing.is_empty(), "not in docs/api.md: {missing:?}");
     for (path, kinds) in &found {
         let allowed = &documented[path];
-        // A number without fraction is a number as well.
+        // A number without a fraction is recorded as a count.
         let fits = |kind: &str| allowed.contains(kind) || (kind == "count" && allowed.contains("number"));
         assert!(kinds.iter().all(|kind| fits(kind)), "{path} is {kinds:?}, and docs/api.md says {allowed:?}");
     }

@@ -1,4 +1,5 @@
-//! Metrics of sessions and their sections, during and after; their number does not grow with clients or targets.
+//! Metrics of open and closed sessions and of their sections. The number of series does not grow with clients or
+//! targets.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -43,7 +44,7 @@ fn session_is_counted_while_open_and_after_close() {
     ] {
         assert!(equals(scrape.sum(name, &labels), count), "{name} {labels:?} is not {count} in\n{}", scrape.0);
     }
-    // The values in the log agree.
+    // The closing event in the log has the same values.
     let seconds = |key: &str| closed[key].as_f64().unwrap_or_else(|| panic!("no {key} in {closed}"));
     assert!(
         (scrape.sum("ekiden_first_byte_seconds_sum", &[LISTENER_LABEL]) - seconds("first_byte_seconds")).abs() < 1e-6
@@ -52,7 +53,7 @@ fn session_is_counted_while_open_and_after_close() {
     assert!(seconds("handshake_seconds") + seconds("first_byte_seconds") <= seconds("seconds"), "{closed}");
 }
 
-/// The client sends a request, and does not read for a while.
+/// The client does not read until the metric shows queued bytes.
 #[test]
 fn queued_bytes_and_stalls_of_a_slow_client_are_reported() {
     let (_site, mut home) = home();
@@ -115,7 +116,7 @@ fn running_sections_are_sampled() {
 
 const MANY: u16 = 1000;
 
-/// A session from one loopback address to another.
+/// Runs a session from the loopback address `from` to the server at `to`.
 fn session(home: SocketAddr, from: Ipv4Addr, to: SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -156,10 +157,10 @@ fn series_count_does_not_grow_with_clients_or_targets() {
     let before = ended(1).lines().len();
     (2..=MANY).for_each(run_session);
     let after = ended(u32::from(MANY));
-    // Metrics of sections may appear for the first time; a line for each client would add a thousand.
+    // Series of sections may appear after the first session. One series for each client would add 999.
     assert!(after.lines().len() < before + 200, "{} lines, and {before} before", after.lines().len());
     assert!(after.lines().len() < 1000, "{}", after.0);
-    // Labels only: the digits of a port may occur by chance in a sum of seconds.
+    // Values are not searched: the digits of a port may occur by chance in a sum of seconds.
     let forbidden = ["127.".to_owned(), format!(":{port}"), format!("\"{port}\"")];
     let leaked: Vec<&str> =
         after.lines().into_keys().filter(|series| forbidden.iter().any(|s| series.contains(s))).collect();

@@ -1,4 +1,4 @@
-//! The chosen path without failures.
+//! Path selection without failures.
 
 use crate::fixture::*;
 use crate::harness::*;
@@ -8,7 +8,8 @@ const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 /// Bytes of a session, enough for an estimate of the rate.
 const SESSION_BYTES: u64 = 1 << 20;
 
-/// Without the race, the connection would wait for the silent path until the timeout, longer than the client.
+/// The relay dials both paths at the same time. If it dialled the silent path first, the session would wait for the
+/// connect timeout of 10 min, longer than the client waits.
 #[test]
 fn first_session_is_not_delayed_by_a_silent_path() {
     for (silent, expected) in [("a", "direct"), ("direct", "a")] {
@@ -36,8 +37,8 @@ fn first_session_races_unmeasured_paths() {
     );
 }
 
-/// The direct path and the paths by `a` and `c` are slow. A path by `b` and a further relay is as good as the path by
-/// `b` alone.
+/// The direct path and the paths that begin with `a` or `c` are slow. A path through `b` and a further relay is as fast
+/// as the path through `b` alone, so both are accepted.
 #[test]
 fn fastest_path_is_found_and_kept() {
     let Some(mut fixture) = Fixture::with(AUTO, true, |_| String::new()) else { return };

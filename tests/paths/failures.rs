@@ -1,4 +1,4 @@
-//! The chosen path during failures.
+//! Path selection during failures.
 
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,9 @@ fn degraded_path_is_abandoned_within_15_seconds_and_avoided() {
         assert!(after.len() < 20, "{after:?}");
     }
     assert!(since.elapsed() < Duration::from_secs(10) + Duration::from_secs(5), "{after:?} in {:?}", since.elapsed());
-    // At most two sessions return: one exploration, whose disappointment completes the streak (`SLOW_STREAK`) that opens
-    // the circuit breaker, and one trial after its first pause of 10 s (`MIN_OPEN`). The next pause is twice as long, and
-    // 20 sessions of half a second do not reach its end.
+    // At most two sessions use `b` again. One explores, is slower than predicted, and completes the streak
+    // (`SLOW_STREAK`) that opens the circuit breaker. The other is the trial after the first open period of 10 s
+    // (`MIN_OPEN`). The next open period is twice as long, and 20 sessions of 0.5 s do not reach its end.
     let later = fixture.paths(20, SESSION_BYTES);
     let visits = later.iter().filter(|path| path.starts_with('b')).count();
     assert!(visits <= 2, "sessions use the degraded path: {later:?}");
@@ -38,7 +38,7 @@ fn a_target_that_answers_only_through_one_relay_is_reached() {
     let Some(mut fixture) = Fixture::new(AUTO) else { return };
     ["home", "a", "c"].iter().for_each(|host| fixture.disconnect_server(host));
     let paths = fixture.paths(6, 10_000);
-    // The path may have a relay before `b`, the only relay that reaches the server.
+    // The path may have another relay before `b`, the only relay that can reach the server.
     assert!(paths.iter().all(|path| path.ends_with('b')), "{paths:?}");
 }
 
@@ -56,7 +56,7 @@ fn killed_relay_is_avoided_and_no_new_session_is_lost() {
     drop(running);
 }
 
-/// The relay's reports and round trips are the best, and its throughput is low.
+/// Relay `a` has the best reports and round-trip times, but its listener limits the throughput to 2 Mbit/s.
 #[test]
 fn relay_with_overestimated_throughput_is_abandoned() {
     let slow = "profile = \"slow\"\n[profile.slow]\npacing_rate = \"2Mbit/s\"\n";

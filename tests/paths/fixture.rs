@@ -1,5 +1,5 @@
 //! The hosts `home`, `a`, `b`, `c` and `server`. Each relay has a link to home and a link to the server, and home has a
-//! link to the server. The traffic toward home can be slowed at each host.
+//! link to the server. The rate toward home can be limited at each host.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::harness::*;
 use crate::network::*;
 use crate::relays::RunningRelay;
 
-/// The server's address, which all hosts use.
+/// The server's address, the same for all hosts.
 pub const SERVER: &str = "10.9.0.1";
 
 /// The address of home's client listener.
@@ -20,7 +20,7 @@ pub const HOME: &str = "127.0.0.1:1080";
 /// Hosts with a relay.
 pub const RELAYS: [&str; 3] = ["a", "b", "c"];
 
-/// Links beside the row's own, between home and `a`, `a` and `b`, `b` and `c`, `c` and the server.
+/// Links in addition to those of the row, which connect home and `a`, `a` and `b`, `b` and `c`, `c` and the server.
 const LINKS: [[(&str, &str, &str); 2]; 5] = [
     [("home", "to-b", "10.1.2.1/24"), ("b", "home", "10.1.2.2/24")],
     [("home", "to-c", "10.1.3.1/24"), ("c", "home", "10.1.3.2/24")],
@@ -42,21 +42,21 @@ const ADDRESSES: [&str; 3] = ["10.0.0.2:7000", "10.1.2.2:7000", "10.1.3.2:7000"]
 pub struct Fixture {
     pub row: Row,
     pub home: RunningRelay,
-    /// Relays by index; `None` after a relay was stopped.
+    /// Relays in the order of [`RELAYS`]; `None` after a test has stopped the relay.
     pub relays: Vec<Option<RunningRelay>>,
     pub keys: Vec<Key>,
     target: SocketAddr,
 }
 
 impl Fixture {
-    /// Starts the fixture, where namespaces are permitted; `routes` has the routes of home's file. The relays have
-    /// no relays in their files.
+    /// Builds the network and starts the relays; the configuration of home contains `routes`. The configurations of
+    /// `a`, `b` and `c` contain no relays. Returns `None` and prints a message if namespaces are not permitted.
     pub fn new(routes: &str) -> Option<Self> {
         Self::with(routes, false, |_| String::new())
     }
 
-    /// Like `new`, with relays that may know their neighbours in the row, and with further lines for each relay's
-    /// listener.
+    /// Like `new`. With `neighbours`, the configuration of each relay contains the neighbours in the row.
+    /// `listener_keys` returns further lines for the listener of the relay with this name.
     pub fn with(routes: &str, neighbours: bool, listener_keys: impl Fn(&str) -> String) -> Option<Self> {
         let row = Row::of(&["home", "a", "b", "c", "server"], &[Family::V4])?;
         LINKS.iter().for_each(|ends| link(&row, *ends));
@@ -90,7 +90,8 @@ impl Fixture {
         self.row[host].ip(&format!("route replace unreachable {SERVER}/32\n"));
     }
 
-    /// Makes the server drop packets from home without an answer, unless a relay has forwarded them.
+    /// Makes the server drop its packets to home's address on the direct link, so that direct connections get no
+    /// answer.
     pub fn silence_direct_path(&self) {
         self.row["server"].ip("route add blackhole 10.2.0.1/32\n");
     }
@@ -101,18 +102,18 @@ impl Fixture {
         self.home.reload(&text);
     }
 
-    /// A connection of a client to the server.
+    /// Opens a connection of a client on home to the server.
     pub fn open(&self) -> TcpStream {
         let target = self.target;
         self.row["home"].inside(|| socks5(HOME.parse().unwrap(), target)).expect("a connection to the server")
     }
 
-    /// Address and port of the server.
+    /// Returns the address and port of the server.
     pub const fn target(&self) -> SocketAddr {
         self.target
     }
 
-    /// One session that downloads `bytes` bytes. Returns its closing event.
+    /// Runs a session that downloads `bytes` bytes. Returns the closing event.
     pub fn download(&mut self, bytes: u64) -> Value {
         request_bytes(&mut self.open(), bytes);
         self.home.relay.next(|event| event["event"] == "closed" && event["bytes_down"] == bytes)
@@ -135,7 +136,7 @@ impl Fixture {
     }
 }
 
-/// The path in a closing event.
+/// Returns the path in the closing event of a session without errors.
 pub fn path(closed: &Value) -> String {
     assert_eq!(closed["end"], "finished", "{closed}");
     closed["path"].as_str().expect("a path").to_owned()
@@ -148,7 +149,7 @@ pub fn request_bytes(stream: &mut TcpStream, bytes: u64) {
     assert_eq!(count, bytes);
 }
 
-/// A server that sends the requested number of bytes.
+/// Starts a server on `host` that sends the requested number of bytes on each connection.
 fn serve_bytes(host: &Host) -> SocketAddr {
     let (listener, port) = host.listen();
     thread::spawn(move || answer(&listener));
@@ -168,8 +169,8 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-/// An additional link between two hosts of the row: for each end the host, the name of its interface, and its address
-/// with the prefix length.
+/// Adds a link between two hosts of the row. Each end is the host, the name of the interface, and the address with the
+/// prefix length.
 fn link(row: &Row, [one, other]: [(&str, &str, &str); 2]) {
     let ((here, left, _), (there, right, _)) = (one, other);
     let peer = row[there].path();
@@ -182,7 +183,7 @@ fn link(row: &Row, [one, other]: [(&str, &str, &str); 2]) {
     }
 }
 
-/// Neighbours reach each other by the links of the row itself.
+/// Returns the `[[relay]]` tables of the neighbours of relay `at`, with addresses on the links of the row.
 fn neighbours_of(at: usize, keys: &[Key]) -> String {
     let beside = |other: usize| format!("10.0.{}.{}:7000", at.min(other) + 1, if other > at { 2 } else { 1 });
     let others = (0..RELAYS.len()).filter(|other| other.abs_diff(at) == 1);

@@ -1,4 +1,4 @@
-//! Listeners of every kind use the chosen path.
+//! Path selection for each kind of listener.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -12,7 +12,7 @@ use crate::network::*;
 /// Bytes of a session, enough for an estimate of the rate.
 const SESSION_BYTES: u64 = 1 << 20;
 
-/// Bytes of a response of which only the time counts.
+/// Length of a response in bytes, in a test that uses only the completion time.
 const SMALL: usize = 30_000;
 
 #[test]
@@ -45,7 +45,7 @@ fn path_is_chosen_for_connect_http_and_tcp_clients() {
     assert!(closed["chosen"]["reason"].is_string() && closed["path"] != "direct", "{closed}");
 }
 
-/// An origin on the host `server` that answers each request with `body`. Returns its address.
+/// Starts an HTTP server on the host `server` that answers each request with `body`. Returns the address.
 fn origin(fixture: &Fixture, body: Vec<u8>) -> SocketAddr {
     let (listener, port) = fixture.row["server"].listen();
     std::thread::spawn(move || {
@@ -65,8 +65,8 @@ fn origin(fixture: &Fixture, body: Vec<u8>) -> SocketAddr {
     SocketAddr::new(fixture.target().ip(), port)
 }
 
-/// A client may use one connection for many servers. The outcome of a small response is recorded before the path to the next
-/// server is used: the relay retreats from paths that are slower than predicted.
+/// A client may send requests to many servers on one connection. The relay must record the outcome of each response
+/// before it chooses the path of the next request: only then can it retreat from a path that was slower than predicted.
 #[test]
 fn outcome_is_recorded_for_each_server_of_a_connection() {
     let Some(fixture) = Fixture::new("[[route]]\npath = \"auto\"\n") else { return };
@@ -90,8 +90,8 @@ fn outcome_is_recorded_for_each_server_of_a_connection() {
 const INTERCEPTING_LISTENER: &str = "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"to-c\"]\n\
                       keep_client_address = false\n";
 
-/// The client's first packet waits until the path is connected, whether direct or by relays: the client sees the
-/// server's own answer.
+/// The relay holds the client's SYN until a path, direct or through relays, is connected to the server: the client gets
+/// the server's own answer.
 #[test]
 fn intercepted_client_waits_for_the_chosen_path() {
     let Some(mut fixture) =
@@ -129,7 +129,7 @@ fn intercepted_client_waits_for_the_chosen_path() {
     }
 }
 
-/// With `connect = "early"` the client sends its bytes before a path is connected: only one path may carry them.
+/// With `connect = "early"` the client sends bytes before a path is connected: only one path may carry these bytes.
 #[test]
 fn early_bytes_are_sent_on_one_path_only() {
     let early = "[[listener]]\nname = \"early\"\nbind = \"127.0.0.1:2000\"\nconnect = \"early\"\n";

@@ -1,7 +1,6 @@
-//! `path = "auto"`: a relay that chooses, three relays as candidates, and a server with a link to each of them, in a
-//! network built for each test.
+//! `path = "auto"`: path selection by a relay with three candidate relays and a direct path to the server.
 //!
-//! `fixture` builds the network; each other module has one subject.
+//! `fixture` builds a network for each test; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -1,4 +1,4 @@
-//! Reports of choices to the operator: events in the log, and metrics.
+//! Path choices in the log and in metrics, and probes of targets by relays.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,8 @@ const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 /// Bytes of a session, enough for an estimate of the rate.
 const SESSION_BYTES: u64 = 1 << 20;
 
-/// Runs sessions until `row` in a row have a path that satisfies `wanted`. Returns their closing events.
+/// Runs sessions until `row` consecutive sessions have a path that satisfies `wanted`. Returns the closing events of
+/// all sessions.
 fn run_until(fixture: &mut Fixture, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
     let mut closed: Vec<Value> = Vec::new();
     while closed.len() < row || !closed[closed.len() - row..].iter().all(|event| wanted(&path(event))) {
@@ -24,7 +25,7 @@ fn run_until(fixture: &mut Fixture, row: usize, wanted: impl Fn(&str) -> bool) -
     closed
 }
 
-/// Counts the events by the value of `of`.
+/// Counts the events by the key that `of` returns.
 fn counts(events: &[Value], of: impl Fn(&Value) -> String) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     events.iter().for_each(|event| *counts.entry(of(event)).or_default() += 1);
@@ -71,8 +72,8 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
     assert!(left["to"] != "b" && why.starts_with(&text_of(&left["to"])) && why.contains(" predicted for "), "{left}");
 }
 
-/// No session has reached the target through a relay, and home's own connection was refused: home asks the relays to
-/// probe the target.
+/// No session has reached the target through a relay, and home's own connection is refused: home requests probes of the
+/// target from the relays.
 #[test]
 fn relays_probe_targets_that_lack_measurements() {
     let Some(fixture) = Fixture::new(AUTO) else { return };

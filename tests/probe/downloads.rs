@@ -1,4 +1,4 @@
-//! Downloads by HTTP and HTTPS, and the conclusions.
+//! Downloads by HTTP and HTTPS, and the verdict of the probe.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, near_key) = relay(&own, "allow_private = true\n");
     let encrypted = table("sealed", near.address(), &near_key.public) + "encrypt = true\n";
-    // One relay under two names counts as one candidate, so the second name needs another relay.
+    // Two names of one relay are one candidate, so the second name needs another relay.
     let (other, other_key) = relay(&own, "allow_private = true\n");
     let relays = table("near", other.address(), &other_key.public)
         + &encrypted
@@ -35,13 +35,13 @@ fn a_download_is_measured_direct_and_through_every_relay() {
         assert_eq!(found["predicted"], false);
     }
     assert_eq!(candidate(&report, "via near")["sections_ms"].as_array().unwrap().len(), 2);
-    // The first relay of the path does not know the second.
+    // The configuration of the first relay does not contain the second relay.
     let both = candidate(&report, "via both");
     assert_eq!((both["reached"].as_bool(), both["failures"].as_u64()), (Some(false), Some(3)), "{both:#}");
     assert!(text(&output.stderr).contains("real traffic of at most 2 s or 24MiB per path"), "{}", text(&output.stderr));
 }
 
-/// The server is slow at its IPv6 address, and the relay may use only the IPv4 address.
+/// The server is slow at its IPv6 address, which direct connections prefer; the relay may use only the IPv4 address.
 #[test]
 fn faster_relay_is_named_in_the_verdict() {
     let port = free_port();
@@ -74,8 +74,8 @@ fn faster_relay_is_named_in_the_verdict() {
     assert!(candidate(&report, "via near")["gain"][2].as_f64().unwrap() > 1.5, "{report:#}");
 }
 
-/// Early hints before the response, and a file without a length; for small files the report makes no claim about larger
-/// files.
+/// A response after 103 Early Hints and without a length, and a response with a length. After the download of a small
+/// file, the report has no completion times of larger files.
 #[test]
 fn small_files_are_downloaded_completely() {
     for head in
@@ -104,7 +104,7 @@ fn byte_limit_bounds_the_download() {
     assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
 }
 
-/// TLS as in a browser: an untrusted certificate is an error, a certificate trusted by the system is accepted.
+/// As in a browser, an untrusted certificate is an error, and a certificate that the system trusts is accepted.
 #[test]
 fn https_download_verifies_the_certificate() {
     let folder = Folder::new();
@@ -145,12 +145,12 @@ fn https_download_verifies_the_certificate() {
     let _ = nginx.wait();
     let direct = candidate(&report, "direct");
     assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "two downloads of 1 MiB: {direct:#}");
-    // The server closes first: nginx would answer close_notify with a reset, and the section would be lost.
+    // The server closes first: nginx would answer a close_notify with a reset, and the section could not be reused.
     let visits = &candidate(&report, "via near")["visits"];
     assert_eq!((&visits["bytes"], &visits["reuse"]), (&(1 << 20).into(), &true.into()), "{visits}");
 }
 
-/// nginx with a file of 1 MiB, over TLS, in the foreground.
+/// Starts nginx in the foreground, with a file of 1 MiB over TLS. Returns the reason if nginx cannot be started.
 fn nginx(folder: &Folder, port: u16) -> Result<std::process::Child, String> {
     folder.write("file", vec![b'x'; 1 << 20]);
     let here = folder.0.display();

@@ -1,4 +1,4 @@
-//! Failed and partial probes, hosts without a file, and hops that are no relays.
+//! Failed and interrupted probes, targets without a file, and hops that are not ekiden relays.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -56,7 +56,7 @@ fn redirect_is_reported_with_its_location() {
     assert!(printed.contains("302 and redirects to \"https://b.example/\": probe that URL instead"), "{printed}");
 }
 
-/// After SIGINT (Ctrl-C) the probe prints the results so far.
+/// After SIGINT (Ctrl-C), the probe prints the results so far.
 #[test]
 fn interrupted_probe_prints_partial_results() {
     let (listener, address) = server();
@@ -66,8 +66,8 @@ fn interrupted_probe_prints_partial_results() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ekiden runs");
-    // The first connection only measures the connect time; the second sends a request and gets the beginning of the
-    // response.
+    // The first connection only measures the connect time. The second connection sends a request and gets the beginning
+    // of the response.
     drop(listener.accept().expect("a connection"));
     let (mut stream, _) = listener.accept().expect("the download");
     read_head(&mut stream);
@@ -80,7 +80,7 @@ fn interrupted_probe_prints_partial_results() {
     assert!(printed.starts_with("Interrupted; so far:") && printed.contains("direct"), "{printed}");
 }
 
-/// Without a file there is no download: the rate is the model's, and marked as a prediction.
+/// Without a file there is no download: the rate is calculated by the model, and is marked as a prediction.
 #[test]
 fn bare_host_yields_a_predicted_rate() {
     let (own, folder) = (Key::new(), Folder::new());
@@ -103,7 +103,7 @@ fn bare_host_yields_a_predicted_rate() {
     assert!(text(&output.stderr).contains("--via nowhere: expected a relay or a path, one of near"));
 }
 
-/// Proxies of other kinds are used like in a session; an HTTP proxy is asked for the file itself.
+/// Proxies of other kinds are used as in a session: the probe sends an HTTP proxy a request for the file.
 #[test]
 fn http_and_socks5_proxies_are_candidates() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0?allow_private=true"]);
@@ -114,7 +114,8 @@ fn http_and_socks5_proxies_are_candidates() {
         let found = candidate(&report, &format!("via {hop}"));
         assert_eq!(found["error"], Value::Null, "{found:#}");
         assert!(found["bytes"].as_u64().unwrap() >= 1 << 20, "{found:#}");
-        // The distance between an HTTP proxy and the server is unknown, because the proxy requests the file itself.
+        // The round-trip time between an HTTP proxy and the server is unknown, because the proxy itself requests the
+        // file.
         let sections = found["sections_ms"].as_array().unwrap().len();
         assert_eq!(sections, if scheme == "http" { 0 } else { 2 }, "{found:#}");
     }

@@ -1,4 +1,4 @@
-//! Candidate relays for a probe, a server with a file, and the output of the probe.
+//! Relays as candidates of a probe, a server with a file, and the output of the probe.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -30,7 +30,7 @@ pub fn candidate<'v>(report: &'v Value, name: &str) -> &'v Value {
     all.iter().find(|candidate| candidate["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
 }
 
-/// Whether the client sends a request; a probe also opens connections only to measure the connect time.
+/// Returns whether the client sends a request: a probe also opens connections only to measure the connect time.
 pub fn has_request(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_ok_and(|count| count > 0)
 }
@@ -59,7 +59,7 @@ pub fn answer_fast(stream: TcpStream) {
     answer(stream, LONG, 64 << 10, Duration::ZERO);
 }
 
-/// A relay that admits the caller, for every target. Returns the relay and its key.
+/// Starts a relay that admits the key `caller`. Returns the relay and its key.
 pub fn relay(caller: &Key, listener_keys: &str) -> (Relay, Key) {
     let key = Key::new();
     let folder = Folder::new();
@@ -78,7 +78,7 @@ pub fn table(name: &str, address: SocketAddr, key: &str) -> String {
     format!("[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{key}\"\n")
 }
 
-/// The configuration file of a relay that calls other relays.
+/// Writes the configuration file of a relay that dials other relays. Returns the path of the file.
 pub fn caller_config(folder: &Folder, key: &Key, relays: &str) -> String {
     let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n";
     let text = format!("version = 1\nprivate_key = \"{}\"\n{relays}{door}", key.file.display());

@@ -1,6 +1,6 @@
-//! `ekiden probe`, run as a user does: real relays on loopback, a server of the test.
+//! `ekiden probe` as a user runs it, with relays on loopback and a server of the test.
 //!
-//! `fixture` has the relays and the server; each other module has one subject.
+//! `fixture` starts the relays, the server and the probe; each other module has one subject.
 
 #[path = "../harness/mod.rs"]
 mod harness;

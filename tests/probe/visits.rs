@@ -1,4 +1,4 @@
-//! Two visits in a row: the second one uses the section of the first.
+//! Two consecutive visits: the second visit uses the section of the first.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::harness::*;
 
 const VISIT: usize = 1 << 20;
 
-/// A server that sends the part of the file that is asked for, and then closes.
+/// Answers one request with the requested range of the file, and closes the connection.
 fn answer_partially(mut stream: TcpStream) {
     if !has_request(&stream) {
         return;
@@ -38,7 +38,7 @@ fn the_second_visit_uses_the_section_of_the_first() {
     let (own, folder) = (Key::new(), Folder::new());
     let (plain, plain_key) = relay(&own, "allow_private = true\n");
     let (sealed, sealed_key) = relay(&own, "allow_private = true\n");
-    // `direct` is the only path of a route: no session of the daemon would take these relays.
+    // `direct` is the only path of a route: a session of the daemon would never use these relays.
     let relays = table("plain", plain.address(), &plain_key.public)
         + &table("sealed", sealed.address(), &sealed_key.public)
         + "encrypt = true\n[[route]]\npath = [\"direct\"]\n";
@@ -63,7 +63,8 @@ fn the_second_visit_uses_the_section_of_the_first() {
     assert!(!printed.contains("no reuse") && printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 }
 
-/// A server that ignores the range: a small file ends the session in order, a large file is cut off.
+/// The server ignores the requested range: a small file arrives completely and leaves the section reusable, and the
+/// probe aborts the transfer of a large file.
 #[test]
 fn interrupted_visit_leaves_no_reusable_section() {
     let (own, folder) = (Key::new(), Folder::new());

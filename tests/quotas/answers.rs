@@ -1,4 +1,4 @@
-//! Sessions at once and quotas: the answers to clients, and the ends of running sessions.
+//! Session limits and quotas: the answers to clients, and the ends of running sessions.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -7,7 +7,7 @@ use crate::fixture::*;
 use crate::harness::*;
 use crate::programs::{is_any_missing, run_successfully, run_to_end};
 
-/// The sessions of a user on two listeners count together, and other users have their own limit.
+/// The sessions of a user on all listeners count toward one limit; other users have their own limit.
 #[test]
 fn user_session_limit_spans_all_listeners() {
     if is_any_missing(&["curl"]) {
@@ -50,8 +50,8 @@ fn listener_session_limit_spans_all_users() {
     assert_eq!(fixture.account("listener", "door")["sessions"], 1);
 }
 
-/// The running session is cut off at the last byte of the quota, and the answer to the next session names the time at
-/// which the quota is reset.
+/// The running session is reset at the last byte of the quota, and the answer to the next session contains the time at
+/// which the quota starts again.
 #[test]
 fn exhausted_quota_resets_sessions_and_explains_rejections() {
     if is_any_missing(&["curl"]) {
@@ -72,7 +72,7 @@ fn exhausted_quota_resets_sessions_and_explains_rejections() {
 
     assert_eq!(fixture.download("alice", 1).code, 97);
     assert_eq!(fixture.relay.closed()["end"], "over_quota");
-    // The same at the other listener, for a forwarded request and for CONNECT.
+    // The quota also applies at the other listener, to a forwarded request and to CONNECT.
     for arguments in [&["--include"][..], &["--include", "--proxytunnel"]] {
         let url = fixture.url(1);
         let response = run_to_end(&mut fixture.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
@@ -127,7 +127,7 @@ fn stream_of_exactly_the_quota_ends_cleanly() {
     assert_eq!(relay.closed()["end"], "over_quota");
 }
 
-/// On a section the end of a stream is a record or a chunk, which does not count toward the quota.
+/// In a section, the end of a stream is sent as a record or a chunk, which does not count toward the quota.
 #[test]
 fn the_end_of_a_framed_stream_needs_no_quota() {
     for encrypt in [true, false] {
@@ -156,7 +156,7 @@ fn the_end_of_a_framed_stream_needs_no_quota() {
     }
 }
 
-/// After a reload removes a listener, its running sessions are not subject to the listener's limits.
+/// When a reload removes a listener, the limits of the listener no longer apply to its running sessions.
 #[test]
 fn running_sessions_lose_the_limits_of_a_removed_listener() {
     if is_any_missing(&["curl"]) {
@@ -164,7 +164,8 @@ fn running_sessions_lose_the_limits_of_a_removed_listener() {
     }
     let limits = "[limits]\nusage_file = \"USAGE\"\n";
     let mut fixture = Fixture::new(&format!("{limits}{LISTENER}name = \"door\"\nrate = \"1Mbit/s\"\n"));
-    // 160 s at the rate of the listener. Not endless: without a limit it would fill the file system.
+    // The download takes 160 s at the rate of the listener. It is not endless: without a limit it would fill the file
+    // system.
     let mut download = fixture.start_download("alice", 0, 20_000_000);
     eventually("the start of a download", || (download.bytes() > 0).then_some(()));
     assert_eq!(fixture.account("listener", "door")["rate_bits_per_second"], 1_000_000);
@@ -173,7 +174,8 @@ fn running_sessions_lose_the_limits_of_a_removed_listener() {
     assert_eq!(download.exit_code(), 0);
 }
 
-/// The limits of a section listener apply to the relays that call it; the calling relay passes the cause on.
+/// The limits of a section listener apply to the sessions of other relays; the dialling relay reports the cause to its
+/// client.
 #[test]
 fn session_limit_of_the_next_relay_is_passed_back() {
     let (key, folder, target) =
@@ -193,7 +195,7 @@ fn session_limit_of_the_next_relay_is_passed_back() {
     assert!(socks5(near.address(), target).is_ok());
 }
 
-/// Starts an association. Returns its TCP connection and the address for datagrams.
+/// Starts a SOCKS5 UDP association. Returns its TCP connection and the address of the relay for datagrams.
 fn associate(relay: &Relay) -> (TcpStream, SocketAddr) {
     let mut tcp = relay.connect();
     tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
@@ -201,7 +203,7 @@ fn associate(relay: &Relay) -> (TcpStream, SocketAddr) {
     (tcp, SocketAddr::from(([127, 0, 0, 1], u16::from_be_bytes([reply[10], reply[11]]))))
 }
 
-/// A server of datagrams, and a datagram to it with the header of SOCKS5.
+/// Binds a UDP socket as the server. Returns the socket, and a datagram to it with the SOCKS5 UDP header.
 fn datagram_server(payload: &[u8]) -> (UdpSocket, Vec<u8>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -209,7 +211,7 @@ fn datagram_server(payload: &[u8]) -> (UdpSocket, Vec<u8>) {
     (socket, [&[0, 0, 0, 1, 127, 0, 0, 1], &port[..], payload].concat())
 }
 
-/// The flows have reserved the rate far ahead; datagrams do not wait behind these reservations.
+/// The flows have reserved the rate far in advance; datagrams do not wait for the end of these reservations.
 #[test]
 fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
@@ -243,7 +245,7 @@ fn datagrams_have_the_limits_of_their_listener() {
     let (mut tcp, bound) = associate(&relay);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (server, datagram) = datagram_server(&[7; 1000]);
-    // The first datagram uses the rate of one second, so the second datagram is dropped.
+    // The first datagram of 1000 bytes uses the rate of one second, so the second datagram is dropped.
     client.send_to(&datagram, bound).unwrap();
     client.send_to(&datagram, bound).unwrap();
     assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);

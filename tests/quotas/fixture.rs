@@ -1,4 +1,4 @@
-//! A relay with users and limits, a server, and downloads by curl.
+//! A relay with users and limits, a server, and transfers by curl.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::harness::*;
 use crate::programs::{ProgramOutput, client, program, run_to_end};
 
-/// `alice` and `bob` with the password "baton", as crypt(3) hashes it with bcrypt at cost 4.
+/// Hash of the password "baton" of `alice` and `bob`: crypt(3), bcrypt at cost 4.
 const HASH: &str = "$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2";
 
-/// A listener for users of the file.
+/// A listener that requires a user of the users file.
 pub const LISTENER: &str = "[[listener]]\nbind = \"127.0.0.1:0\"\nusers = \"USERS\"\n";
 
 /// A relay, its files, and a server behind it.
@@ -25,7 +25,8 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Starts a relay of two threads. In `text`, `USERS` and `USAGE` are the paths of the users file and of the usage file.
+    /// Starts a relay of two threads. `USERS` and `USAGE` in `text` are replaced with the paths of the users file and
+    /// the usage file.
     pub fn new(text: &str) -> Self {
         let folder = Folder::new();
         folder.write_with_mode("users", format!("alice:{HASH}\nbob:{HASH}\n"), 0o600);
@@ -36,19 +37,20 @@ impl Fixture {
     /// Kills the relay, and starts it again with the same files.
     pub fn kill_and_start(self, text: &str) -> Self {
         let Self { relay, server, folder } = self;
-        // SIGKILL.
+        // The drop of the relay sends SIGKILL.
         drop(relay);
         Self { relay: run(&folder, text), server, folder }
     }
 
-    /// Reloads another configuration.
+    /// Reloads the relay with this configuration.
     pub fn reload(&mut self, text: &str) {
         write(&self.folder, text);
         self.relay.signal("HUP");
         self.relay.next(|event| event["event"] == "reloaded");
     }
 
-    /// curl with arguments, as a user of a proxy of this kind at the listener `index`.
+    /// Returns a curl command with these arguments that uses listener `index` as a proxy of this kind, such as
+    /// `socks5h`.
     pub fn curl(&self, user: &str, kind: &str, index: usize, arguments: &[&str]) -> Command {
         let mut curl = client("curl", &self.folder);
         curl.args(self.proxy(user, kind, index)).args(arguments);
@@ -60,27 +62,27 @@ impl Fixture {
         ["--silent".to_owned(), "--show-error".to_owned(), "--proxy".to_owned(), url]
     }
 
-    /// Downloads this number of bytes by SOCKS5.
+    /// Downloads this number of bytes through SOCKS5 at the first listener.
     pub fn download(&self, user: &str, bytes: u64) -> ProgramOutput {
         run_to_end(&mut self.curl(user, "socks5h", 0, &[&self.url(bytes)]))
     }
 
-    /// The URL of a file with this number of bytes.
+    /// Returns the URL of a file with this number of bytes.
     pub fn url(&self, bytes: u64) -> String {
         format!("http://{}/{bytes}", self.server)
     }
 
-    /// Starts a download without end by the listener `index`.
+    /// Starts an endless download through listener `index`.
     pub fn start_endless(&self, user: &str, index: usize) -> Transfer {
         self.start_download(user, index, u64::MAX)
     }
 
-    /// Starts a download of this number of bytes by the listener `index`.
+    /// Starts a download of this number of bytes through listener `index`.
     pub fn start_download(&self, user: &str, index: usize, bytes: u64) -> Transfer {
         self.start(user, index, &["--no-buffer", &self.url(bytes)])
     }
 
-    /// Starts an upload without end by the listener `index`.
+    /// Starts an endless upload through listener `index`.
     pub fn start_upload(&self, user: &str, index: usize) -> Transfer {
         self.start(user, index, &["--upload-file", "-", &self.url(0)])
     }
@@ -93,7 +95,7 @@ impl Fixture {
         Transfer { child: curl.spawn().unwrap(), file }
     }
 
-    /// An account as `ekiden status --json` has it.
+    /// Returns the account of a user or a listener in `/api/sessions`.
     pub fn account(&self, scope: &str, name: &str) -> Value {
         let answer: Value = serde_json::from_str(&self.relay.ask("/api/sessions")).unwrap();
         let accounts = answer["accounts"].as_array().unwrap();
@@ -101,7 +103,7 @@ impl Fixture {
         found.cloned().unwrap_or_else(|| panic!("no {scope} {name} in {accounts:?}"))
     }
 
-    /// The used bytes of alice's quota.
+    /// Returns the used bytes of alice's quota.
     pub fn used(&self) -> u64 {
         self.account("user", "alice")["used_bytes"].as_u64().unwrap()
     }
@@ -118,12 +120,12 @@ fn run(folder: &Folder, text: &str) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], text.matches("[[listener]]").count())
 }
 
-/// The bytes of a session in both directions, from its closing event.
+/// Returns the bytes of a session in both directions, from its closing event.
 pub fn transferred_bytes(closed: &Value) -> u64 {
     closed["bytes_up"].as_u64().unwrap() + closed["bytes_down"].as_u64().unwrap()
 }
 
-/// Answers a request with the number of bytes in its path, or reads an upload to its end.
+/// Answers a GET with as many bytes as the path states, or reads the body of a PUT to its end.
 fn answer(mut stream: TcpStream) {
     let head = read_head(&mut stream);
     let path = head.split(' ').nth(1).unwrap().trim_start_matches('/');
@@ -146,19 +148,19 @@ fn answer(mut stream: TcpStream) {
     }
 }
 
-/// A download or an upload that runs until it is dropped.
+/// A curl process with a download or an upload, which is killed when the value is dropped.
 pub struct Transfer {
     child: Child,
     file: PathBuf,
 }
 
 impl Transfer {
-    /// The bytes received.
+    /// Returns the number of bytes that curl has written to the file.
     pub fn bytes(&self) -> u64 {
         std::fs::metadata(&self.file).map_or(0, |metadata| metadata.len())
     }
 
-    /// The exit code, after the download has ended by itself.
+    /// Waits until curl exits. Returns the exit code.
     pub fn exit_code(&mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
     }

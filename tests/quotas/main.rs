@@ -1,4 +1,4 @@
-//! Limits of users and listeners: sessions at once, rates, and quotas, with curl as the client.
+//! Limits of users and listeners: concurrent sessions, rates, and quotas.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

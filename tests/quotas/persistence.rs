@@ -1,4 +1,4 @@
-//! Quotas outlast the process: killed, restarted, upgraded.
+//! The usage of quotas after a kill, a restart, an upgrade and a reload.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::programs::is_any_missing;
 
 const QUOTA: &str = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n";
 
-/// The time after which moved bytes are in the usage file.
+/// Longest time until transferred bytes are in the usage file.
 const STORED_AFTER: Duration = Duration::from_secs(10);
 
 fn text() -> String {
@@ -22,7 +22,7 @@ fn killed_relay_loses_at_most_ten_seconds_of_usage() {
         return;
     }
     let mut fixture = Fixture::new(&text());
-    // A session that the quota ends, and a session that ends in order.
+    // Both a session that the quota ends and a session that ends without an error count.
     let running = fixture.start_endless("alice", 0);
     assert!([18, 56].contains(&{ running }.exit_code()), "over the quota");
     fixture.relay.closed();
@@ -35,13 +35,13 @@ fn killed_relay_loses_at_most_ten_seconds_of_usage() {
     assert_eq!(fixture.download("alice", 50_000).code, 0);
     let used = used + transferred_bytes(&fixture.relay.closed());
     assert_eq!(fixture.used(), used);
-    // At an orderly end the last bytes are written as well.
+    // At SIGTERM the relay writes the last bytes before it exits.
     fixture.relay.signal("TERM");
     assert_eq!(fixture.relay.exit_code(), Some(0));
     assert_eq!(fixture.kill_and_start(&text()).used(), used);
 }
 
-/// The old process serves its session to the end, and the new process counts the bytes of that session.
+/// The old process continues to serve its session, and the new process counts the bytes of that session.
 #[test]
 fn both_processes_of_an_upgrade_share_one_quota() {
     if is_any_missing(&["curl"]) {
@@ -60,7 +60,7 @@ fn both_processes_of_an_upgrade_share_one_quota() {
     eventually("the bytes of the old process", || (fixture.used() == before + 200_000).then_some(()));
     assert!([18, 56].contains(&fixture.download("alice", 2 << 20).code));
     assert_eq!(transferred_bytes(&fixture.relay.closed()) + before + 200_000, 1 << 20, "the new process counts both");
-    // The old process learns that nothing is left.
+    // The old process resets its session, because the quota is used up.
     eventually("the end of the old session", || far.write_all(b"!").is_err().then_some(()));
     let closed = fixture.relay.closed();
     assert_eq!(closed["end"], "over_quota", "{closed}");
@@ -68,7 +68,7 @@ fn both_processes_of_an_upgrade_share_one_quota() {
     assert_eq!(read_remaining(&mut old).1, Ending::Reset);
 }
 
-/// A SOCKS5 tunnel of alice.
+/// Opens a SOCKS5 tunnel with the credentials of alice.
 fn tunnel(fixture: &Fixture, target: std::net::SocketAddr) -> std::net::TcpStream {
     let std::net::SocketAddr::V4(target) = target else { panic!("IPv4 only") };
     let mut stream = fixture.relay.connect();
@@ -80,7 +80,7 @@ fn tunnel(fixture: &Fixture, target: std::net::SocketAddr) -> std::net::TcpStrea
     stream
 }
 
-/// Each file has its own bytes.
+/// The usage in one file does not change the usage in another file.
 #[test]
 fn reload_switches_the_usage_file() {
     if is_any_missing(&["curl"]) {
@@ -98,7 +98,7 @@ fn reload_switches_the_usage_file() {
     assert_eq!(fixture.used(), used, "the first file has all bytes from before the reload");
 }
 
-/// SQLite creates its journal beside the database; a directory of that name makes writes fail.
+/// SQLite creates its journal beside the database: a directory with the name of the journal makes writes fail.
 #[test]
 fn failed_usage_writes_are_retried() {
     if is_any_missing(&["curl"]) {
@@ -122,7 +122,7 @@ fn failed_usage_writes_are_retried() {
     assert_eq!(fixture.kill_and_start(&text()).used(), used);
 }
 
-/// A file that is no database, and a directory that is missing: a start fails, a reload changes nothing.
+/// With a file that is not a database, or in a directory that does not exist, a start fails and a reload is rejected.
 #[test]
 fn unusable_usage_file_is_an_error_at_start_and_reload() {
     let mut fixture = Fixture::new(&text());

@@ -1,4 +1,4 @@
-//! Rates: within 2 % over a minute. Rate-limited flows end like other flows.
+//! Rate limits: accuracy within 2 % over a minute, sharing between flows, and the ends of rate-limited flows.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -14,19 +14,21 @@ const RATE: f64 = 10e6;
 
 const LIMITED: &str = "[user.alice]\nrate = \"10Mbit/s\"\n";
 
-/// A minute in virtual time, and less in real time.
+/// Returns the time of a measurement: 60 s in virtual time, 10 s in real time.
 fn span() -> Duration {
     if is_virtual() { Duration::from_secs(60) } else { Duration::from_secs(10) }
 }
 
-/// Fails unless `bytes` in [`span`] are the rate to 2 %. In real time the machine may withhold the processor from the relay.
+/// Asserts that `bytes` in [`span`] are within 2 % of `rate`, in bit/s. In real time 20 % less is accepted, because the
+/// relay may not get the CPU in time.
 fn assert_rate(bytes: u64, rate: f64) {
     let share = bytes as f64 * 8.0 / span().as_secs_f64() / rate;
     let expected: RangeInclusive<f64> = if is_virtual() { 0.98..=1.02 } else { 0.8..=1.02 };
     assert!(expected.contains(&share), "{share} of {rate} bit/s");
 }
 
-/// The bytes of downloads during [`span`].
+/// Waits until each download has received 100,000 bytes. Returns the bytes of all downloads during the following
+/// [`span`].
 fn measure(downloads: &[Transfer]) -> u64 {
     let sum = || downloads.iter().map(Transfer::bytes).sum::<u64>();
     eventually("the start of all downloads", || {
@@ -37,7 +39,7 @@ fn measure(downloads: &[Transfer]) -> u64 {
     sum() - before
 }
 
-/// The sessions of a user share one rate over all listeners and threads, and other users do not wait for them.
+/// The sessions of a user share one rate over all listeners and threads, and do not delay other users.
 #[test]
 fn user_rate_is_shared_by_all_listeners_and_threads() {
     if is_any_missing(&["curl"]) {
@@ -53,12 +55,12 @@ fn user_rate_is_shared_by_all_listeners_and_threads() {
     pause_until(Instant::now() + span());
     assert_rate(sum(&alice) - before[0], RATE);
     assert_rate(sum(&bob) - before[1], 2.0 * RATE);
-    // Turns alternate, so each session has half of the rate.
+    // The turns of the two sessions alternate, so each session has half of the rate.
     let shares = [0, 1].map(|at| (alice[at].bytes() - parts[at]) as f64);
     assert!((0.9..1.1).contains(&(shares[0] / shares[1])), "{shares:?}");
 }
 
-/// The rate applies to each direction, and the rate of the listener applies beside the rate of the user.
+/// The rate applies to each direction separately. The rates of the listener and the user both apply.
 #[test]
 fn both_directions_have_the_rate_of_the_listener() {
     if is_any_missing(&["curl"]) {
@@ -77,7 +79,6 @@ fn both_directions_have_the_rate_of_the_listener() {
     assert_rate(up, RATE);
 }
 
-/// A reload changes the rate of a running session.
 #[test]
 fn a_reload_changes_the_rate_of_running_sessions() {
     if is_any_missing(&["curl"]) {
@@ -89,15 +90,15 @@ fn a_reload_changes_the_rate_of_running_sessions() {
     let limit = fixture.relay.sessions()[0]["limits"]["down"].clone();
     assert_eq!((&limit["section"], &limit["by"]), (&"relay".into(), &"rate_limit".into()), "{limit}");
     fixture.reload(&format!("[user.\"*\"]\nrate = \"2Mbit/s\"\n{LISTENER}"));
-    // The client's receive buffer is full of bytes that came at the old rate.
+    // Bytes that arrived at the old rate are still in the client's receive buffer.
     pause_until(Instant::now() + Duration::from_secs(2));
     assert_rate(measure(&download), RATE / 5.0);
 }
 
-/// Bytes of an answer in the test below: they arrive with the head, so the pump reads none of them.
+/// Length of a response body in bytes. The body arrives with the head, so the pump does not read it.
 const SMALL_ANSWER: usize = 3000;
 
-/// Forwarded answers that arrive with their head are rate-limited, and leave a part of the rate to a tunnel.
+/// Response bodies that arrive with their head are rate-limited, and leave a part of the rate to a tunnel.
 #[test]
 fn small_answers_share_the_rate_with_a_tunnel() {
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
@@ -118,7 +119,7 @@ fn small_answers_share_the_rate_with_a_tunnel() {
     };
     let begun = Instant::now();
     (0..60).for_each(|_| exchange());
-    // 1.44 s, less the burst of 100 ms.
+    // 180,000 bytes at 1 Mbit/s take 1.44 s, less the burst of 100 ms.
     assert!(begun.elapsed() >= Duration::from_millis(1340), "{:?}", begun.elapsed());
 
     let mut tunnel = socks5(relay.address(), endless).unwrap();
@@ -132,7 +133,7 @@ fn small_answers_share_the_rate_with_a_tunnel() {
     join(reading);
 }
 
-/// Early bytes of CONNECT count like those after them.
+/// Bytes that arrive together with the head of CONNECT count toward the rate.
 #[test]
 fn early_bytes_of_connect_are_rate_limited() {
     let (listener, target) = server();
@@ -148,7 +149,7 @@ fn early_bytes_of_connect_are_rate_limited() {
     assert!(begun.elapsed() >= Duration::from_millis(1400), "{:?}", begun.elapsed());
 }
 
-/// The bytes of a client that closes its direction arrive at the rate, and its server may still answer.
+/// After a half-close by the client, its remaining bytes arrive at the rate, and the server can still send.
 #[test]
 fn half_close_of_a_rate_limited_flow_is_clean() {
     let (listener, target) = server();
@@ -166,7 +167,7 @@ fn half_close_of_a_rate_limited_flow_is_clean() {
         })
     };
     assert!(read_all(&mut server) == sent);
-    // 1.6 s less the burst of 100 ms; at each turn a timer may be late.
+    // 200,000 bytes at 1 Mbit/s take 1.6 s, less the burst of 100 ms. The timer of each turn may be late.
     let exact = Duration::from_millis(1500)..=Duration::from_millis(1610);
     assert_within(begun.elapsed(), exact, Duration::from_millis(1500)..=PATIENCE);
     join(sending);
@@ -176,13 +177,14 @@ fn half_close_of_a_rate_limited_flow_is_clean() {
     assert!(received == answered && ending == Ending::Clean);
 }
 
-/// At 8 kbit/s a turn of 512 bytes takes half a second, and a turn after a large read takes minutes.
+/// A session that waits for its turn must still detect a reset: at 8 kbit/s a turn of 512 bytes takes 0.5 s, and a turn
+/// after a large read takes minutes.
 #[test]
 fn reset_ends_a_rate_limited_session_at_once() {
     let (listener, target) = server();
     let url = format!("tcp://127.0.0.1:0/{target}?rate=8kbit/s");
     let mut relay = Relay::listen(&[&url]);
-    // The turns of many sessions are queued one after the other.
+    // The turns of 40 sessions are queued one after the other.
     let mut pairs: Vec<_> = (0..40).map(|_| (relay.connect(), accept(&listener))).collect();
     for (client, _) in &mut pairs {
         client.write_all(&[7; 10_000]).unwrap();

@@ -1,4 +1,4 @@
-//! Traffic that bypasses the relay: connections that no listener intercepts, or whose relay is gone.
+//! Connections that bypass the relay, because no listener intercepts them or no relay runs.
 
 use crate::harness::accept;
 use crate::network::{Network, apply};
@@ -64,7 +64,7 @@ fn connections_to_the_host_itself_bypass_the_relay() {
     assert_eq!(network.middle.counter("caught_0"), 0);
 }
 
-/// The client's packets use another route: only the answers pass through this host.
+/// The client's packets use another route: only the server's packets pass through the host `middle`.
 #[test]
 fn asymmetric_answers_are_counted() {
     let Some(network) = Network::new() else { return };
@@ -89,7 +89,7 @@ fn two_instances_do_not_interfere() {
         let file = folder.write("ekiden.toml", text);
         network.middle.run_ekiden(&["rules", "apply", "-c", file.to_str().unwrap()]);
     };
-    // The lower instance takes precedence, and intercepts its own targets.
+    // The instance with the lower number takes precedence for its targets.
     for (instance, port, target) in [(1, 7001, "*:80"), (2, 7002, "*"), (1, 7001, "*:80"), (2, 7002, "*")] {
         config(instance, port, target);
     }

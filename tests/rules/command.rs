@@ -1,4 +1,4 @@
-//! `ekiden rules`: its effects on a host, and failures of the programs it runs, which scripts imitate.
+//! `ekiden rules`: its effects on a host, and failures of `ip` and `nft`, which scripts simulate.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -69,7 +69,6 @@ fn partial_rules_are_replaced_and_removed() {
     }
 }
 
-/// The text is a script with the effect of `apply`.
 #[test]
 fn printed_script_has_the_effect_of_apply() {
     let Some(host) = Host::new() else { return };
@@ -106,7 +105,7 @@ fn rules_of_other_instances_are_unchanged() {
     assert_eq!(host.run_ekiden(&["rules", "remove", "--instance", "2"]), "there are no rules of instance 2\n");
 }
 
-/// The comment of the rules names a running process: this test.
+/// The rules contain the PID of a running process: this test.
 #[test]
 fn apply_refuses_to_replace_rules_of_a_running_daemon() {
     let Some(host) = Host::new() else { return };
@@ -152,8 +151,8 @@ fn missing_program_is_reported_with_its_package() {
     );
 }
 
-/// nft(8) reads the names of protocols from /etc/protocols, which minimal containers lack: a rule with the name of a protocol
-/// failed with "Could not resolve protocol name".
+/// nft(8) reads protocol names from /etc/protocols, which minimal containers lack. Regression: a rule with a protocol
+/// name failed with "Could not resolve protocol name".
 #[test]
 fn rules_are_applied_and_removed_without_etc_protocols() {
     let Some(host) = Host::new() else { return };
@@ -189,7 +188,8 @@ fn invalid_configuration_is_reported_and_changes_nothing() {
 const OLD: &str = "tproxy://[::]:7001?interfaces=lan0";
 const NEW: &str = "tproxy://[::]:7003?interfaces=lan0";
 
-/// Applies the rules of [`NEW`] with `script` in place of `program`. In the script, `$real` is the real program.
+/// Applies the rules of [`NEW`] with `script` in place of `program`. In the script, `$real` is the path of the real
+/// program.
 fn apply_with(host: &Host, program: &str, script: &str) -> CommandOutput {
     apply_listener_with(host, program, script, NEW)
 }
@@ -223,7 +223,7 @@ fn failed_apply_is_rolled_back() {
     }
 }
 
-/// The rules are larger than the buffer of a pipe, so the write to the program's standard input fails.
+/// The rules are larger than the buffer of a pipe, so the write to the standard input of `nft` fails.
 #[test]
 fn error_of_a_program_that_exits_early_is_reported() {
     let Some(host) = Host::new() else { return };
@@ -259,7 +259,7 @@ fn failed_apply_keeps_the_earlier_rules() {
 #[test]
 fn missing_queue_is_reported_and_the_rules_work() {
     let Some(host) = Host::new() else { return };
-    // The kernel has a queue neither for nftables nor for iptables.
+    // The scripts simulate a kernel that supports queues neither in nftables nor in iptables.
     let no_queue = "for name in iptables-save ip6tables-save; do printf '#!/bin/sh\\necho no such table >&2; exit 3\\n' \
         > ${0%/*}/$name; chmod 755 ${0%/*}/$name; done\n\
         if [ \"$1\" = -c ]; then input=$(cat); case $input in *ekiden-probe*) exit 1;; esac\n\

@@ -6,7 +6,7 @@ use crate::harness::accept;
 use crate::network::{Host, Network, apply};
 use crate::sockets::{CLIENT, SERVER, address, connect, exchange, listen};
 
-/// The line about `subject`, and the text below it.
+/// Returns the line about `subject` with the indented lines below it, or `None` if the report has no such line.
 fn report_entry(report: &str, subject: &str) -> Option<String> {
     let mut lines = report.lines().skip_while(|line| !line.get(6..).unwrap_or_default().starts_with(subject));
     let first = lines.next()?;

@@ -1,5 +1,5 @@
-//! First packets reach the listener, packets of transparent sockets reach these, and a test rule gives the gate's
-//! verdicts.
+//! Intercepted connections reach the listener, packets to transparent sockets reach these sockets, and the rules carry
+//! out the gate's verdicts, which a rule of the test sets.
 
 use std::io::ErrorKind;
 
@@ -16,7 +16,7 @@ const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 fn intercepted_connection_keeps_the_client_address() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    // Rules of another program that use conntrack.
+    // Rules of another program that use conntrack: they must not cause tracking of intercepted connections.
     network
         .middle
         .nft("table inet other { chain other { type filter hook forward priority 0; ct state new counter; }; }");
@@ -40,7 +40,7 @@ fn intercepted_connection_keeps_the_client_address() {
     assert_eq!((network.middle.counter("caught_0"), network.middle.counter("unanswered_0")), (2, 0));
 }
 
-/// A router behind this host sends "packet too big" to the source address of the packets, which is the client's.
+/// The router behind `middle` sends "packet too big" to the source address of the packets, which is the client's.
 #[test]
 fn icmp_errors_reach_transparent_sockets() {
     let Some(network) = Network::new() else { return };
@@ -48,7 +48,7 @@ fn icmp_errors_reach_transparent_sockets() {
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
-        // The server accepts larger packets than the link before it.
+        // The server's MSS then exceeds the MTU of the link between the router and the server.
         network.server.ip("link set eth0 mtu 1500");
         let mut up = connect(&network.middle, from, to, Some(RELAY_MARK)).unwrap();
         let mut up_server = accept(&origin);
@@ -57,7 +57,7 @@ fn icmp_errors_reach_transparent_sockets() {
     }
 }
 
-/// A packet to the listener's port on another host is for that host.
+/// Packets of a connection to another host are forwarded, even if they have the port of the listener.
 #[test]
 fn packets_to_the_listener_port_of_other_hosts_are_forwarded() {
     let Some(network) = Network::new() else { return };
@@ -83,7 +83,7 @@ fn target_with_the_listener_port_is_intercepted() {
     }
 }
 
-/// A client reuses the port of a connection that has just ended, and the socket at this host is in TIME_WAIT.
+/// The client reuses the port of a connection that has just ended, and the socket on `middle` is in TIME_WAIT.
 #[test]
 fn reused_client_port_opens_a_new_connection() {
     let Some(network) = Network::new() else { return };
@@ -91,7 +91,7 @@ fn reused_client_port_opens_a_new_connection() {
     let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(RELAY_MARK));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
-        // The port is free as soon as the client's kernel has seen the end of the connection before.
+        // The port is free when the client's kernel has processed the end of the previous connection.
         let mut client =
             eventually("the reuse of the client port", || match connect(&network.client, from, to, None) {
                 Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => None,
@@ -109,7 +109,8 @@ fn reused_client_port_opens_a_new_connection() {
     assert!(network.middle.run("ss", "-tan state time-wait").contains(":4000"));
 }
 
-/// With these settings of WireGuard's tools the kernel looks up the reverse path of a packet with the packet's mark.
+/// With these settings, which WireGuard's tools use, the kernel looks up the reverse path of a packet with the packet's
+/// mark.
 #[test]
 fn marks_do_not_break_reverse_path_checks() {
     let Some(network) = Network::new() else { return };
@@ -124,7 +125,8 @@ fn marks_do_not_break_reverse_path_checks() {
     exchange(&mut client, &mut accept(&relay));
     let mut up = connect(&network.middle, from, to, Some(RELAY_MARK)).unwrap();
     exchange(&mut up, &mut accept(&origin));
-    // A socket that closes with unread bytes sends RST, and a reply carries the mark of its packet.
+    // The close sends RST, because of SO_LINGER with 0 s. With `fwmark_reflect`, replies of the kernel carry the mark
+    // of the packet that they answer.
     let mut again = connect(&network.client, address(CLIENT[0], 4001), to, None).unwrap();
     let down = accept(&relay);
     socket2::SockRef::from(&down).set_linger(Some(std::time::Duration::ZERO)).unwrap();
@@ -153,7 +155,6 @@ fn local_programs_are_redirected_and_clients_pass_without_a_daemon() {
     assert_eq!((network.middle.counter("caught_0"), network.middle.counter("unanswered_0")), (4, 2));
 }
 
-/// Packets of the relay's own sockets are not intercepted again.
 #[test]
 fn packets_of_the_relay_are_not_redirected() {
     let Some(network) = Network::new() else { return };
@@ -165,7 +166,7 @@ fn packets_of_the_relay_are_not_redirected() {
     assert_eq!(network.middle.counter("caught_0"), 0);
 }
 
-/// Gives every first packet this verdict of the gate.
+/// Replaces the gate with a rule that gives every SYN this verdict.
 fn gate(network: &Network, verdict: &str) {
     network.middle.nft(&format!(
         "table inet gate\ndelete table inet gate\ntable inet gate {{ chain gate {{ \
@@ -192,13 +193,13 @@ fn gate_verdicts_reach_the_client() {
     }
     let counted = ["refused", "passed", "unanswered_0", "asymmetric"].map(|name| network.middle.counter(name));
     assert_eq!(counted, [2, 2, 0, 0]);
-    // If an ICMP error arrives during connect(2), the kernel only records the error, and sends the packet again.
+    // If an ICMP error arrives during connect(2), the kernel only records the error, and sends the SYN again.
     let unreachable = network.middle.counter("unreachable");
     assert!(unreachable >= 2);
     assert_eq!(network.middle.counter("caught_0"), 4 + unreachable);
 }
 
-/// The lower half of a mark belongs to other programs.
+/// Other programs may use the lower 16 bits of a mark.
 #[test]
 fn lower_mark_bits_are_preserved() {
     let Some(network) = Network::new() else { return };

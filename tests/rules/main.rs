@@ -1,9 +1,7 @@
-//! The rules of transparent listeners in the kernel, in network namespaces of the tests: the effects of `ekiden rules`
-//! on a host, and of the rules on packets. No relay runs here; the tests have their own transparent sockets, and a test
-//! rule replaces the gate.
+//! The rules of transparent listeners in the kernel: the effects of `ekiden rules` on a host, and of the rules on
+//! packets. No relay runs: the tests open transparent sockets themselves, and a rule of the test replaces the gate.
 //!
-//! `network` has the hosts and the state of their kernels, `sockets` the sockets of the tests; each other module has
-//! one subject.
+//! `network` creates the hosts and reads their rules, `sockets` opens the sockets; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -1,4 +1,4 @@
-//! Hosts in unnamed network namespaces, which end with the test, and the state of their kernels.
+//! Hosts in unnamed network namespaces, which end with the test, and the rules in their kernels.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Output};
@@ -8,11 +8,11 @@ use ekiden_sys::netns;
 
 use super::harness::{ekiden, eventually, skipped};
 
-/// One host.
+/// A host: a network namespace.
 #[derive(Clone)]
 pub struct Host(Arc<OwnedFd>);
 
-/// The output of a program.
+/// Exit code and output of a program.
 pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
@@ -20,13 +20,13 @@ pub struct CommandOutput {
 }
 
 impl Host {
-    /// A host without links. Where namespaces are not permitted, `None` with a message.
+    /// Creates a host without links. Returns `None` and prints a message if namespaces are not permitted.
     pub fn new() -> Option<Self> {
         match netns::new_network_namespace() {
             Ok(namespace) => {
                 let host = Self(Arc::new(namespace));
                 host.ip("link set lo up");
-                // No other host can have this host's IPv6 addresses.
+                // Duplicate address detection is unnecessary: no other host has this host's IPv6 addresses.
                 host.set("ipv6/conf/default/accept_dad", "0");
                 Some(host)
             }
@@ -37,7 +37,7 @@ impl Host {
         }
     }
 
-    /// Prepares a program.
+    /// Returns a command that runs a program on this host.
     pub fn command(&self, program: &str) -> Command {
         self.in_namespace(Command::new(program))
     }
@@ -48,7 +48,7 @@ impl Host {
         command
     }
 
-    /// Runs `ip`, which has to succeed.
+    /// Runs `ip`, which has to succeed; returns its output.
     pub fn ip(&self, arguments: &str) -> String {
         self.run("ip", arguments)
     }
@@ -60,7 +60,7 @@ impl Host {
         output.out
     }
 
-    /// Gives nft a text, which nft has to accept.
+    /// Runs nft with this input, which nft has to accept.
     pub fn nft(&self, text: &str) {
         let output = self.shell(&format!("nft -f - <<'END'\n{text}\nEND\n"));
         assert_eq!(output.code, Some(0), "{text}: {}", output.err);
@@ -82,7 +82,7 @@ impl Host {
         output.out
     }
 
-    /// Runs a closure in this host, in a separate thread.
+    /// Runs a closure in the namespace of this host, on a separate thread.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             netns::enter_network_namespace(self.0.as_fd()).expect("the namespace of the host");
@@ -91,14 +91,14 @@ impl Host {
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
-    /// The packets counted by one of the named counters of ekiden's table.
+    /// Returns the number of packets of a named counter in the nftables table of ekiden.
     pub fn counter(&self, counter: &str) -> u64 {
         let text = self.run("nft", &format!("list counter inet ekiden {counter}"));
         let line = text.lines().find_map(|line| line.trim().strip_prefix("packets ")).expect("a counter");
         line.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// A link to another host, with both its ends up.
+    /// Creates a link to another host, and waits until both ends are up.
     fn link(&self, name: &str, other: &Self, there: &str) {
         let path = format!("/proc/{}/fd/{}", std::process::id(), other.0.as_raw_fd());
         self.ip(&format!("link add {name} type veth peer name {there} netns {path}"));
@@ -142,8 +142,8 @@ pub fn decode_output(output: &mut Output) -> CommandOutput {
     CommandOutput { code: output.status.code(), out: text(&mut output.stdout), err: text(&mut output.stderr) }
 }
 
-/// client (10.1.0.2, fd01::2) - lan0 box wan0 - (10.2.0.2) router (10.3.0.1) - server (10.3.0.2, fd03::2). The last link
-/// carries packets of 1400 bytes at most.
+/// client (10.1.0.2, fd01::2) - lan0 middle wan0 - (10.2.0.2) router (10.3.0.1) - server (10.3.0.2, fd03::2). The MTU
+/// of the last link is 1400 bytes.
 pub struct Network {
     pub client: Host,
     pub middle: Host,
@@ -178,8 +178,8 @@ impl Network {
         Some(Self { client, middle, server, router })
     }
 
-    /// The server's answers to the client use a route around the middle; with `client_bypasses`, the client's packets
-    /// use this route instead.
+    /// Adds a link between client and router, around `middle`. Packets from the server to the client use this link;
+    /// with `client_bypasses`, packets from the client to the server use it instead.
     pub fn route_around_middle(&self, client_bypasses: bool) {
         self.client.link("round", &self.router, "round");
         self.client.address(4, 2, "round");
@@ -203,15 +203,15 @@ pub fn apply(host: &Host, urls: &[&str]) {
     host.run_ekiden(&arguments.collect::<Vec<_>>());
 }
 
-/// All rules and routes of a host, including those of ekiden.
+/// Returns all rules and routes of a host, including those of ekiden.
 pub fn all_rules(host: &Host) -> String {
     let script = "nft list ruleset; iptables-save -t raw; ip6tables-save -t raw; ip rule; ip -6 rule; \
         ip route show table all; ip -6 route show table all";
     host.shell(script).out
 }
 
-/// Rules that may be ekiden's, in alphabetical order, without the empty chain that iptables leaves in its table, and
-/// without counters and handles.
+/// Returns the rules that may be ekiden's, in alphabetical order, without the empty chain that iptables leaves in its
+/// table, and without counters and handles.
 pub fn ekiden_rules(host: &Host) -> Vec<String> {
     let lines = all_rules(host);
     let names = ["ekiden", "EKIDEN", "0xe", "5734", "5735"];

@@ -7,7 +7,7 @@ use super::harness::PATIENCE;
 use super::network::{Host, Network, apply, ekiden_rules};
 use super::sockets::{CLIENT, SERVER, address};
 
-/// A socket of a client, connected to UDP port `port` of a server.
+/// Opens a UDP socket on `host` with the address `from`, connected to port `port` of a server.
 fn dial(host: &Host, from: &str, server: &str, port: u16) -> UdpSocket {
     let socket = host.inside(|| UdpSocket::bind(address(from, 0))).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -75,7 +75,7 @@ fn datagrams_are_refused_at_once_and_counted() {
     assert_passes(&dial(&network.client, CLIENT[0], SERVER[0], 443), &server(&network, SERVER[0], 443));
 }
 
-/// Where the listener does not intercept TCP, it leaves UDP alone.
+/// The listener refuses UDP only for the clients and targets whose TCP connections it intercepts.
 #[test]
 fn datagrams_of_other_clients_and_to_denied_targets_pass() {
     for option in ["clients=10.1.0.99", "deny=10.3.0.0/24", "deny=*:443", "allow=*:80"] {
@@ -86,7 +86,7 @@ fn datagrams_of_other_clients_and_to_denied_targets_pass() {
     }
 }
 
-/// A deny of other ports does not exclude port 443.
+/// A deny rule for another port does not exclude port 443.
 #[test]
 fn ports_of_targets_are_compared_with_443() {
     for option in ["deny=*:25", "allow=*:443", "allow=10.3.0.0/24"] {

@@ -1,4 +1,4 @@
-//! Sockets of the tests, each in the namespace of a host.
+//! TCP sockets of the tests, each in the namespace of a host.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use crate::network::Host;
 pub const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
 pub const SERVER: [&str; 2] = ["10.3.0.2", "fd03::2"];
 
-/// A socket address. Both ends of a connection have the same address family.
+/// Returns a socket address. Both ends of a connection have the same address family.
 pub fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// A listening socket. With a mark, the socket is transparent and its packets have this mark.
+/// Opens a listening socket on `host`. With a mark, the socket is transparent and its packets have this mark.
 pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
     host.inside(|| {
         let socket = new_socket(at, mark);
@@ -31,7 +31,7 @@ pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
     })
 }
 
-/// A connection from `from`, transparent with a mark; an error after a timeout.
+/// Connects from `from` on `host`, with a transparent socket if there is a mark. Fails after [`PATIENCE`].
 pub fn connect(host: &Host, from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> std::io::Result<TcpStream> {
     host.inside(|| {
         let socket = new_socket(to, mark);
@@ -55,7 +55,7 @@ fn new_socket(address: SocketAddr, mark: Option<u32>) -> Socket {
     socket
 }
 
-/// Sends a few bytes and receives the answer.
+/// Sends bytes from `one` to `other` and back.
 pub fn exchange(one: &mut TcpStream, other: &mut TcpStream) {
     let mut bytes = [0; 4];
     one.write_all(b"ping").unwrap();
@@ -66,7 +66,8 @@ pub fn exchange(one: &mut TcpStream, other: &mut TcpStream) {
     assert_eq!(&bytes, b"pong");
 }
 
-/// Whether no client has connected yet. A later client is not seen, so a test has to check more than this.
+/// Returns whether no connection waits to be accepted. A connection may still arrive later, so a test has to check more
+/// than this.
 pub fn is_idle_listener(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     let is_idle = listener.accept().is_err();
