@@ -1,5 +1,5 @@
-//! Places: unproven connections of relays take no place of a session and do not stay for long, a failed handshake gives back no
-//! place, and the sessions of a peer count for the peer.
+//! Session places: unproven connections of relays take no place and are closed after a time, a failed handshake
+//! releases no place, and sessions of a peer count against the limit of the peer.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use crate::streams::*;
 
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
 
-/// A relay with an HTTP listener and a section listener that knows one peer.
+/// A relay with an HTTP listener, and a section listener that admits one peer.
 struct Fixture {
     relay: Relay,
     site: Site,
@@ -51,7 +51,7 @@ impl Fixture {
         Self::write(&self.site, &self.peer, settings);
         self.relay.signal("HUP");
         self.relay.next(|event| event["event"] == "reloaded");
-        // Workers answer this after the command to switch to the new configuration.
+        // Workers answer this request after they have switched to the new configuration.
         self.relay.sessions();
     }
 
@@ -67,7 +67,8 @@ impl Fixture {
 
     /// Checks that the HTTP listener rejects a client that uses all its places.
     fn check_rejected(&mut self, source: [u8; 4]) {
-        // On one processor the reset may come before connect(2) returns, and a write could return it before a read does.
+        // On one CPU the reset may arrive before connect(2) returns, which then returns the error. There is no write,
+        // because it could return the error before the read does.
         match try_connect_from(source, self.relay.address()) {
             Ok(mut client) => assert!(is_reset(&mut client), "a session above `sessions_per_client` was accepted"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}"),
@@ -93,14 +94,14 @@ impl Fixture {
         stream
     }
 
-    /// Waits until so many connections of relays wait for a session.
+    /// Waits until `count` connections of relays wait for a session.
     fn wait_sections_waiting(&self, count: usize) {
         let line = format!("ekiden_sections_waiting{{listener=\"section\"}} {count}");
         let shown = || self.relay.ask("/metrics").lines().any(|shown| shown == line);
         eventually(&line, || shown().then_some(()));
     }
 
-    /// A relay that is the peer.
+    /// Starts the relay that is the admitted peer.
     fn home(&self) -> Relay {
         self.peer.home(&(self.site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO)
     }
@@ -122,7 +123,7 @@ fn wait_answered(stream: &mut TcpStream) {
     read_exactly(stream, u16::from_be_bytes([header[8], header[9]]).into());
 }
 
-/// Waits until the relay has a connection to the next one ready.
+/// Waits until the relay has two ready connections to the next relay.
 fn wait_ready(home: &Relay) {
     let shown = || home.ask("/metrics").lines().any(|line| line == "ekiden_ready{relay=\"far\"} 2");
     eventually("ready connections", || shown().then_some(()));
@@ -140,7 +141,7 @@ fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result
     if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
 }
 
-/// Found by an audit: each replay of a recorded hello held a place of `limits.sessions` for an hour, and fifty of them shut
+/// Regression: each replay of a recorded hello held a place of `limits.sessions` for an hour, so fifty replays blocked
 /// the HTTP listener of the same relay.
 #[test]
 fn replayed_hellos_take_no_session_places() {
@@ -154,7 +155,8 @@ fn replayed_hellos_take_no_session_places() {
     fixture.wait_sections_waiting(50);
 }
 
-/// The dialler keeps a ready connection for `ready_age`. A connection without a session long after that time is closed.
+/// The dialler keeps a ready connection for `ready_age`; the listener closes a connection that has no session long
+/// after that time.
 #[test]
 fn unproven_connection_is_closed_after_ready_age() {
     let fixture = Fixture::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
@@ -163,8 +165,8 @@ fn unproven_connection_is_closed_after_ready_age() {
     fixture.wait_sections_waiting(0);
 }
 
-/// `sessions_per_client` bounds connections that have proven nothing, too, once they have had the time of a handshake to
-/// open a session. The oldest is closed, so that a peer behind the same address can still connect.
+/// `sessions_per_client` also limits unproven connections, once the handshake timeout has passed without a session. The
+/// oldest connection is closed, so that a peer behind the same address can still connect.
 #[test]
 fn unproven_connections_are_limited_per_source_address() {
     let fixture = Fixture::new("[limits]\nsessions_per_client = 2\n[timeouts]\nhandshake = \"2s\"\n");
@@ -176,14 +178,15 @@ fn unproven_connections_are_limited_per_source_address() {
     fixture.wait_sections_waiting(3);
     let evicted = "ekiden_sections_evicted_total{listener=\"section\"} 3";
     assert!(fixture.relay.ask("/metrics").lines().any(|line| line == evicted));
-    // Places of sessions are separate: both are free.
+    // Session places are counted separately: both are free.
     let sessions = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
     assert_echo(&mut socks5(fixture.home().address(), fixture.target).unwrap());
     drop((sessions, elsewhere, replays));
 }
 
-/// Without `sessions_per_client` descriptors are the bound: of 128 the admin listener keeps 16, and an eighth of the other
-/// 112 is for connections that prove nothing. The address with most of them loses its oldest.
+/// Without `sessions_per_client`, descriptors limit unproven connections: of 128 descriptors 16 are reserved for the
+/// admin listener, and one eighth of the other 112 is available to unproven connections. The source address with the
+/// most of them loses its oldest.
 #[test]
 fn unproven_connections_leave_descriptors_for_sessions() {
     let fixture = Fixture::started("", |file| {
@@ -201,8 +204,7 @@ fn unproven_connections_leave_descriptors_for_sessions() {
     drop(replays);
 }
 
-/// Found by an audit: each handshake that failed gave back a place among the sessions of its address that it had not
-/// taken.
+/// Regression: each failed handshake released a session place of its source address that it had not taken.
 #[test]
 fn failed_handshakes_release_no_session_place() {
     let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
@@ -218,7 +220,7 @@ fn failed_handshakes_release_no_session_place() {
     drop(sessions);
 }
 
-/// The client address of a session that a relay has sent is a claim of that relay.
+/// The client address of a session that a relay opens is a claim of that relay.
 #[test]
 fn claimed_client_address_does_not_count_against_that_client() {
     let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
@@ -230,8 +232,8 @@ fn claimed_client_address_does_not_count_against_that_client() {
     drop((claimed, sessions));
 }
 
-/// A peer has as many places as any client, however many clients it names. The relay answers a session without a place, so the
-/// peer does not report the relay as unreachable.
+/// A peer has as many places as a client, independent of the number of client addresses that it claims. The relay
+/// answers a session that gets no place, so the peer does not report the relay as unreachable.
 #[test]
 fn peer_sessions_are_limited_per_peer() {
     let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
@@ -253,7 +255,7 @@ fn peer_sessions_are_limited_per_peer() {
     assert!(home.remaining_events().iter().all(|event| event["event"] != "relay_unreachable"));
 }
 
-/// Without `peers` a relay can use a new key each time, so its source address counts.
+/// Without `peers` a relay can use a new key each time, so its sessions count against its source address.
 #[test]
 fn sessions_of_unknown_relays_are_limited_per_address() {
     let (site, homes) = (Site::new(), [Site::new(), Site::new()]);
@@ -270,8 +272,7 @@ fn sessions_of_unknown_relays_are_limited_per_address() {
     assert_eq!(relay.closed()["end"], "client_limit");
 }
 
-/// A session that a relay opens on a connection that was ready before waits for a place like any client, and is not
-/// refused.
+/// A session that a relay opens on a ready connection waits for a place, as a client does, and is not refused at once.
 #[test]
 fn peer_session_waits_for_a_place() {
     let mut fixture = Fixture::new("[limits]\nsessions = 1\n");
@@ -288,7 +289,7 @@ fn peer_session_waits_for_a_place() {
     assert_eq!(join(waiting), Ok(()));
 }
 
-/// The wait has a deadline: the relay that has opened the session gets an answer, and the listener continues.
+/// The relay that has opened the session receives an answer, and the listener continues to serve.
 #[test]
 fn peer_session_without_a_place_is_refused_at_the_deadline() {
     let mut fixture = Fixture::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
@@ -305,7 +306,7 @@ fn peer_session_without_a_place_is_refused_at_the_deadline() {
     assert_echo(&mut socks5(home.address(), fixture.target).unwrap());
 }
 
-/// A limit that a reload sets counts the sessions that run already, and one that a reload removes leaves no count behind.
+/// A limit that a reload removes must leave no stale count.
 #[test]
 fn limit_set_by_a_reload_counts_running_sessions() {
     let mut fixture = Fixture::new("");

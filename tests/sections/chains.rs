@@ -1,4 +1,4 @@
-//! Chains of relays, other proxies and all client protocols; early mode, where a failure becomes a reset.
+//! Chains of relays and other proxies with each client protocol, and early mode, which turns a failure into a reset.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use super::harness::*;
 use super::relays::*;
 use super::streams::*;
 
-/// A home relay with this listener, one relay behind it.
+/// Starts a home relay with this listener, and one relay behind it.
 fn chain_with_listener(listener_keys: &str, encrypt: bool) -> Chain {
     Layout { listener_keys: listener_keys.to_owned(), encrypt, ..Layout::default() }.start()
 }
@@ -33,7 +33,7 @@ fn all_client_protocols_cross_a_section() {
     }
 }
 
-/// Two requests in absolute form, over one connection of the client and one of the server.
+/// Sends two requests in absolute form over one client connection, which must reach the server over one connection.
 fn request_pages(chain: &Chain) {
     let (listener, target) = server();
     let mut client = chain.home.connect();
@@ -81,8 +81,8 @@ fn server_first_protocols_work_through_chains() {
     }
 }
 
-/// HTTP requests of all threads use the section that the first request has opened. The thread that has dialled makes the
-/// records, whichever thread serves the client, and every session observes the section itself.
+/// HTTP requests on all threads use the section that the first request has opened. The thread that dialled the section
+/// makes its records, also for clients of other threads, and every session reports the counters of that section.
 #[test]
 fn requests_of_all_threads_share_an_encrypted_section() {
     let (far, home) = (Site::new(), Site::new());
@@ -112,7 +112,7 @@ fn requests_of_all_threads_share_an_encrypted_section() {
     }
 }
 
-/// Sections and other proxies in one chain: each proxy gets its own protocol.
+/// Sections and other proxies in one chain: each hop is addressed in its own protocol.
 #[test]
 fn foreign_proxies_work_before_between_and_after_sections() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -169,7 +169,6 @@ fn transfers_of_boundary_sizes_arrive_unchanged() {
     }
 }
 
-/// Bytes that a client sends before the path is confirmed reach the server, once and in order.
 #[test]
 fn data_before_confirmation_arrives_once_and_in_order() {
     for encrypt in [false, true] {
@@ -177,7 +176,7 @@ fn data_before_confirmation_arrives_once_and_in_order() {
             let (listener, address) = server();
             let listener_keys = format!("kind = \"tcp\"\ntarget = \"{address}\"\n");
             let chain = Layout { relays: 2, encrypt, listener_keys, ..Layout::default() }.start();
-            // A stopped relay confirms no path.
+            // A stopped relay does not confirm the path.
             chain.relays[0].stop();
             let mut client = chain.home.connect();
             client.write_all(&pattern(size)[..1]).unwrap();
@@ -193,7 +192,7 @@ fn data_before_confirmation_arrives_once_and_in_order() {
     }
 }
 
-/// Every relay logs the client of a session, and all relays log the same trace ID.
+/// All relays of the chain log the same client and the same trace ID.
 #[test]
 fn every_relay_logs_target_client_and_trace() {
     let mut chain = Chain::start(3);
@@ -224,7 +223,7 @@ fn listeners_and_hops_work_on_the_command_line() {
         let by_environment =
             Relay::start(command.env("EKIDEN_KEY", key).args(["run", "-L", "auto://127.0.0.1:0", "-F", &hop]), 1);
         assert_echo(&mut socks5(by_environment.address(), echo_server()).unwrap());
-        // Without a configured key the home relay is unknown to the relay.
+        // Without a configured key the home relay uses a temporary key, which is not in the peers file.
         let without_key = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
         assert!(socks5(without_key.address(), echo_server()).is_err());
     }
@@ -252,7 +251,6 @@ fn early_mode_reports_success_and_turns_failure_into_reset() {
     }
 }
 
-/// The relay of the client has no other relay behind it.
 #[test]
 fn early_mode_applies_to_direct_paths() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0?connect=early"]);
@@ -262,7 +260,7 @@ fn early_mode_applies_to_direct_paths() {
     assert_echo(&mut socks5(relay.address(), echo_server()).unwrap());
 }
 
-/// The relay has no answer from another relay yet: the only relay behind it is stopped.
+/// The only relay behind the home relay is stopped, so it has not answered when the client receives success.
 #[test]
 fn early_success_does_not_wait_for_the_next_relay() {
     let mut chain = early(1, false);
@@ -279,7 +277,6 @@ fn early_success_does_not_wait_for_the_next_relay() {
     assert_eq!(chain.home.closed()["bytes_up"], 8);
 }
 
-/// Bytes sent into an early session arrive complete, in order and once.
 #[test]
 fn early_mode_data_arrives_once_and_in_order() {
     for encrypt in [false, true] {
@@ -291,7 +288,7 @@ fn early_mode_data_arrives_once_and_in_order() {
     }
 }
 
-/// One relay has an early and a strict listener.
+/// One relay with an early and a strict listener.
 #[test]
 fn connect_mode_applies_per_listener() {
     let settings = "[[listener]]\nbind = \"127.0.0.1:0\"\nconnect = \"early\"\n".to_owned();

@@ -1,5 +1,5 @@
-//! Time that jumps: a process that did not run for a while, as on a machine that was asleep, finds all its timers late
-//! at once.
+//! Jumps in time: all timers of a process that was stopped for a while, as on a suspended machine, expire at once when
+//! the process continues.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// Stops a relay for `span`. Time itself is under test, so this does not wait for an event.
+/// Stops a relay for `span`. The passage of time is tested, so there is no event to wait for.
 fn suspend(relay: &Relay, span: Duration) {
     relay.stop();
     pause_until(Instant::now() + span);
@@ -16,7 +16,7 @@ fn suspend(relay: &Relay, span: Duration) {
 
 const SLEEP: Duration = Duration::from_millis(1200);
 
-/// All timeouts are shorter than the sleep, except those that sessions need.
+/// Timeouts shorter than [`SLEEP`], except those that sessions need.
 const SHORT: &str = "[timeouts]\nready_age = \"200ms\"\nhandshake = \"1s\"\nkept_idle = \"200ms\"\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! FIN, RST and urgent data cross three relays unchanged, and records of the smallest and largest sizes do.
+//! FIN, RST and urgent data across chains of relays, and records of the smallest and the largest size.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +15,7 @@ use super::interceptor::*;
 use super::relays::*;
 use super::streams::*;
 
-/// A pair through three relays, plain and encrypted.
+/// Runs `check` on a session through three relays, plain and encrypted.
 fn for_each_chain(check: impl Fn(&mut Chain, TcpStream, TcpStream)) {
     for encrypt in [false, true] {
         let mut chain = Chain::start_with(3, encrypt);
@@ -78,7 +78,7 @@ fn server_reset_reaches_the_client() {
     });
 }
 
-/// Bytes are in flight on every section: received data are a prefix of sent data.
+/// Bytes are in flight on every section; the data received before the reset must be a prefix of the sent data.
 #[test]
 fn reset_during_a_transfer_stays_a_reset() {
     for_each_chain(|_, mut client, mut server| {
@@ -95,7 +95,7 @@ fn reset_during_a_transfer_stays_a_reset() {
     });
 }
 
-/// The bytes that [`flood`] sends.
+/// The first `count` bytes that [`flood`] sends.
 fn pattern_blocks(count: usize) -> Vec<u8> {
     pattern(65_536).into_iter().cycle().take(count).collect()
 }
@@ -107,20 +107,20 @@ fn reset_after_fin_reaches_the_server_and_all_relays() {
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut server), b"");
         reset(client);
-        // Reads still return "end of stream"; the socket has the error (EPIPE in CLOSE-WAIT, tcp(7)).
+        // In CLOSE-WAIT, reads still return the end of the stream; the reset is the socket's error (EPIPE, tcp(7)).
         eventually("the reset", || server.take_error().unwrap());
         check_ends(chain, "reset_by_client", "reset_by_client");
     });
 }
 
-/// Sends the bytes, of which the one at `mark` is urgent.
+/// Sends `bytes`, of which the byte at `mark` is urgent.
 fn send_urgent(stream: &mut TcpStream, bytes: &[u8], mark: usize) {
     stream.write_all(&bytes[..mark]).unwrap();
     assert_eq!(SockRef::from(&*stream).send_out_of_band(&bytes[mark..=mark]).unwrap(), 1);
     stream.write_all(&bytes[mark + 1..]).unwrap();
 }
 
-/// Sends while the relay next to the sender is stopped, so that the relay finds all bytes at once when it continues.
+/// Sends while the relay next to the sender is stopped, so that all bytes are in its receive buffer when it continues.
 fn send_while_stopped(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark: usize) {
     relay.stop();
     send_urgent(stream, bytes, mark);
@@ -157,13 +157,13 @@ fn bytes_after_an_urgent_byte_cross_relays() {
     }
 }
 
-/// A record with the maximum of a length field of two bytes.
+/// Length of the longest record in bytes: a length field of two bytes, and its maximum.
 const LONGEST: usize = 2 + 65_535;
 
-/// The record that ends a stream: a length field and a tag.
+/// Length of the record that ends a stream, in bytes: a length field and a tag.
 const END: usize = 2 + 16;
 
-/// The test reads the sizes of the records toward the client; the last record is the end.
+/// An interceptor reads the sizes of the records toward the client; the last record marks the end of the stream.
 #[test]
 fn longest_record_crosses_and_empty_record_is_the_end() {
     let (site, home) = (Site::new(), Site::new());
@@ -172,7 +172,7 @@ fn longest_record_crosses_and_empty_record_is_the_end() {
     let (longest, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = (Arc::clone(&longest), Arc::clone(&last));
     let middle = start_interceptor(site.address, Framed::Encrypted, move |frame| {
-        // After the hello and the answer; ready connections have no such frames.
+        // Frames after the hello and the answer to OPEN, which ready connections do not have.
         if frame.direction == Direction::Down && frame.number > 1 {
             seen.0.fetch_max(frame.bytes.len(), Ordering::Relaxed);
             seen.1.store(frame.bytes.len(), Ordering::Relaxed);
@@ -187,7 +187,7 @@ fn longest_record_crosses_and_empty_record_is_the_end() {
     assert_eq!((longest.load(Ordering::Relaxed), last.load(Ordering::Relaxed)), (LONGEST, END));
 }
 
-/// A receiver that stops reading stops the sender, also through encrypted sections; the bytes wait in the kernel.
+/// Back pressure crosses encrypted sections: unread bytes wait in kernel buffers, not in the memory of relays.
 #[test]
 fn stalled_receiver_stops_the_sender_without_memory_growth() {
     let chain = Chain::start_with(2, true);
@@ -197,7 +197,7 @@ fn stalled_receiver_stops_the_sender_without_memory_growth() {
     server.set_nonblocking(true).unwrap();
     let block = pattern(1 << 16);
     let (mut written, mut stuck_for) = (0, 0);
-    // Until all buffers are full: the writer has been blocked for a second.
+    // All buffers are full when the writer has been blocked for one second, 100 times 10 ms.
     while stuck_for < 100 {
         let at = written % block.len();
         match (&server).write(&block[at..]) {

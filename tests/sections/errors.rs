@@ -1,5 +1,5 @@
-//! True errors: the client at the near end and the home relay's log report the cause that the far end of a chain found,
-//! and the relay that found it.
+//! Errors across a chain: the answer to the client and the home relay's log state the cause of a failure and the relay
+//! that detected it.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A failure, as each party reports it.
+/// A failure, as it is reported to each kind of client and in the log.
 struct Failure {
     socks: u8,
     status: u16,
     proxy_status: &'static str,
-    /// The home relay's log.
+    /// `end` of the closing event in the home relay's log.
     end: &'static str,
 }
 
@@ -46,7 +46,8 @@ fn check_cause(closed: &Value, failure: &Failure, relay: usize) {
     assert!(detail.contains(&relay_name(relay)), "{detail:?} does not name {}", relay_name(relay));
 }
 
-/// Chains of one and three relays, plain and encrypted; `far` is part of the last relay's configuration.
+/// Runs `check` on a plain chain of one relay, and on plain and encrypted chains of three relays. `far` is part of the
+/// last relay's configuration.
 fn for_each_chain(far: &str, far_listener_keys: &str, check: impl Fn(&mut Chain)) {
     for (relays, encrypt) in [(1, false), (3, false), (3, true)] {
         let (far, far_listener_keys) = (far.to_owned(), far_listener_keys.to_owned());
@@ -86,7 +87,8 @@ fn denial_by_the_far_relay_is_reported() {
     });
 }
 
-/// A listener with a full queue, which answers no further connection.
+/// A listener with a full accept queue, so that the kernel drops further SYNs. Returns the listener, the connection
+/// that fills the queue, and the address.
 fn silent_listener() -> (socket2::Socket, std::net::TcpStream, SocketAddr) {
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -105,7 +107,7 @@ fn silent_target_is_reported_as_timeout() {
     });
 }
 
-/// A relay that is down is not reported as a target that is down: neither the first relay nor a later relay.
+/// A relay that is down, the first of a chain or a later one, is not reported as a target that is down.
 #[test]
 fn unreachable_relay_is_distinguished_from_refused_target() {
     let failure = Failure { socks: 1, status: 502, proxy_status: "destination_unavailable", end: "refused" };
@@ -135,7 +137,8 @@ pub fn check_answers(home: &Relay, target: &str, status: u16, error: &str, sente
     }
 }
 
-/// Regression: a closed port of a relay was reported as "could not connect, and did not say why", though the log had "refused".
+/// Regression: a closed port of a relay was reported as "could not connect, and did not say why", although the log had
+/// "refused".
 #[test]
 fn http_error_names_the_failed_relay_and_the_cause() {
     let target = echo_server().to_string();
@@ -151,7 +154,8 @@ fn http_error_names_the_failed_relay_and_the_cause() {
     }
 }
 
-/// One relay behind a home relay whose `[[relay]]` table does not match the far relay.
+/// A home relay with the `[[relay]]` table that `table` returns, and a far relay whose peers file lists the key of the
+/// home relay only if `admits_home`.
 fn misconfigured(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain {
     let sites = vec![Site::new(), Site::new()];
     let known = if admits_home { sites[0].key.public.clone() } else { Key::new().public };
@@ -204,7 +208,8 @@ fn unreachable_proxy_behind_a_relay_is_reported_as_failed_hop() {
     }
 }
 
-/// With `forward` the home relay knows the first relay only; causes from later relays reach the client all the same.
+/// With `forward` the home relay is configured with the first relay only; causes from later relays still reach the
+/// client.
 #[test]
 fn causes_cross_chains_configured_by_forward() {
     let mut chain = Layout { relays: 3, routing: Routing::Forward, ..Layout::default() }.start();
@@ -216,7 +221,7 @@ fn causes_cross_chains_configured_by_forward() {
     assert_eq!(socks5(chain.home.address(), echo_server()).map(|_| ()), Err(1));
 }
 
-/// The cause that a foreign proxy behind the last relay reports reaches the client, too.
+/// The foreign proxy is behind the last relay.
 #[test]
 fn causes_from_a_foreign_proxy_reach_the_client() {
     for scheme in ["socks5", "http"] {
@@ -230,7 +235,7 @@ fn causes_from_a_foreign_proxy_reach_the_client() {
     }
 }
 
-/// A failed session consumes its connection to the next relay, and the next session succeeds on another.
+/// A failed session consumes its connection to the next relay; the next session succeeds on another connection.
 #[test]
 fn sessions_succeed_after_a_failed_session() {
     let chain = Chain::start(2);

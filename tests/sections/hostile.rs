@@ -1,5 +1,5 @@
-//! Other protocols at a section listener, and other servers in place of a relay: recognised, ended in time, and without
-//! a session.
+//! Foreign protocols at a section listener, and foreign servers in place of a relay: the connection is closed and opens
+//! no session.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A relay that gets hostile connections, and a home relay that it admits, whose sessions continue to work.
+/// A relay that receives hostile connections, and an admitted home relay, whose sessions must continue to work.
 struct Fixture {
     relay: Relay,
     home: Relay,
@@ -29,7 +29,8 @@ impl Fixture {
         Self { relay, home: relay_at_home, site, _home: home }
     }
 
-    /// Sends `words`, with FIN after them if `hang_up`. The relay closes the connection and continues to serve the home relay.
+    /// Sends `words`, and FIN if `hang_up`. Checks that the relay closes the connection, and continues to serve the
+    /// home relay.
     fn check_rejected(&mut self, words: &[u8], hang_up: bool) {
         let mut stranger = connect(self.site.address);
         let own = stranger.local_addr().unwrap().to_string();
@@ -39,7 +40,7 @@ impl Fixture {
             let _ = stranger.shutdown(Shutdown::Write);
         }
         read_remaining(&mut stranger);
-        // The home relay's clients may have had the same port.
+        // A client of the home relay may have had the same port; the event of its session has a `peer`.
         let of_stranger =
             |event: &Value| event["event"] == "closed" && event["client"] == own && event["peer"].is_null();
         let closed = self.relay.next(of_stranger);
@@ -71,7 +72,7 @@ fn noise_of_all_lengths_is_rejected() {
     }
 }
 
-/// The bytes of a real home relay: its hello, and the records of one session.
+/// Records one session of a real home relay: its hello, then its records.
 fn record_session() -> (Fixture, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
     let fixture = Fixture::new();
     let (sender, frames) = channel();
@@ -100,7 +101,7 @@ fn truncated_oversized_and_altered_hellos_are_rejected() {
         fixture.check_rejected(&hello[..length], false);
         fixture.check_rejected(&hello[..length], true);
     }
-    // The maximum length, first with fewer bytes after it, then with as many.
+    // The header states the maximum length, first with fewer bytes after it, then with all of them.
     let mut endless = hello.clone();
     endless[8..10].copy_from_slice(&[0xff, 0xff]);
     fixture.check_rejected(&endless, false);
@@ -114,13 +115,14 @@ fn truncated_oversized_and_altered_hellos_are_rejected() {
     }
 }
 
-/// All bytes of a session are sent again: the relay answers the hello with new keys, so the other records do not decrypt.
+/// All bytes of a session are sent again. The relay answers the hello with new keys, so the records after it do not
+/// decrypt.
 #[test]
 fn replayed_bytes_open_no_session() {
     let (mut fixture, words, _, listener) = record_session();
     assert!(words.len() >= 3, "a hello, an OPEN and a record");
     fixture.check_rejected(&words.concat(), false);
-    // The same bytes in the right order: only after the relay's own hello.
+    // The same bytes in the order of a real session: records only after the relay's hello.
     let mut stranger = connect(fixture.site.address);
     stranger.write_all(&words[0]).unwrap();
     let header = read_exactly(&mut stranger, 10);
@@ -176,7 +178,8 @@ fn altered_open_opens_no_session() {
     }
 }
 
-/// The SOCKS code and the end of a session through a section hop that is another kind of server.
+/// Runs a session through a section hop whose address is served by `handle`. Returns the SOCKS reply code and `end` of
+/// the closing event.
 fn session_through_hop(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> (u8, String) {
     let (meant, home) = (Site::new(), Site::new());
     let settings = meant.table_at(serve(handle), "meant", "") + &route_all_through("way", &["meant".to_owned()]);

@@ -1,7 +1,8 @@
-//! A man in the middle between two relays, which records all frames and changes selected ones.
+//! A man in the middle between two relays, which passes each frame to a handler that can record or change it.
 //!
-//! A section consists of frames: a hello each way (ten bytes, whose last two are the length of the rest), then records
-//! (two bytes of length, then the record). When a session is not encrypted, raw bytes follow the first record.
+//! A section consists of frames: a hello in each direction (a header of ten bytes, whose last two are the length of the
+//! rest), then records (two bytes of length, then the record). When a session is not encrypted, raw bytes follow the
+//! first record.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::*;
 
-/// The direction of bytes.
+/// Direction of bytes: `Up` toward the relay that is dialled, `Down` toward the dialling relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Up,
@@ -28,28 +29,28 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// The action for a frame.
+/// Action of the interceptor for one frame.
 pub enum FrameAction {
-    /// These bytes are sent instead.
+    /// Sends these bytes in place of the frame.
     Send(Vec<u8>),
-    /// These bytes are sent instead, and FIN after them.
+    /// Sends these bytes in place of the frame, then FIN.
     SendAndClose(Vec<u8>),
-    /// Both sides get a reset.
+    /// Resets the connections to both relays.
     Reset,
 }
 
-/// Number of frames of a direction; raw bytes follow.
+/// Part of each direction that is parsed as frames.
 #[derive(Clone, Copy)]
 pub enum Framed {
-    /// Hello and first record.
+    /// Hello and first record; the rest is raw bytes.
     Plain,
-    /// All.
+    /// The whole direction.
     Encrypted,
 }
 
 type FrameHandler = Arc<Mutex<dyn FnMut(Frame) -> FrameAction + Send>>;
 
-/// Listens for a relay that dials the relay at `to`. Returns the address to dial instead.
+/// Listens in place of the relay at `to`, and forwards to it. Returns the address to dial.
 pub fn start_interceptor(
     to: SocketAddr,
     framed: Framed,
@@ -115,7 +116,7 @@ impl DirectionForwarder {
         }
     }
 
-    /// The next frame; fewer bytes than it should have, or none, at the end of the stream.
+    /// Reads the next frame, which is incomplete or empty at the end of the stream.
     fn read(&mut self, number: usize) -> std::io::Result<Vec<u8>> {
         if number > 1 && matches!(self.framed, Framed::Plain) {
             let mut bytes = vec![0; 65_536];
@@ -133,18 +134,19 @@ impl DirectionForwarder {
         Ok(bytes)
     }
 
-    /// Both sections end in a reset, once both directions have closed their copies.
+    /// Makes both connections end in a reset, which the kernel sends when both directions have closed their
+    /// descriptors.
     fn reset_both(&self) {
         self.broken.store(true, Ordering::Relaxed);
         for stream in [&self.from, &self.to] {
             let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
-            // Wakes the other direction, and sends nothing to the peer.
+            // Wakes the thread of the other direction; sends nothing to the peer.
             let _ = stream.shutdown(Shutdown::Read);
         }
     }
 }
 
-/// Passes everything on.
+/// Handler that changes nothing.
 pub fn forward_unchanged(frame: Frame) -> FrameAction {
     FrameAction::Send(frame.bytes)
 }

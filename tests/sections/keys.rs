@@ -1,5 +1,5 @@
-//! Keys: created, stored, known, unknown, wrong, revoked; after a reload that requires encryption every request is
-//! encrypted.
+//! Keys of relays: creation, storage, sessions with an unknown, wrong or revoked key, and encryption of every request
+//! after a reload that requires it.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -107,7 +107,8 @@ fn loopback_listener_without_peers_accepts_every_key() {
     assert_echo(&mut socks5(without_key.address(), echo_server()).unwrap());
 }
 
-/// Without `--key` the relay reports at start that its key is temporary, the key itself, and the remedy.
+/// Without `--key` the relay reports at start that its key is temporary, the line for the `peers` file of the other
+/// relay, and the remedy.
 #[test]
 fn temporary_key_is_reported_with_its_peers_line() {
     let (far, folder, door) = (Site::new(), Folder::new(), own_address());
@@ -132,7 +133,7 @@ fn temporary_key_is_reported_with_its_peers_line() {
     eventually("a session with the admitted key", || socks5(door, echo_server()).ok());
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the value is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -142,7 +143,7 @@ impl Drop for Running {
     }
 }
 
-/// The SOCKS code and the home relay's event for a session that must be refused.
+/// The SOCKS reply code, and `end` and `detail` of the home relay's closing event, for a session that must be refused.
 fn refused(home: &mut Relay, target: SocketAddr) -> (u8, String, String) {
     let code = socks5(home.address(), target).map(|_| ()).expect_err("a session");
     let closed = home.closed();
@@ -182,8 +183,8 @@ fn relay_with_an_unexpected_key_is_rejected() {
     assert!(listener.accept().is_err(), "the target was reached");
 }
 
-/// A key that is removed from the file opens no session, even over connections that were ready; running sessions
-/// continue. A restored key opens sessions again.
+/// A key that is removed from the peers file opens no session, even over connections that were ready; running sessions
+/// continue.
 #[test]
 fn revoked_key_opens_no_session_until_restored() {
     for encrypt in [false, true] {
@@ -198,7 +199,7 @@ fn revoked_key_opens_no_session_until_restored() {
             chain.sites[1].admit(&[(key, "caller")]);
             chain.relays[0].signal("HUP");
             chain.relays[0].next(|event| event["event"] == "reloaded");
-            // The worker answers a later request with the new list in force.
+            // The worker answers this request after it has switched to the new list.
             chain.relays[0].sessions();
         };
 
@@ -240,8 +241,8 @@ fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// The test reads the bytes between two relays. Regression: a connection that was kept from before the reload carried
-/// requests of new clients in plaintext, and clients that stayed connected used the old configuration.
+/// The test reads the bytes between two relays. Regression: a kept connection from before the reload carried requests
+/// of new clients in plaintext, and clients that stayed connected used the old configuration.
 #[test]
 fn all_requests_are_encrypted_after_a_reload_with_encrypt() {
     let (site, home) = (Site::new(), Site::new());

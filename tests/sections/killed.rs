@@ -1,5 +1,5 @@
-//! A relay is killed, or hangs, in every state of its sessions. Clients see an error or a reset, never an end of
-//! stream; and once it is back, new sessions work.
+//! A relay is killed, or hangs, in each state of its sessions: clients receive an error or a reset, never an end of
+//! stream, and new sessions succeed after the relay has returned.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -51,7 +51,7 @@ fn sessions_work_after_a_relay_with_ready_connections_is_killed() {
     }
 }
 
-/// A receiver must not take partial data for complete data.
+/// A receiver must be able to tell partial data from complete data.
 #[test]
 fn kill_during_a_transfer_resets_the_receiver() {
     for encrypt in [false, true] {
@@ -75,7 +75,6 @@ fn kill_during_a_transfer_resets_the_receiver() {
     }
 }
 
-/// No bytes are in flight, and both ends see the reset.
 #[test]
 fn kill_during_an_idle_session_resets_both_ends() {
     for encrypt in [false, true] {
@@ -90,7 +89,7 @@ fn kill_during_an_idle_session_resets_both_ends() {
     }
 }
 
-/// One side has sent FIN, the other has not: the open direction ends with a reset.
+/// Only the client has sent FIN; the open direction must end with a reset.
 #[test]
 fn kill_during_a_half_closed_session_is_a_reset() {
     for encrypt in [false, true] {
@@ -107,7 +106,7 @@ fn kill_during_a_half_closed_session_is_a_reset() {
     }
 }
 
-/// OPEN has been sent and is unanswered: the far relay is stopped, then a relay is killed.
+/// Kills relay `at` of two while OPEN is unanswered, because the far relay is stopped.
 fn check_kill_before_the_answer(at: usize, encrypt: bool, mode: &str) {
     let mut chain = chain(2, encrypt, mode);
     let target = echo_server();
@@ -140,7 +139,7 @@ fn kill_before_the_answer_fails_the_session() {
     }
 }
 
-/// A client's bytes reach the far end once or not at all: when the connection breaks, the delivered part is unknown, so
+/// A client's bytes reach the server at most once: when the connection breaks, the delivered part is unknown, so
 /// nothing is sent again.
 #[test]
 fn unanswered_client_data_is_not_sent_again() {
@@ -177,7 +176,7 @@ fn unanswered_client_data_is_not_sent_again() {
     }
 }
 
-/// A relay that hangs accepts connections and sends nothing. The dial ends at its deadline.
+/// The kernel accepts connections for a stopped relay, which sends nothing.
 #[test]
 fn hanging_relay_times_out_at_the_connect_deadline() {
     for ready in [false, true] {
@@ -197,7 +196,7 @@ fn hanging_relay_times_out_at_the_connect_deadline() {
     }
 }
 
-/// Both ends see a reset, and no session remains on the other relays.
+/// No session may remain on the other relays.
 #[test]
 fn kill_of_the_home_relay_resets_both_ends() {
     for encrypt in [false, true] {

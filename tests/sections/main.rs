@@ -1,8 +1,8 @@
-//! The section protocol from the view of an operator, a client and an attacker: chains of real relays, with the tests'
-//! own sockets before, behind and between them.
+//! The section protocol as operators, clients and attackers use it: chains of real relays, with sockets of the tests as
+//! clients, as servers and between relays.
 //!
-//! `relays` starts them, `interceptor` changes their messages, `streams` has the sockets of tests; every other module
-//! covers one topic.
+//! `relays` starts chains, `interceptor` records and changes messages between relays, and `streams` has operations on
+//! sockets; every other module covers one topic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -6,7 +6,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A server of the test, and a check that no client has connected.
+/// A server of the test, which checks that no client has connected.
 struct WatchedServer(TcpListener, SocketAddr);
 
 impl WatchedServer {
@@ -42,7 +42,7 @@ fn peer_reaches_only_its_allowed_targets() {
     let closed = session_closed(&mut far);
     assert_eq!(closed["end"], "denied");
     assert!(closed.to_string().contains("home"), "the peer is not named: {closed}");
-    // A name of the same server is another target, and the rules apply to its address.
+    // The rules also apply to the address of a target that is requested by name.
     assert_eq!(socks5_by_name(home.address(), "localhost", others.1.port()).map(|_| ()), Err(2));
     others.assert_not_contacted();
 }
@@ -63,8 +63,8 @@ struct Fork {
     _sites: [Site; 4],
 }
 
-/// `limits` are in the line of the home relays in the middle relay's peers file. `known` are those of `west` and `east` that the
-/// middle relay has a `[[relay]]` for.
+/// `limits` are options in the line of the home relays in the middle relay's peers file. `known` are the relays, of
+/// `west` and `east`, for which the middle relay has a `[[relay]]` table.
 fn fork(limits: &str, known: &[&str]) -> Fork {
     let [home, middle, west, east] = [Site::new(), Site::new(), Site::new(), Site::new()];
     let admit = |site: &Site, key: &Key, rest: &str| format!("peers = {:?}\n", site.admit(&[(&key.public, rest)]));
@@ -108,7 +108,6 @@ fn unrestricted_peer_is_forwarded_only_through_configured_relays() {
     target.assert_not_contacted();
 }
 
-/// `encrypt = true` at a listener: plain sessions are refused.
 #[test]
 fn listener_with_encrypt_refuses_plain_sessions() {
     let target = WatchedServer::new();

@@ -1,4 +1,5 @@
-//! Ready connections: made before they are needed, used once, bounded, aged, and never the reason of a failure.
+//! Ready connections: dialled ahead of need, used by one session at a time, limited in number and age, and never the
+//! cause of a failed session.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,15 +9,15 @@ use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A home relay and a relay, with a counter of connections in between, which also records the connection of each
-/// session.
+/// A home relay and a relay, with an interceptor between them that counts connections and records the connection of
+/// each session.
 struct CountingPair {
     home: Relay,
     relay: Relay,
     sites: [Site; 2],
     hellos: Arc<Mutex<usize>>,
     openings: Arc<Mutex<Vec<usize>>>,
-    /// The kinds of the hellos up: 0 for a full handshake, 4 for a resumed handshake.
+    /// Kinds of the hellos to the relay: 0 for a full handshake, 4 for a resumed handshake.
     kinds: Arc<Mutex<Vec<u8>>>,
     peers: std::path::PathBuf,
 }
@@ -54,12 +55,12 @@ impl CountingPair {
     }
 }
 
-/// A session takes a connection that was dialled before.
+/// A session takes a connection that was dialled before the session began.
 #[test]
 fn sessions_use_ready_connections() {
     let pair = CountingPair::new("");
     let target = echo_server();
-    // The sessions stay open, so that none leaves its connection to the next session.
+    // The sessions stay open, so that no session reuses the connection of an earlier one.
     let mut sessions = vec![socks5(pair.home.address(), target).unwrap()];
     assert_echo(&mut sessions[0]);
     for session in 1..=10 {
@@ -80,7 +81,8 @@ fn sessions_use_ready_connections() {
     }
 }
 
-/// A ticket shortens later handshakes, until the relay restarts and loses its ticket key. No session fails because of that.
+/// Tickets shorten later handshakes, until the relay restarts and loses its ticket key. No session fails because the
+/// key is lost.
 #[test]
 fn later_handshakes_are_resumed_until_the_relay_restarts() {
     let mut pair = CountingPair::new("");
@@ -105,14 +107,14 @@ fn later_handshakes_are_resumed_until_the_relay_restarts() {
     assert!(pair.kinds.lock().unwrap()[before..].contains(&0), "no full handshake after the restart of the relay");
 }
 
-/// A relay with another key after a reload is another relay. Regression: a ticket of the previous key opened connections
-/// for an hour, for a caller that is configured for that key.
+/// After a reload with another key, a relay must not accept tickets of the previous key. Regression: for an hour, such
+/// a ticket opened connections for a caller that is configured with the previous key.
 #[test]
 fn ticket_of_a_replaced_key_is_stale() {
     let (site, home, other) = (Site::new(), Site::new(), Key::new());
     let listener_keys = format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")]));
     let mut relay = site.relay("", &listener_keys);
-    // The kinds of hellos, up and down, by connection: 4 up is one with a ticket, 5 down is "stale".
+    // Kinds of the hellos up and down, by connection: 4 up has a ticket, 5 down means that the ticket is stale.
     let hellos = Arc::new(Mutex::new(Vec::<[Option<u8>; 2]>::new()));
     let recorded = Arc::clone(&hellos);
     let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
@@ -126,11 +128,11 @@ fn ticket_of_a_replaced_key_is_stale() {
     });
     let settings = site.table_at(middle, "far", "") + &route_all_through("way", &["far".to_owned()]);
     let (home, target) = (home.home(&settings, AUTO), echo_server());
-    // The answer to the first hello with a ticket since connection number `from`.
+    // The kind of the answer to the first hello with a ticket, from connection number `from` on.
     let answer_since = |from: usize| {
         let mut sessions = Vec::new();
         eventually("a hello with a ticket", || {
-            // A session that stays open keeps its connection, so that another connection is made.
+            // A session that stays open keeps its connection, so that the next session needs another connection.
             sessions.extend(socks5(home.address(), target));
             let hellos = hellos.lock().unwrap();
             let mut since = hellos.iter().skip(from).filter(|[up, _]| *up == Some(4));
@@ -176,20 +178,20 @@ fn ready_connections_are_bounded() {
     eventually("the close of the unused connections", || (connections_to(address) <= 2).then_some(()));
 }
 
-/// Found by these tests: a ready connection got no more time for its OPEN than for its hello, because parsed bytes of
-/// the hello still counted as unread.
+/// Regression: the handshake timeout also limited the time until OPEN on a ready connection, because the parsed bytes
+/// of the hello still counted as unread.
 #[test]
 fn ready_connections_outlive_the_handshake_timeout() {
     let mut pair = CountingPair::with("", "[timeouts]\nhandshake = \"600ms\"\n");
     let made = eventually("ready connections", || Some(pair.hellos()).filter(|made| *made >= 2));
-    // Time itself is under test: more than three handshakes may take.
+    // More than three handshake timeouts. The passage of time is tested, so there is no event to wait for.
     pause_until(Instant::now() + Duration::from_secs(2));
     assert_eq!(pair.hellos(), made, "ready connections were dialled again");
     assert_echo(&mut socks5(pair.home.address(), echo_server()).unwrap());
     assert_eq!(pair.relay.closed()["end"], "finished", "an unused connection was logged as a session");
 }
 
-/// The same bug: the shutdown waited for ready connections.
+/// Regression, with the same cause as above: the shutdown waited for ready connections.
 #[test]
 fn ready_connections_do_not_delay_shutdown() {
     let mut pair = CountingPair::new("");
@@ -208,14 +210,14 @@ fn aged_ready_connections_are_closed_or_replaced() {
     for _ in 0..2 {
         assert_echo(&mut socks5(pair.home.address(), target).unwrap());
         let made = pair.hellos();
-        // It is replaced by a new one, or none is kept because of low demand.
+        // A new connection replaces the old one, or no connection is kept because of low demand.
         eventually("the end of the old connection", || {
             (pair.hellos() > made || connections_to(pair.sites[0].address) == 0).then_some(())
         });
     }
 }
 
-/// The home relay dials the next relay only. Relays behind it do not admit the key of the home relay.
+/// Relays behind the next relay do not admit the key of the home relay, so they would log its dial as unauthenticated.
 #[test]
 fn only_next_relays_are_dialled() {
     let mut chain = Chain::start(2);
@@ -228,7 +230,6 @@ fn only_next_relays_are_dialled() {
     assert_eq!(chain.relays[1].remaining_events().iter().filter(unknown).count(), 0, "dialled by the home relay");
 }
 
-/// The results of all sessions and the dials ahead of need are counted.
 #[test]
 fn metrics_count_pool_results_and_dials() {
     let chain = Chain::start(1);

@@ -8,7 +8,7 @@ use crate::streams::*;
 
 const RECIPE: &str = include_str!("../../docs/recipes/home-relay.md");
 
-/// The files of the recipe, each with its purpose in the first line, with paths and keys of the test.
+/// The files of the recipe, with paths and keys of the test. The first line of each file states its purpose.
 struct Setup {
     sites: [Site; 2],
 }
@@ -20,7 +20,7 @@ impl Setup {
         Self { sites }
     }
 
-    /// Writes the configuration of the home relay (0) or of the one in the middle (1).
+    /// Writes the configuration of the home relay (0) or of the relay in the middle (1).
     fn write(&self, at: usize, change: impl Fn(String) -> String) -> PathBuf {
         let purpose = ["on the home relay", "on the relay in the middle"][at];
         let text = self.sites[at].filled(&block("toml", purpose), &self.sites);

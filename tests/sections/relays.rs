@@ -1,4 +1,4 @@
-//! Relays that dial each other: their addresses, their files, and chains of them.
+//! Chains of relays, with the address, the key and the files of each relay.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// A home relay's listener.
+/// Key of a home relay's listener that serves SOCKS and HTTP clients.
 pub const AUTO: &str = "kind = \"auto\"\n";
 
 /// The key, the address and the files of a relay, which outlive its process.
@@ -18,7 +18,8 @@ pub struct Site {
     pub folder: Folder,
 }
 
-/// An address that no other test uses: a port of a loopback address of its own, so that a relay can return to it.
+/// An address that no other test uses, so that a relay can bind to it again after a restart: each call returns a port
+/// of another loopback address.
 pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -50,7 +51,7 @@ impl Site {
         format!("section://{}?key={}", self.address, self.key.public)
     }
 
-    /// Writes the peers file, with further options of each line.
+    /// Writes the peers file: one line for each peer, with its public key, and its name and options.
     pub fn admit(&self, peers: &[(&str, &str)]) -> PathBuf {
         let line = |(key, rest): &(&str, &str)| format!("{key} {rest}\n");
         self.folder.write("peers", "# who may come in\n\n".to_owned() + &peers.iter().map(line).collect::<String>())
@@ -91,17 +92,17 @@ pub fn start(file: &std::path::Path) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], listeners)
 }
 
-/// A `[[path]]`, and a `[[route]]` of all targets to it.
+/// A `[[path]]` through `relays`, and a `[[route]]` that sends all targets over it.
 pub fn route_all_through(name: &str, relays: &[String]) -> String {
     format!("[[path]]\nname = \"{name}\"\nrelays = {relays:?}\n[[route]]\npath = [\"{name}\"]\n")
 }
 
-/// The relay that knows the path.
+/// The relay that determines the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
     /// The home relay, by a `[[path]]`.
     Path,
-    /// Each relay the next one, by `forward`.
+    /// Each relay determines the next hop, by `forward`.
     Forward,
 }
 
@@ -136,12 +137,12 @@ impl Default for Layout {
     }
 }
 
-/// A home relay and the relays behind it, each of which admits only the one before it.
+/// A home relay and the relays behind it, each of which admits only the relay before it.
 pub struct Chain {
     pub home: Relay,
-    /// The nearest first.
+    /// The relays behind the home relay, the nearest first.
     pub relays: Vec<Relay>,
-    /// The home relay's, then those of the relays.
+    /// The site of the home relay, then the sites of `relays`.
     pub sites: Vec<Site>,
 }
 
@@ -179,7 +180,7 @@ impl Layout {
         }
     }
 
-    /// The lines of a relay's file about the relays `first` to `last`; the first is the next one.
+    /// The lines of a relay's file for the relays `first` to `last`, of which `first` is the next hop.
     fn next_relays(&self, sites: &[Site], first: usize, last: usize) -> String {
         let encrypt = self.encrypt;
         match self.routing {
@@ -192,23 +193,24 @@ impl Layout {
 }
 
 impl Chain {
-    /// A chain of plain sections that the home relay knows.
+    /// Starts a chain of plain sections, whose path the home relay determines.
     pub fn start(relays: usize) -> Self {
         Layout { relays, ..Layout::default() }.start()
     }
 
-    /// A chain, encrypted or not.
+    /// Like `start`, with encrypted sections if `encrypt`.
     pub fn start_with(relays: usize, encrypt: bool) -> Self {
         Layout { relays, encrypt, ..Layout::default() }.start()
     }
 
-    /// A connection through the chain to a server of the test's own, both ends in hand.
+    /// Opens a session through the chain to a server of the test. Returns the sockets of the client and the server.
     pub fn pair(&self) -> (TcpStream, TcpStream) {
         pair(&self.home)
     }
 }
 
-/// A connection through a relay, and the relays behind it, to a server of the test.
+/// Opens a session through a relay, and the relays behind it, to a server of the test. Returns the sockets of the
+/// client and the server.
 pub fn pair(home: &Relay) -> (TcpStream, TcpStream) {
     let (listener, address) = server();
     let client = socks5(home.address(), address).expect("a tunnel");
@@ -220,7 +222,7 @@ pub fn session_closed(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "closed" && event["target"].is_string())
 }
 
-/// The sum of a metric's series with this label, by the page of `relay`.
+/// The sum of all series of a metric whose labels contain `label`, on the metrics page of `relay`.
 pub fn metric_sum(relay: &Relay, metric: &str, label: &str) -> usize {
     let page = relay.ask("/metrics");
     let series = page.lines().filter(|line| line.starts_with(metric) && line.contains(label));
@@ -230,8 +232,8 @@ pub fn metric_sum(relay: &Relay, metric: &str, label: &str) -> usize {
 /// Number of established connections to `address`, of all processes in this network namespace.
 pub fn connections_to(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
-    // proc_pid_net(5): the third column is the address as the kernel stores it, and the port; in the next, 01 is
-    // ESTABLISHED.
+    // proc_pid_net(5): the third column is the remote address in network byte order, printed as a native integer, and
+    // the port; the fourth column is the state, 01 for ESTABLISHED.
     let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let is_established = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);

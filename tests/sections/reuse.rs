@@ -1,5 +1,5 @@
-//! Sections that carry one session after another: no byte of one session is in another, also after failures, and peers of version 1
-//! have a connection for each session.
+//! Sections that carry one session after another: no byte of a session reaches another session, also after failures,
+//! and peers of protocol version 1 use one connection per session.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,12 +18,12 @@ use crate::streams::*;
 
 const FIRST_VERSION: Versions = Versions { oldest: 1, newest: 1 };
 
-/// How often a session took a connection with this `result`, by the metrics of `relay`.
+/// Number of sessions that took a connection with this `result`, from the metrics of `relay`.
 fn connections_taken(relay: &Relay, result: &str) -> usize {
     metric_sum(relay, "ekiden_ready_connections_total", &format!("result=\"{result}\""))
 }
 
-/// How many used connections wait for a session.
+/// Number of used connections that wait for a session.
 fn used_connections(relay: &Relay) -> usize {
     metric_sum(relay, "ekiden_ready_used{", "")
 }
@@ -32,8 +32,8 @@ fn wait_used(relay: &Relay, count: usize) {
     eventually(&format!("{count} used connections in the pool"), || (used_connections(relay) == count).then_some(()));
 }
 
-/// The record boundaries of the copying start and of splice(2), and a size with many chunks; either side ends first, or both at
-/// once.
+/// Sizes around the record boundaries of the copied start and of splice(2), and a size of many chunks; either side ends
+/// first, or both at once.
 #[test]
 fn consecutive_sessions_reuse_one_connection_without_errors() {
     for encrypt in [false, true] {
@@ -52,14 +52,15 @@ fn consecutive_sessions_reuse_one_connection_without_errors() {
                 earlier.map(|section| section["earlier_sessions"].as_u64().unwrap() as usize),
                 [round, round, round, 0]
             );
-            // Counters of one session: the largest is a few thousand segments, and all together are more.
+            // The counters are those of one session: at most a few thousand segments, fewer than of all sessions so
+            // far.
             assert!(closed[1]["down"]["segments_out"].as_u64().unwrap() < 200 + down as u64 / 500, "{}", closed[1]);
         }
     }
 }
 
-/// The start of the sections of a running session has the same terms in the closing event, the table and the metrics. The counters
-/// are those of the session: the section has sent 50 large segments before.
+/// The closing event, the status table and the metrics name the start of a session's sections in the same terms. The
+/// counters are those of the session, although the section has sent 50 large segments before.
 #[test]
 fn running_session_shows_how_its_sections_started() {
     let mut chain = Chain::start_with(1, false);
@@ -94,7 +95,8 @@ fn running_session_shows_how_its_sections_started() {
     assert_eq!(starts("section=\"down\",start=\"cold\""), 3);
 }
 
-/// A receiver that held back the first session on a section does not limit the next one, whose client writes 1.6 MB/s.
+/// The receiver limits the first session on a section. It must not be reported as the limit of the next session, whose
+/// client writes 1.6 MB/s.
 #[test]
 fn earlier_session_on_the_section_is_not_reported_as_limit() {
     let mut chain = Chain::start_with(1, false);
@@ -133,7 +135,7 @@ fn status(relay: &Relay) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// One direction ends long before the other: the section is not free, and a concurrent session uses another section.
+/// While one direction is still open, a concurrent session uses another section.
 #[test]
 fn section_with_a_half_closed_session_is_not_reused() {
     for encrypt in [false, true] {
@@ -155,7 +157,7 @@ fn section_with_a_half_closed_session_is_not_reused() {
     }
 }
 
-/// A reset ends the section as well, at any moment of a session: before a byte, between bytes, half-closed.
+/// The reset occurs before the first byte of a session, between bytes, or when the session is half-closed.
 #[test]
 fn reset_section_is_not_reused() {
     for encrypt in [false, true] {
@@ -209,7 +211,7 @@ fn kill_of_a_relay_between_sessions_fails_no_session() {
     }
 }
 
-/// Each OPEN is judged by the rules in force, also on a section that has carried sessions.
+/// Each OPEN is checked against the current rules, also on a section that has carried sessions.
 #[test]
 fn revoked_peer_opens_no_session_on_a_used_section() {
     let (site, home) = (Site::new(), Site::new());
@@ -228,8 +230,8 @@ fn revoked_peer_opens_no_session_on_a_used_section() {
     assert!(refused["detail"].as_str().unwrap().contains("not among the peers"), "{refused}");
 }
 
-/// Runs `rounds` sessions of each of four concurrent clients. Each session gets back its own bytes, which differ from those of
-/// all other sessions; every `resets`th session ends with a reset instead.
+/// Runs four concurrent clients with `rounds` sessions each. Each session must receive its own bytes, which differ from
+/// those of all other sessions; every `resets`th session of a client ends with a reset instead.
 fn take_turns(chain: &Chain, rounds: u32, resets: u32) {
     let target = echo_server();
     let home = chain.home.address();
@@ -270,20 +272,20 @@ fn one_million_sessions_get_their_own_bytes_and_leak_nothing() {
     for encrypt in [false, true] {
         let chain = Chain::start_with(2, encrypt);
         let measure = || [&chain.home, &chain.relays[0]].map(|relay| (relay.descriptors(), relay.resident_kib()));
-        // Until the pools of connections and pipes have their size.
+        // Fills the pools of connections and pipes before the first measurement.
         take_turns(&chain, 5_000, 97);
         let before = measure();
         take_turns(&chain, 120_000, 97);
         for ((descriptors, memory), (descriptors_before, memory_before)) in measure().into_iter().zip(before) {
-            // A leak of one descriptor in a thousand sessions would be 480.
+            // A leak of one descriptor in a thousand sessions would be 480 descriptors.
             assert!(descriptors < descriptors_before + 50, "{descriptors} descriptors, {descriptors_before} before");
             assert!(memory < memory_before + 4_000, "{memory} KiB, {memory_before} before");
         }
     }
 }
 
-/// Requests cross an encrypted section by a bridge, which returns the section when the server has closed. A plain section carries
-/// the requests of one server connection, and ends with it.
+/// On an encrypted section, a bridge carries the requests and returns the section when the server has closed. A plain
+/// section carries the requests of one server connection, and ends with that connection.
 #[test]
 fn encrypted_section_is_reused_for_requests_to_other_servers() {
     for encrypt in [false, true] {
@@ -308,7 +310,7 @@ fn encrypted_section_is_reused_for_requests_to_other_servers() {
     }
 }
 
-/// A dialler of version 1 has its session without chunks, until FIN.
+/// The session of a version 1 dialler has no chunks, and ends with FIN.
 #[test]
 fn version_1_dialler_is_served_without_chunks() {
     let (site, home) = (Site::new(), Site::new());
@@ -349,7 +351,7 @@ fn version_1_dialler_is_served_without_chunks() {
     assert!(refused["detail"].as_str().unwrap().contains("version 1"), "{refused}");
 }
 
-/// A listener of version 1 gets one session on each connection, without chunks.
+/// The bytes of a session to a version 1 listener are sent without chunks.
 #[test]
 fn version_1_listener_gets_one_connection_per_session() {
     let (site, home) = (Site::new(), Site::new());
@@ -368,14 +370,14 @@ fn version_1_listener_gets_one_connection_per_session() {
     assert_eq!((used_connections(&at_home), connections_taken(&at_home, "reused")), (0, 0));
 }
 
-/// A relay of version 1 that echoes.
+/// Serves a section as a relay of version 1 that echoes.
 fn serve_first_version(mut section: TcpStream, key: &PrivateKey) {
     let Some(hello) = try_read_hello(&mut section) else { return };
     let (responder, _) = NoiseResponder::read(key, &hello, FIRST_VERSION).unwrap();
     let (keys, answer) = responder.accept(None);
     section.write_all(&answer).unwrap();
     let TransportKeys { mut send_key, open: mut open_key, .. } = keys;
-    // Connections that are kept ready end without OPEN.
+    // Ready connections that no session uses end without OPEN.
     let Some(open) = try_read_record(&mut section, &mut open_key) else { return };
     assert!(!Open::read(&open).unwrap().reusable);
     let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![Duration::ZERO] };

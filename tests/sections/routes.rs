@@ -1,4 +1,4 @@
-//! Named paths and routes: selection, failover, and loops, which are refused at once by the trace or the hop count.
+//! Named paths and routes: selection, failover, and detection of loops by the trace ID or the hop count.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use super::harness::*;
 use super::relays::*;
 use super::streams::*;
 
-/// A home relay that knows `west` and `east`, by paths `by-west` and `by-east`, and the routes of the test.
+/// A home relay with the relays `west` and `east`, the paths `by-west` and `by-east` through them, and the routes of
+/// the test.
 struct TwoRelayFixture {
     home: Relay,
     relays: [Option<Relay>; 2],
@@ -27,7 +28,7 @@ impl TwoRelayFixture {
         Self { home, relays, sites, peers }
     }
 
-    /// The path of a session to `target`, which must succeed.
+    /// Opens a session to `target`, which must succeed. Returns its path.
     fn path_of(&mut self, target: SocketAddr) -> String {
         assert_echo(&mut socks5(self.home.address(), target).expect("a tunnel"));
         self.closed_path()
@@ -67,7 +68,7 @@ fn first_matching_route_is_used() {
     assert_eq!(fixture.path_of(by_port), "by-west");
     assert_eq!(fixture.path_of(by_network), "by-east");
     assert_eq!(fixture.path_of(other), "direct");
-    // A name is routed by the name, and resolved by the last relay of its path.
+    // A request for a name is routed by that name, which the last relay of the path resolves.
     assert_echo(&mut socks5_by_name(fixture.home.address(), "localhost", other.port()).unwrap());
     assert_eq!(fixture.closed_path(), "by-west");
     assert_echo(&mut socks5_by_name(fixture.home.address(), "localhost", by_port.port()).unwrap());
@@ -76,7 +77,6 @@ fn first_matching_route_is_used() {
     assert_eq!(fixture.home.closed()["path"], "by-east");
 }
 
-/// Targets without a route use `forward`, or a direct connection.
 #[test]
 fn targets_without_a_route_use_forward_or_direct() {
     let (routed, other) = (echo_server(), echo_server());
@@ -137,7 +137,6 @@ fn failure_of_every_path_is_reported_to_the_client() {
     eventually("the second path", || socks5(fixture.home.address(), echo_server()).ok());
 }
 
-/// A mistake in a route or a path is found by `check`, not by a client.
 #[test]
 fn check_rejects_invalid_routes_paths_and_relays() {
     let site = Site::new();
@@ -159,7 +158,7 @@ fn check_rejects_invalid_routes_paths_and_relays() {
     }
 }
 
-/// A relay with a URL is a foreign proxy, and can be part of a path.
+/// A `[[relay]]` with `url` is a foreign proxy, and can be part of a path.
 #[test]
 fn path_through_a_foreign_proxy_works() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -169,7 +168,7 @@ fn path_through_a_foreign_proxy_works() {
     assert_eq!(relay.closed()["path"], "by-corp");
 }
 
-/// An undetected loop ends at the deadline of the first relay, 15 s; this is well before.
+/// Longest time until a loop is reported. An undetected loop ends at the deadline of the first relay, after 15 s.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn peers(site: &Site, callers: &[&Site]) -> String {
@@ -190,11 +189,11 @@ fn mutual_forwarding_is_detected_as_a_loop() {
         assert_eq!(socks5(relay.address(), echo_server()).map(|_| ()), Err(1));
         assert!(asked.elapsed() < DETECTION_TIMEOUT, "{:?}", asked.elapsed());
         assert_eq!(session_closed(&mut relay)["end"], "loop");
-        // The first session was still being opened when the second session arrived.
+        // The first relay has two sessions: it was still opening the first one when the loop led back to it.
         let ends = [session_closed(&mut first), session_closed(&mut first)]
             .map(|closed| closed["end"].as_str().unwrap().to_owned());
         assert!(ends.iter().all(|end| end == "loop"), "{ends:?}");
-        // The first relay recognises the trace of the second session. The hop count is not used up.
+        // The first relay detects the loop by the trace ID of the second session, before the hop count is used up.
         first.signal("TERM");
         let more = first.remaining_events().iter().filter(|event| event["target"].is_string()).count();
         assert_eq!(more, 0, "the session has passed the loop more than once");
@@ -216,7 +215,6 @@ fn forwarding_ring_is_detected_as_a_loop() {
     assert_eq!(first.next(|event| event["event"] == "closed" && event["listener"] == "door")["end"], "loop");
 }
 
-/// HTTP clients get the error in `Proxy-Status`.
 #[test]
 fn loop_is_reported_in_proxy_status() {
     use std::io::Write;
@@ -232,7 +230,7 @@ fn loop_is_reported_in_proxy_status() {
     assert!(head.starts_with("HTTP/1.1 502 ") && head.contains("error=proxy_loop_detected"), "{head}");
 }
 
-/// A relay is identified by its key, so a path cannot have it twice, under one name or under two.
+/// A relay is identified by its key, so a path must not contain a relay twice, under one name or under two names.
 #[test]
 fn check_rejects_a_path_with_a_repeated_relay() {
     let [home, one, two] = [Site::new(), Site::new(), Site::new()];

@@ -34,7 +34,8 @@ fn run_sessions(home: SocketAddr, relay: SocketAddr) {
     }
 }
 
-/// `expected` shows that the output covers sessions: an output without sessions contains no secret, either.
+/// Checks that `output` contains neither the payload nor a private key. It must contain `expected`, which shows that it
+/// covers sessions.
 fn assert_no_secret(output: &str, expected: &str, sites: &[Site]) {
     assert!(output.contains(expected), "{expected} is missing in:\n{output}");
     assert!(!output.contains(std::str::from_utf8(PAYLOAD).unwrap()), "the payload is in:\n{output}");

@@ -1,4 +1,4 @@
-//! Operations of tests on sockets, and their observations.
+//! Operations and checks of tests on sockets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::harness::*;
 
-/// An echo server.
+/// Starts an echo server. Returns its address.
 pub fn echo_server() -> SocketAddr {
     serve(|mut stream| {
         let mut bytes = [0; 65_536];
@@ -31,7 +31,7 @@ pub fn exchange_messages(client: &mut TcpStream, server: &mut TcpStream) {
     assert_eq!(read_exactly(client, 6), b"answer");
 }
 
-/// `first` sends and ends its direction; `second` reads to that end, and then sends an answer in full.
+/// Checks that after `first` has half-closed the connection, an answer of 200,000 bytes from `second` arrives in full.
 pub fn exchange_half_closed(first: &mut TcpStream, second: &mut TcpStream) {
     first.write_all(b"question").unwrap();
     first.shutdown(Shutdown::Write).unwrap();
@@ -45,7 +45,7 @@ pub fn is_reset(stream: &mut TcpStream) -> bool {
     read_remaining(stream) == (Vec::new(), Ending::Reset)
 }
 
-/// Sends `bytes` and the end of the stream, in a thread of its own.
+/// Sends `bytes` and FIN, in a thread of its own.
 pub fn send(stream: &TcpStream, bytes: Vec<u8>) -> JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -54,7 +54,7 @@ pub fn send(stream: &TcpStream, bytes: Vec<u8>) -> JoinHandle<()> {
     })
 }
 
-/// Sends until an error, in a thread of its own, which returns the kind of the error.
+/// Sends blocks of 64 KiB until an error, in a thread that returns the kind of the error.
 pub fn flood(stream: &TcpStream) -> JoinHandle<ErrorKind> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {
@@ -67,14 +67,14 @@ pub fn flood(stream: &TcpStream) -> JoinHandle<ErrorKind> {
     })
 }
 
-/// Whether a sending socket was reset. The kernel reports that once, to the first caller: here the reader or the
-/// writer.
+/// Whether a sending socket was reset. The kernel reports a reset to only one call on the socket: here a read, or a
+/// write of `writer`.
 pub fn is_reset_while_flooding(stream: &mut TcpStream, writer: JoinHandle<ErrorKind>) -> bool {
     let ending = read_remaining(stream).1;
     join(writer) == ErrorKind::ConnectionReset || ending == Ending::Reset
 }
 
-/// Transfers this many bytes up and down at once, and FIN in both directions.
+/// Transfers `up` and `down` bytes concurrently, each followed by FIN, and checks that they arrive unchanged.
 pub fn transfer_both_ways(mut client: TcpStream, mut server: TcpStream, up: usize, down: usize) {
     let (up, down) = (pattern(up), pattern(down));
     let writers = [send(&client, up.clone()), send(&server, down.clone())];

@@ -1,5 +1,5 @@
-//! Encrypted sessions with an attacker on the wire that changes bytes: both ends see a reset, and received data are a
-//! prefix of the sent data. Never a false end of stream, never a false byte.
+//! Encrypted sessions with an attacker on the wire that changes bytes: both ends receive a reset, and the received data
+//! are a prefix of the sent data, without a clean end of stream.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -10,16 +10,18 @@ use crate::interceptor::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// The record that is changed: 1 is OPEN or its answer, 2 the first of the session's bytes.
+/// Number of the record that is changed. Record 1 is OPEN or its answer, record 2 the first record of the session's
+/// bytes.
 const CHANGED_RECORD: usize = 3;
 
-/// Enough for records behind the changed one.
+/// Bytes of a session: enough for records after the changed record.
 const SIZE: usize = 1_000_000;
 
 /// Changes the frames of one direction; may have state.
 type FrameChange = Box<dyn FnMut(Frame) -> FrameAction + Send>;
 
-/// An encrypted session between a home relay and a relay, with the attacker between them. Returns both ends of the session.
+/// Starts an encrypted session between a home relay and a relay, with the attacker between them. Returns the sockets of
+/// the client and the server, and the relays with their sites.
 fn session(direction: Direction, mut change: FrameChange) -> (TcpStream, TcpStream, (Relay, Relay, Site, Site)) {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
@@ -39,7 +41,7 @@ fn send_until_error(stream: &TcpStream) -> JoinHandle<bool> {
     std::thread::spawn(move || stream.write_all(&pattern(SIZE)).and_then(|()| stream.shutdown(Shutdown::Write)).is_ok())
 }
 
-/// A change ends the session, and the relay that detects it logs it.
+/// The log states the direction of the changed data, too.
 #[test]
 fn altered_record_is_logged_by_the_detecting_relay() {
     for direction in [Direction::Down, Direction::Up] {
@@ -180,13 +182,13 @@ fn reset_between_relays_resets_the_session() {
     check_reset("a reset", || change_one(|_| FrameAction::Reset));
 }
 
-/// The END record marks a complete stream. Without it all bytes arrive, and the stream does not end cleanly.
+/// The END record marks a complete stream. Without END the stream must not end cleanly, although all bytes arrive.
 #[test]
 fn fin_in_place_of_the_end_record_resets_the_session() {
     for direction in [Direction::Down, Direction::Up] {
         let (mut client, mut server, _rest) = session(
             direction,
-            // An empty record is a length and a tag.
+            // END is an empty record: a length field of 2 bytes and a tag of 16 bytes.
             Box::new(|frame| {
                 if frame.bytes.len() == 18 { FrameAction::SendAndClose(Vec::new()) } else { forward_unchanged(frame) }
             }),
@@ -221,8 +223,8 @@ fn bytes_after_the_end_record_reset_the_session() {
             sender.shutdown(Shutdown::Write).unwrap();
             let (received, ending) = read_remaining(receiver);
             assert!(received.is_empty());
-            // The relay may forward the end before the bytes after END arrive; then it resets the session after the end, which
-            // only the socket error shows (EPIPE in CLOSE-WAIT, tcp(7)).
+            // The relay may forward the end before the bytes after END arrive. It then resets the session after the
+            // end, which only the socket's error shows (EPIPE in CLOSE-WAIT, tcp(7)).
             if ending == Ending::Clean {
                 eventually("the reset after the end", || receiver.take_error().unwrap());
             }
@@ -234,7 +236,7 @@ fn bytes_after_the_end_record_reset_the_session() {
     }
 }
 
-/// The answer confirms the path; after a change no client gets a confirmation.
+/// The answer to OPEN confirms the path; after a change in the answer, the client must not receive a confirmation.
 #[test]
 fn altered_answer_fails_the_request() {
     for encrypt in [false, true] {

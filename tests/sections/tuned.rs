@@ -1,5 +1,5 @@
-//! Sections between relays are tuned while they run: the resulting socket options, the profile's own settings, and
-//! the sockets that are not tuned.
+//! Tuning of running sections between relays: the resulting socket options, the settings of the profile that override
+//! them, and the sockets that are not tuned.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -47,12 +47,14 @@ impl Pair {
         let seen = Command::new("ss").args(["-Htin", "state", "established", "dst", &to]).output().unwrap();
         let seen = String::from_utf8(seen.stdout).unwrap();
         let timeouts = seen.split_whitespace().filter_map(|word| word.strip_prefix("rto:")?.parse().ok());
-        // Ready connections are listed, too. The session's connection has had the most round trips.
+        // ss(8) lists ready connections, too. The session's connection has had the most round trips, so its timeout is
+        // the shortest.
         timeouts.fold(f64::INFINITY, f64::min)
     }
 }
 
-/// Whether the kernel lacks the timer options. Then the section reports them, and the tests of their values are skipped.
+/// Whether the kernel lacks the timer options. If so, checks that the section reports them as refused; the tests of
+/// their values are skipped.
 fn has_no_timer_options() -> bool {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     if tcp_timers(listener.as_fd()).rto_min.is_some() {
@@ -66,7 +68,8 @@ fn has_no_timer_options() -> bool {
     true
 }
 
-/// Both ends are on this machine, so round trips are short, and all values are minimal up to the ticks of clocks.
+/// Whether all timers have their minimum, within 20 % for the tick of the kernel's clock. Both ends of the section are
+/// on this machine, so round trips are short.
 fn is_least(tuning: &Value) -> bool {
     let near = |key: &str, wanted: f64| tuning[key].as_f64().is_some_and(|value| (value / wanted - 1.0).abs() < 0.2);
     near("rto_min_seconds", 0.028) && near("rto_max_seconds", 1.0) && near("delack_max_seconds", 0.008)
@@ -114,8 +117,8 @@ fn profile_settings_override_tuning() {
         let key = |key: &str| tuning[key].as_f64().unwrap_or(0.0);
         [key("rto_min_seconds"), key("delack_max_seconds"), key("notsent_lowat")]
     };
-    // `keepalive_count` decides when a dead peer is detected. The user timeout that `rto_max` implies would replace
-    // it.
+    // `keepalive_count` determines when a dead peer is detected. The user timeout that a tuned `rto_max` implies would
+    // replace that, so `rto_max` keeps the kernel's default of 120 s.
     let tunings =
         section.tuning(|tuning| settings(tuning) == [0.092, 0.06, 262_144.0] && tuning["rto_max_seconds"] == 120.0);
     assert!(tunings[0]["rto_seconds"].as_f64().unwrap() > 0.09, "{tunings:?}");
@@ -147,7 +150,7 @@ fn tune_false_keeps_kernel_defaults() {
     assert!(section.timeout() >= 200.0, "not the kernel's default: {} ms", section.timeout());
 }
 
-/// Small writes arrive unchanged, also where writes were coalesced and several records opened at once.
+/// The condition also holds when writes are coalesced and several records are opened at once.
 #[test]
 fn small_writes_arrive_complete_and_in_order() {
     let section = Pair::with("");
@@ -165,7 +168,8 @@ fn small_writes_arrive_complete_and_in_order() {
     join(writing);
 }
 
-/// While small writes are coalesced, the receiver is not woken for each. A single write after them is delivered, too.
+/// While small writes are coalesced, the receiver is not woken for each write; a single write after them must still be
+/// delivered.
 #[test]
 fn single_write_after_a_burst_of_small_writes_arrives() {
     let section = Pair::with("");

@@ -39,7 +39,7 @@ fn sole_section_gets_the_full_rate_before_and_after_sharing() {
     }
 }
 
-/// The other sections use the unused share of a slow server.
+/// A slow server leaves part of its share unused.
 #[test]
 fn unused_share_is_available_to_other_sections() {
     let Some(fixture) = Fixture::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };
@@ -70,7 +70,7 @@ fn encrypted_sections_get_equal_shares() {
     fixture.assert_shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
 }
 
-/// Uploads leave by the other interface, so the limit of that interface applies to uploads only.
+/// The limited interface is the one toward the server, so the limit applies to uploads only.
 #[test]
 fn traffic_on_another_interface_is_not_limited() {
     let text = format!("{}{}", SHARED.replace("left", "right"), listener(8001, "cubic", ""));
@@ -81,7 +81,7 @@ fn traffic_on_another_interface_is_not_limited() {
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
 }
 
-/// One part for the first download, three parts for the second.
+/// Shares in bits per second: one part for the first download, three parts for the second.
 const SHARES: [f64; 2] = [RATE / 4.0, RATE * 3.0 / 4.0];
 
 fn check_three_to_one(fixture: &Fixture, downloads: &[Download; 2]) {

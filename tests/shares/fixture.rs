@@ -12,10 +12,10 @@ use crate::harness::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
 
-/// The shared rate, in bits a second.
+/// The shared rate, in bits per second.
 pub const RATE: f64 = 20e6;
 
-/// The rate in the configuration.
+/// The `[[interface]]` table with [`RATE`].
 pub const SHARED: &str = "[[interface]]\nname = \"left\"\nrate = \"20Mbit/s\"\n";
 
 /// The request target of a response that the server sends at [`SLOW`].
@@ -60,18 +60,18 @@ impl Fixture {
         Some(Self { row, relay, family, server, folder })
     }
 
-    /// Writes another configuration, and tells the relay to reload.
+    /// Writes another configuration, and sends SIGHUP to the relay.
     pub fn send_reload(&self, text: &str) {
         self.folder.write("ekiden.toml", configuration(text, self.server));
         self.relay.signal("HUP");
     }
 
-    /// A download by the listener at this port.
+    /// Starts a download through the listener at this port.
     pub fn download(&self, port: u16) -> Download {
         self.download_by(&[], SocketAddr::new(self.relay_ip(), port))
     }
 
-    /// A download from an address, with more arguments for curl.
+    /// Starts a download from `address`, with more arguments for curl.
     pub fn download_by(&self, arguments: &[&str], address: SocketAddr) -> Download {
         let folder = Folder::new();
         let file = folder.write("got", "");
@@ -87,14 +87,14 @@ impl Fixture {
         self.row.left("relay", self.family)
     }
 
-    /// The interface as `ekiden status --json` has it.
+    /// The first interface in `/api/sessions`; null if there is none.
     pub fn interface(&self) -> Value {
         let answer: Value = serde_json::from_str(&self.relay.ask("/api/sessions")).expect("JSON");
         answer["interfaces"][0].clone()
     }
 }
 
-/// A listener for one congestion control, which leads to the server.
+/// A listener with its own congestion control, whose target is the server.
 pub fn listener(port: u16, congestion: &str, more: &str) -> String {
     format!(
         "[profile.p{port}]\ncongestion = \"{congestion}\"\n[[listener]]\nname = \"l{port}\"\nbind = \"[::]:{port}\"\n\
@@ -102,12 +102,12 @@ pub fn listener(port: u16, congestion: &str, more: &str) -> String {
     )
 }
 
-/// The configuration with its version, for two threads.
+/// The complete configuration, with two threads and the address of the server.
 fn configuration(text: &str, server: SocketAddr) -> String {
     format!("version = 1\nthreads = 2\n{}", text.replace("SERVER", &server.to_string()))
 }
 
-/// A server whose answers do not end.
+/// Starts a server whose responses do not end.
 fn endless(row: &Row, family: Family) -> SocketAddr {
     let (listener, address) = row.server(family);
     std::thread::spawn(move || {
@@ -154,7 +154,7 @@ impl Drop for Download {
     }
 }
 
-/// A section of the relay that sends by the interface `left`, as the kernel reports it.
+/// A section of the relay that sends on the interface `left`, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     /// The ports of the relay and of its peer.
@@ -162,7 +162,7 @@ pub struct Section {
     /// Payload of a full packet, and the relay's figure for its headers, in bytes.
     segment: u64,
     headers: u64,
-    /// Payload that was sent so far, in bytes.
+    /// Payload sent so far, in bytes.
     sent: u64,
     /// The ceiling of the send rate (`SO_MAX_PACING_RATE`), in bits of payload per second.
     pub ceiling: Option<u64>,
@@ -177,13 +177,13 @@ impl Section {
         let pacing = words.iter().skip_while(|word| **word != "pacing_rate").nth(1);
         let ceiling = pacing.and_then(|rates| rates.split_once('/')?.1.strip_suffix("bps")?.parse().ok());
         let sent = number("bytes_sent:").filter(|sent| *sent > BEGUN)?;
-        // Of the link, of IP by the family of the socket, and of TCP with timestamps or without.
+        // Headers of the link, of IP by the family of the socket, and of TCP with or without timestamps.
         let ip = if words[2].starts_with('[') { 40 } else { 20 };
         let headers = 14 + ip + 20 + if words.contains(&"ts") { 12 } else { 0 };
         Some(Self { ports: (port(2)?, port(3)?), segment: number("mss:")?, headers, sent, ceiling })
     }
 
-    /// A full packet on the wire, in bytes.
+    /// Length of a full packet on the wire, in bytes.
     fn packet(&self) -> u64 {
         self.segment + self.headers
     }
@@ -203,9 +203,9 @@ impl Fixture {
         shown.lines().filter(is_theirs).filter_map(Section::read).collect()
     }
 
-    /// Waits until each section may send exactly one of these shares, in bits a second and ascending.
+    /// Waits until the ceilings of the sections equal these shares, in bits per second and ascending.
     ///
-    /// Shares are exact while each section uses its whole share. A section whose sender waits for a processor sends
+    /// Ceilings equal the shares while each section uses its whole share. A section whose sender waits for a CPU sends
     /// less for a moment, and the other sections get the rest: `proto/src/share` tests that arithmetic in virtual time.
     pub fn wait_for_shares(&self, shares: &[f64]) {
         eventually(&format!("shares of {shares:?}"), || {
@@ -231,9 +231,9 @@ impl Fixture {
         self.assert_fair(downloads, shares, bytes, |got| got.jain(shares) >= 0.95);
     }
 
-    /// Like `assert_shares`, with the criterion `is_fair`. The run transfers at least `bytes` bytes. Pacing only slows
-    /// down: on a busy machine the share is lower for a while, so the run continues until the average since its
-    /// beginning is right. The sections never send more than the rate.
+    /// Like `assert_shares`, with the criterion `is_fair`. The run transfers at least `bytes` bytes. Pacing limits a
+    /// rate only from above: on a busy machine a share is lower for a while, so the run continues until the average
+    /// since its beginning meets the criterion. The sections must never send more than the rate.
     pub fn assert_fair(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Sample) -> bool) {
         wait_begun(downloads);
         let (sections, run) = (self.sections(), Run::begin(downloads));
@@ -241,7 +241,7 @@ impl Fixture {
         for part in 5.. {
             let got = run.wait_for_bytes(bytes / 5 * part);
             let sent = sent_since(&sections, &self.sections());
-            // A ceiling is updated from the bytes of two samples, of 0.1 s each.
+            // A ceiling is computed from the bytes of two samples of 0.1 s each, so it may be 0.2 s late.
             let most = all * (run.begun.elapsed().as_secs_f64() + 0.2);
             assert!(sent * 8.0 <= most, "{sent} bytes sent, more than {all} bit/s allow: {got:?}");
             if got.rate() >= 0.80 * all && is_fair(&got) {
@@ -252,7 +252,7 @@ impl Fixture {
     }
 }
 
-/// Bytes on the wire that these sections have sent.
+/// Bytes on the wire, headers included, that these sections have sent between `before` and `after`.
 fn sent_since(before: &[Section], after: &[Section]) -> f64 {
     let of = |section: &Section| {
         let known = before.iter().find(|known| known.ports == section.ports).map_or(0, |known| known.sent);
@@ -274,7 +274,7 @@ impl Sample {
         self.bytes.iter().sum::<u64>() as f64 * 8.0 / self.span.as_secs_f64()
     }
 
-    /// Jain's index for these weights.
+    /// Jain's fairness index of the bytes of the downloads, each divided by its weight.
     fn jain(&self, weights: &[f64]) -> f64 {
         let each: Vec<f64> = self.bytes.iter().zip(weights).map(|(bytes, weight)| *bytes as f64 / weight).collect();
         let squares: f64 = each.iter().map(|x| x * x).sum();

@@ -1,5 +1,5 @@
-//! Sections that share an interface, between real programs, in networks made for each test. Only the relay limits the
-//! rate: the links are as fast as the machine.
+//! Sections of real programs that share the rate of an interface, in networks made for each test. Only the relay limits
+//! the rate: the links are as fast as the machine.
 //!
 //! `fixture` has the hosts, the relay and the downloads; each other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]

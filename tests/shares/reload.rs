@@ -76,7 +76,7 @@ fn status_and_metrics_show_the_shares() {
     let downloads = [8001, 8002].map(|port| fixture.download(port));
     let fair = eventually("the figures of a whole second", || {
         let shown = fixture.interface();
-        // At first each section was alone, and a section may use the unused share of the other section.
+        // At first there is one section, and later a section may use the unused share of the other section.
         let part = |key| shown[key].as_f64().map_or(0.0, |bits| bits / RATE);
         let settled = (0.8..1.02).contains(&part("sent_bits_per_second")) && part("level_bits_per_second") == 0.5;
         shown["fairness"].as_f64().filter(|jain| settled && *jain > 0.95).map(|_| shown)

@@ -1,4 +1,4 @@
-//! Certificates of openssl, and a TLS client that shows how a stream ends.
+//! Self-signed certificates made by openssl, and a TLS client that reports how a stream ends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,20 +18,20 @@ use ekiden_sys::ktls::{self, Cipher, Version};
 use crate::harness::{Ending, Folder, connect, is_virtual};
 use crate::programs::{is_any_missing, program, run_successfully};
 
-/// Whether the kernel makes the records of tunnels.
+/// Whether the kernel makes the TLS records of tunnels.
 pub fn has_kernel_tls() -> bool {
     let available = ktls::check_available(Version::Tls13, Cipher::Aes128Gcm);
     assert!(available.is_ok() || !is_virtual(), "the virtual kernel has kernel TLS: {available:?}");
     available.is_ok()
 }
 
-/// A certificate for `localhost` and 127.0.0.1 that signs itself, and its key.
+/// A self-signed certificate for `localhost` and 127.0.0.1, and its key.
 pub struct Certificate {
     pub folder: Folder,
 }
 
 impl Certificate {
-    /// `None` without openssl, with a message.
+    /// Creates a certificate. Returns `None`, with a message, if openssl is missing.
     pub fn new() -> Option<Self> {
         if is_any_missing(&["openssl"]) {
             return None;
@@ -82,7 +82,7 @@ impl Certificate {
         self.try_client(connect(relay), &[&TLS13], &[]).unwrap()
     }
 
-    /// Like `client`, by TLS 1.2.
+    /// Like `client`, with TLS 1.2.
     pub fn client_of_tls12(&self, relay: SocketAddr) -> Client {
         self.try_client(connect(relay), &[&TLS12], &[]).unwrap()
     }
@@ -149,7 +149,8 @@ impl Client {
         self.0.sock.shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Reads all remaining bytes, and returns them with the end of the stream; `None` for an end without `close_notify`.
+    /// Reads all remaining bytes, and returns them with the end of the stream, which is `None` if `close_notify` is
+    /// missing.
     pub fn read_remaining(&mut self) -> (Vec<u8>, Option<Ending>) {
         let mut received = Vec::new();
         let ending = match self.0.read_to_end(&mut received) {

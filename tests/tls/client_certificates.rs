@@ -1,4 +1,4 @@
-//! Clients with certificates, alone and beside clients with passwords.
+//! Client certificates, alone and as an alternative to passwords.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::harness::{Folder, HTPASSWD, Relay};
 use crate::origin;
 use crate::programs::{is_any_missing, program, run_successfully};
 
-/// An authority that signs certificates of clients.
+/// A certificate authority for client certificates.
 pub struct Authority(Folder);
 
 impl Authority {
@@ -39,7 +39,7 @@ impl Authority {
     }
 }
 
-/// Fetches from `origin` by the relay, with further arguments for curl.
+/// Fetches from `origin` through the relay, with further arguments for curl.
 fn fetch(certificate: &Certificate, relay: &Relay, origin: &str, more: &[String]) -> Fetched {
     let proxy = format!("-xhttps://{}", relay.address());
     let (authority, url) = (certificate.file().display().to_string(), format!("http://{origin}/"));

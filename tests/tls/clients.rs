@@ -6,7 +6,7 @@ use crate::harness::{Folder, HTPASSWD, Relay, accept, join, server};
 use crate::origin;
 use crate::programs::{is_any_missing, program, run_successfully, run_to_end};
 
-/// Arguments by which curl uses the relay as its HTTPS proxy.
+/// Arguments of curl for the relay as its HTTPS proxy.
 fn proxy_arguments(certificate: &Certificate, relay: &Relay) -> [String; 3] {
     let authority = certificate.file().display().to_string();
     [format!("-xhttps://127.0.0.1:{}", relay.address().port()), "--proxy-cacert".to_owned(), authority]
@@ -30,7 +30,7 @@ fn curl_forwards_and_tunnels() {
             curl(&arguments).assert_success(200, &origin::long_answer());
             assert_closed(&relay.closed(), "finished", &origin.to_string(), "direct");
         }
-        // Two requests on one connection, and a body that goes up.
+        // Two uploads on one connection.
         let url = format!("http://{origin}/");
         let body = "x".repeat(100_000);
         let fetched = curl(&[&proxy[..], &["-d", &body, &url, &url]].concat());
@@ -61,7 +61,7 @@ fn curl_sends_its_password_inside_of_tls() {
     assert_eq!(fetched.code, 60, "a certificate that curl does not know is refused: {}", fetched.err);
 }
 
-/// A tunnel of Python's ssl module, with another TLS stream inside of the tunnel.
+/// A tunnel of Python's ssl module, with another TLS stream inside the tunnel.
 #[test]
 fn python_tunnels_tls_in_tls() {
     const SCRIPT: &str = "
@@ -112,14 +112,14 @@ outer.unwrap()
     assert_eq!((&closed["end"], &closed["tls"]), (&"finished".into(), &"1.3".into()), "{closed}");
 }
 
-/// openssl's client, by TLS 1.2, which older clients speak.
+/// TLS 1.2 is the newest version of older clients.
 #[test]
 fn openssl_tunnels_by_tls_1_2() {
     let Some(certificate) = Certificate::new() else { return };
     let relay = Relay::listen(&[&certificate.listener("auto")]);
     let (listener, address) = server();
     let serving = std::thread::spawn(move || {
-        // The close ends openssl, too.
+        // openssl exits when the server closes.
         std::io::Write::write_all(&mut accept(&listener), b"greeting\n").unwrap();
     });
     let mut openssl = program("openssl", &certificate.folder);

@@ -131,7 +131,7 @@ fn invalid_files_keep_the_current_certificate() {
         let message = warning["message"].as_str().unwrap().to_owned();
         assert!(message.contains(text) && message.contains("remains in use"), "{message}");
     };
-    // Handshakes check the files, at most once a second.
+    // Handshakes check the files for changes, at most once per second.
     let trusting = Certificate { folder: Folder::new() };
     std::fs::write(trusting.file(), &good).unwrap();
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"rejected\"} 1";
@@ -141,7 +141,7 @@ fn invalid_files_keep_the_current_certificate() {
     });
     assert_warned(&mut relay, "tls_certificate to be a file with at least one PEM block");
 
-    // A reload has the same result.
+    // A reload rejects the file, too.
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reload_rejected");
     assert_eq!(presented_certificate(&trusting, &relay).unwrap(), before);

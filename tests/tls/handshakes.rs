@@ -40,7 +40,7 @@ fn incomplete_tls_handshake_times_out() {
     let folder = Folder::new();
     let mut relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"300ms\"", "");
     let mut client = relay.connect();
-    // A record that is not complete.
+    // An incomplete TLS record.
     client.write_all(&[22, 3, 1, 1, 0]).unwrap();
     assert!(is_closed(&mut client));
     let event = relay.closed();
@@ -54,7 +54,7 @@ fn incomplete_tls_handshake_times_out() {
     }
 }
 
-/// Connections without a handshake have an eighth of the descriptors, and the oldest of them makes room for a new one.
+/// Connections without a handshake may use one eighth of the descriptors; the oldest is closed for a new one.
 #[test]
 fn connections_without_handshake_are_limited_and_evicted() {
     let Some(certificate) = Certificate::new() else { return };

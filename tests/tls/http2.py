@@ -1,4 +1,4 @@
-"""A client of an HTTP/2 proxy that uses the library h2. The timeout of the socket is the deadline of each wait."""
+"""A client of an HTTP/2 proxy, which uses the library h2. Each wait is limited by the timeout of the socket."""
 import socket
 import ssl
 
@@ -15,7 +15,7 @@ class Stream:
 
     def __init__(self):
         self.headers, self.data, self.ended, self.reset, self.interim = None, bytearray(), False, None, []
-        # Whether the client makes room for more bytes.
+        # Whether the client returns flow-control credit for the received bytes.
         self.reading = True
 
     @property
@@ -40,7 +40,7 @@ class Client:
         self.h2.increment_flow_control_window((1 << 30) - 65535)
         self.streams, self.goaway, self.closed = {}, None, False
         self.flush()
-        # Settings are in force from here on.
+        # The relay's SETTINGS have arrived: without them, h2 assumes a larger limit.
         self.until(lambda: self.h2.remote_settings.max_concurrent_streams < 1 << 20)
 
     def on_goaway(self, frame):
@@ -51,7 +51,7 @@ class Client:
         self.socket.sendall(self.h2.data_to_send())
 
     def receive(self):
-        """Waits for bytes, and sorts the events."""
+        """Waits for bytes, and assigns their events to streams."""
         data = self.socket.recv(1 << 20)
         self.closed = not data
         for event in self.h2.receive_data(data) if data else []:
@@ -81,7 +81,7 @@ class Client:
             self.receive()
 
     def close(self):
-        """Ends the connection in order."""
+        """Sends GOAWAY, and waits until the relay closes the connection."""
         self.h2.close_connection()
         self.flush()
         self.until_closed()
@@ -117,7 +117,7 @@ class Client:
         return stream.ended or stream.reset is not None
 
     def send(self, number, data, end=False):
-        """Sends all bytes, and waits where the windows are full."""
+        """Sends all bytes, and waits while a flow-control window is full."""
         data = memoryview(data)
         while data:
             room = min(self.h2.local_flow_control_window(number), self.h2.max_outbound_frame_size, len(data))
@@ -131,7 +131,7 @@ class Client:
             self.end(number)
 
     def fill(self, number):
-        """Sends bytes until the window of the stream is full. Returns how many."""
+        """Sends bytes until the flow-control window is full. Returns their number."""
         sent = 0
         while room := min(self.h2.local_flow_control_window(number), self.h2.max_outbound_frame_size):
             self.h2.send_data(number, b"x" * room)

@@ -13,7 +13,7 @@ use crate::programs::{client, is_any_missing, program, run_successfully, run_to_
 /// The interpreter of Debian's packages; another interpreter may precede it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// A certificate for a test with Python's h2; `None` where openssl or h2 is missing, with a message.
+/// A certificate for a test with Python's h2; `None`, with a message, if openssl or h2 is missing.
 pub fn h2_certificate() -> Option<Certificate> {
     let has_h2 = Path::new(PYTHON).exists() && run_to_end(Command::new(PYTHON).args(["-c", "import h2"])).code == 0;
     if !has_h2 {
@@ -54,7 +54,7 @@ pub fn run(certificate: &Certificate, relay: &Relay, text: &str, arguments: &[&s
     String::from_utf8(run_successfully(&mut script(certificate, relay, text, arguments))).unwrap()
 }
 
-/// A running script that ends after the end of its standard input.
+/// A running script, which exits at the end of its standard input.
 pub struct RunningScript(Child);
 
 impl RunningScript {
@@ -63,7 +63,7 @@ impl RunningScript {
         Self(python.stdin(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Writes the line after which the script continues.
+    /// Writes the line for which the script waits.
     pub fn write_line(&mut self) {
         self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
@@ -113,7 +113,7 @@ client.close()
     }
 }
 
-/// Servers and the log see no difference to HTTP/1.1 clients.
+/// Servers receive the requests, and the log reports them, as those of HTTP/1.1 clients.
 #[test]
 fn requests_are_forwarded() {
     const SCRIPT: &str = "
@@ -158,7 +158,7 @@ assert answer.status == 400 and b'This is ekiden' in answer.data, answer.headers
     assert_eq!((&request["status"], &request["url"]), (&200.into(), &format!("http://{origin}/").into()));
 }
 
-/// Refusals have the statuses of HTTP/1.1, and the connection remains open.
+/// Refusals have the same status codes as for HTTP/1.1 clients, and the connection remains open.
 #[test]
 fn refusals_affect_only_one_stream() {
     const SCRIPT: &str = "
@@ -305,7 +305,7 @@ assert len(client.streams[blocked].data) == 65535
     run(&certificate, &relay, SCRIPT, &[]);
 }
 
-/// node's client, which is nghttp2.
+/// The HTTP/2 client of node is nghttp2.
 #[test]
 fn node_tunnels_and_fetches() {
     const SCRIPT: &str = "
@@ -347,7 +347,7 @@ Promise.all([
     assert_eq!(relay.all_closed(3, "session").iter().filter(|event| event["http"] == 2).count(), 3);
 }
 
-/// curl speaks HTTP/2 to a proxy only with this option.
+/// curl uses HTTP/2 to a proxy only with `--proxy-http2`.
 #[test]
 fn curl_tunnels_over_http2() {
     let Some(certificate) = Certificate::new() else { return };

@@ -1,4 +1,4 @@
-//! Limits of HTTP/2 connections: their streams, their memory, their lifetime.
+//! Limits of HTTP/2 connections: number of streams, memory, descriptors and lifetime.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -49,7 +49,6 @@ client.tunnel(target)
     run(&certificate, &relay, SCRIPT, &[]);
 }
 
-/// Each stream counts as a session.
 #[test]
 fn streams_count_as_sessions() {
     const SCRIPT: &str = "
@@ -132,7 +131,7 @@ assert used.goaway.error_code == 0 and used.streams[number].ended
     let folder = Folder::new();
     let relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"1s\"\nkeep_alive = \"500ms\"", "");
     run(&certificate, &relay, SCRIPT, &[]);
-    // A client that does not begin with HTTP/2.
+    // A client that negotiates h2 and sends no HTTP/2 preface.
     let mut client =
         certificate.try_client(relay.connect(), &[&tokio_rustls::rustls::version::TLS13], &["h2"]).unwrap();
     assert_eq!(client.0.conn.alpn_protocol(), Some(&b"h2"[..]));
@@ -187,7 +186,7 @@ print(served)
     assert!(relay.remaining_events().iter().all(|event| event["event"] != "accept_paused"));
 }
 
-/// GOAWAY lets streams finish, and the last bytes arrive.
+/// Streams finish after GOAWAY, and their last bytes arrive.
 #[test]
 fn streams_finish_while_the_relay_drains() {
     const SCRIPT: &str = "
@@ -214,7 +213,7 @@ one.until_closed()
     assert_eq!(relay.exit_code(), Some(0));
 }
 
-/// Bytes of tunnels that wait for the client and for the server.
+/// Neither the client nor the servers read: a tunnel may then use 1 MiB of the relay's memory.
 #[test]
 fn memory_of_waiting_streams_is_bounded() {
     const SCRIPT: &str = "

@@ -1,11 +1,11 @@
-//! `/proxy.pac`: fetched by curl, and run by node.
+//! `/proxy.pac`, fetched by curl and run by node.
 
 use crate::certificate::Certificate;
 use crate::curl::curl;
 use crate::harness::{Relay, unused_address};
 use crate::programs::{is_any_missing, program, run_successfully};
 
-/// A relay with a route for each kind of pattern, and with these further keys of its listener.
+/// Starts a relay with a route for each kind of pattern. `keys` are further keys of its listener.
 fn relay(certificate: &Certificate, keys: &str) -> Relay {
     let text = format!(
         "version = 1\n[[relay]]\nname = \"hop\"\nurl = \"socks5://{}\"\n\
@@ -22,7 +22,7 @@ fn relay(certificate: &Certificate, keys: &str) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }
 
-/// Fetches the script with this host name in the URL.
+/// Fetches the script with `host` in the URL. Returns the status code and the script.
 fn script(certificate: &Certificate, relay: &Relay, host: &str) -> (u16, String) {
     let authority = certificate.file().display().to_string();
     let url = format!("https://{host}:{}/proxy.pac", relay.address().port());
@@ -44,7 +44,7 @@ fn the_script_follows_the_routes() {
     let cases = [
         ("https://www.example.com/", "www.example.com", proxy.as_str()),
         ("http://a.direct.example/", "a.direct.example", "DIRECT"),
-        // The first route that matches counts, and `*.` has subdomains only.
+        // The first matching route applies, and `*.` matches subdomains only.
         ("http://relayed.direct.example/", "relayed.direct.example", &proxy),
         ("http://direct.example/", "direct.example", &proxy),
         ("https://name.example:8443/", "name.example", "DIRECT"),
@@ -84,7 +84,7 @@ fn script_names_the_relay_by_the_requested_host() {
     assert!(fetched.text().contains(&format!("\"PROXY {}\"", plain.address())), "{}", fetched.text());
 }
 
-/// The script shows names of targets, so it requires `pac = true` beside `users`.
+/// The script discloses names of targets, so with `users` it also requires `pac = true`.
 #[test]
 fn users_and_pac_key_control_access_to_the_script() {
     let Some(certificate) = Certificate::new() else { return };

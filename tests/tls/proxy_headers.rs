@@ -1,4 +1,4 @@
-//! TLS of the client in PROXY headers: to targets, and from a load balancer.
+//! PROXY headers with the TLS parameters of the client: sent to targets, and received from a load balancer.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use crate::harness::{Relay, accept, read_exactly, server};
 use crate::programs::{client, is_any_missing};
 use crate::servers::Haproxy;
 
-/// A relay whose targets get headers of version 2, and whose clients may have certificates of `authority` in place of passwords.
+/// Starts a relay that sends PROXY headers of version 2 to targets, and accepts client certificates of `authority`.
 fn sending_relay(certificate: &Certificate, authority: &Authority) -> Relay {
     let text = format!(
         "version = 1\n[[listener]]\nkind = \"http\"\nbind = \"127.0.0.1:0\"\n{}tls_clients = \"{}\"\n\
@@ -22,7 +22,7 @@ fn sending_relay(certificate: &Certificate, authority: &Authority) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }
 
-/// haproxy that ends TLS of its clients, and reports it to `server`.
+/// Starts haproxy, which terminates TLS of its clients and reports it to `server` in PROXY headers.
 fn balancer(certificate: &Certificate, authority: &Authority, server: SocketAddr) -> Haproxy {
     let both = [certificate.file(), certificate.key()].map(|file| std::fs::read(file).unwrap()).concat();
     let both = certificate.folder.write_with_mode("both.pem", both, 0o600);
@@ -31,7 +31,7 @@ fn balancer(certificate: &Certificate, authority: &Authority, server: SocketAddr
     Haproxy::start(&tls, server, "send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher")
 }
 
-/// `openssl s_client`, which runs until it is dropped.
+/// `openssl s_client`, which is killed when the value is dropped.
 struct TlsClient(Child);
 
 impl TlsClient {
@@ -52,7 +52,7 @@ impl Drop for TlsClient {
     }
 }
 
-/// The TLVs of a header of version 2 over IPv4.
+/// Accepts a connection, and reads the TLVs of its PROXY header, which must be of version 2 and for IPv4.
 fn read_tlvs(listener: &TcpListener) -> Vec<u8> {
     let mut stream = accept(listener);
     let fixed = read_exactly(&mut stream, 16);
@@ -90,7 +90,7 @@ fn proxy_header_reports_client_tls_like_haproxy() {
     }
 }
 
-/// A load balancer's report of TLS is accepted, and not passed on.
+/// The report must not reach the target.
 #[test]
 fn tls_report_of_a_load_balancer_is_accepted() {
     let Some(certificate) = Certificate::new() else { return };

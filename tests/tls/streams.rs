@@ -1,4 +1,4 @@
-//! Bytes, ends and resets of tunnels in TLS.
+//! Bytes, ends and resets of tunnels over TLS.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -45,7 +45,6 @@ fn large_streams_arrive_complete_over_tls_1_2_and_1_3() {
     }
 }
 
-/// `close_notify` ends only the direction of its sender.
 #[test]
 fn close_notify_ends_one_direction_only() {
     let Some(certificate) = Certificate::new() else { return };
@@ -95,7 +94,7 @@ fn resets_are_forwarded_in_both_directions() {
     assert_eq!(client.read_remaining().1, Some(Ending::Reset));
     assert_eq!(relay.closed()["end"], "reset_by_server");
 
-    // After the end of the client's direction, its socket is no longer read.
+    // After the end of the client's direction, the relay no longer reads from its socket.
     let (mut relay, mut client, mut at_server) = tunnel(&certificate);
     client.end();
     assert_eq!(read_all(&mut at_server), b"");

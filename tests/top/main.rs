@@ -1,4 +1,4 @@
-//! `ekiden top` as a user runs it: on a terminal, beside a relay that carries bytes.
+//! `ekiden top` on a pseudo-terminal, for a relay with traffic.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
@@ -14,7 +14,8 @@ use std::time::Duration;
 use harness::{Folder, Relay, ekiden, serve};
 use terminal::Terminal;
 
-/// `ekiden top` with these arguments, for the relay at `admin`, in an environment that is the same everywhere.
+/// `ekiden top` with these arguments, for the relay at `admin`, with terminal variables that do not depend on the
+/// caller's environment.
 fn top(admin: &Path, arguments: &[&str]) -> Command {
     top_every("100ms", admin, arguments)
 }
@@ -30,7 +31,7 @@ fn top_every(time: &str, admin: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A relay to a server that sends about a megabyte a second, and a client that reads.
+/// Starts a relay to a server that sends at most 1.6 MB/s (16 KiB every 10 ms), and a client that reads.
 fn busy_relay() -> (Relay, std::net::TcpStream) {
     let server = serve(|mut stream| {
         while stream.write_all(&[7; 16 << 10]).is_ok() {
@@ -100,7 +101,7 @@ fn top_shows_list_and_details_and_q_restores_the_terminal() {
 
 #[test]
 fn top_reconnects_after_a_relay_restart() {
-    // The address is a symbolic link, which points to one relay and later to another relay.
+    // The address is a symbolic link to the admin socket of one relay, and later of another.
     let folder = Folder::new();
     let name = folder.0.join("admin.sock");
     let (relay, _client) = busy_relay();

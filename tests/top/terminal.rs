@@ -1,4 +1,4 @@
-//! A terminal of the test (pty(7)) with a program on it, and its screen.
+//! A pseudo-terminal (pty(7)) with a program, and the contents of its screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,9 +11,9 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::harness::PATIENCE;
 
-/// A program on a terminal. It is killed when this is dropped.
+/// A program on a terminal, which is killed when the value is dropped.
 pub struct Terminal {
-    /// The side of the keyboard and the screen.
+    /// The side of the keyboard and the screen (the master).
     master: File,
     /// The program's side, kept open so that its modes can be read after the program has ended.
     program_side: File,
@@ -24,7 +24,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Starts `command` on a terminal of this size, which becomes its controlling terminal: the kernel sends SIGWINCH
-    /// only there.
+    /// only to processes of a controlling terminal.
     pub fn start(command: &Command, columns: u16, lines: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
@@ -58,7 +58,7 @@ impl Terminal {
         self.child.id()
     }
 
-    /// Types keys.
+    /// Sends `keys` as keyboard input.
     pub fn keys(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).expect("the terminal takes keys");
     }
@@ -114,7 +114,7 @@ fn resize(terminal: &File, columns: u16, lines: u16) {
     tcsetwinsize(terminal, size).expect("a terminal has a size");
 }
 
-/// Passes on the program's output; ends when no process has the terminal open.
+/// Forwards the program's output to a channel. The thread ends when no process has the terminal open.
 fn read(mut master: File) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -128,14 +128,14 @@ fn read(mut master: File) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// The screen: as much of a terminal as `ekiden top` uses (ECMA-48, xterm's control sequences).
+/// The screen of a terminal, which executes only the control sequences that `ekiden top` uses (ECMA-48, xterm).
 pub struct Screen {
     cells: Vec<Vec<char>>,
     column: usize,
     line: usize,
     /// The incomplete part of a control sequence or a character.
     pending: Vec<u8>,
-    /// Whether it is the alternate screen, which preserves the normal one.
+    /// Whether the alternate screen is active, which preserves the normal screen.
     pub alternate: bool,
     pub cursor_shown: bool,
     pub coloured: bool,

@@ -1,4 +1,4 @@
-//! A collector: receives spans by OTLP over HTTP in JSON, and stores them for the test.
+//! A collector that receives spans by OTLP over HTTP in JSON, and stores them for the test.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// How the collector responds.
+/// Response of the collector to each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CollectorMode {
     /// 200: all spans are accepted.
     Accept,
-    /// 503.
+    /// 503 Service Unavailable.
     Unavailable,
     /// No response.
     Hang,
@@ -37,7 +37,7 @@ impl Collector {
         Self::on(server().0, mode)
     }
 
-    /// A collector at an address of the test's choice.
+    /// Starts a collector on this listener.
     pub fn on(listener: TcpListener, mode: CollectorMode) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (kept, address) = (Arc::clone(&requests), listener.local_addr().unwrap());
@@ -100,7 +100,7 @@ impl Span {
         (time("startTimeUnixNano"), time("endTimeUnixNano"))
     }
 
-    /// The time of an event of the span.
+    /// The time of the event `name` of the span, in nanoseconds since 1970; `None` if the span has no such event.
     pub fn event_time(&self, name: &str) -> Option<u64> {
         let events = self.json["events"].as_array()?;
         let event = events.iter().find(|event| event["name"] == name)?;
@@ -117,7 +117,7 @@ fn answer_all(mut stream: TcpStream, mode: CollectorMode, requests: &Mutex<Vec<V
             CollectorMode::Accept => ("200 OK", "{\"partialSuccess\":{}}"),
             CollectorMode::Unavailable => ("503 Service Unavailable", "later"),
             CollectorMode::Hang => {
-                // Returns when the relay gives up.
+                // Returns when the relay closes the connection.
                 let _ = stream.read(&mut [0]);
                 return;
             }

@@ -1,4 +1,4 @@
-//! A collector that is unreachable, that refuses, that does not respond: sessions are not affected.
+//! A collector that is unreachable, refuses or does not respond must not affect sessions.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -67,7 +67,7 @@ fn rejection_by_the_collector_is_logged_with_its_status() {
     eventually("the refused export in the metrics", || (exported_count(&home, "refused") == 1).then_some(()));
 }
 
-/// The collector accepts connections and never responds. Neither sessions nor the shutdown wait for it.
+/// The collector accepts connections and never responds.
 #[test]
 fn silent_collector_delays_neither_sessions_nor_shutdown() {
     let collector = Collector::start(CollectorMode::Hang);

@@ -1,4 +1,4 @@
-//! The collector's address, and the sampled share.
+//! Settings of traces: the address of the collector, and the share of sampled sessions.
 
 use crate::collector::*;
 use crate::harness::*;
@@ -28,7 +28,7 @@ fn session(home: &mut Relay) {
     home.sessions();
 }
 
-/// A relay exports the remaining spans before it ends, so a span that is missing then is lost.
+/// A relay exports the remaining spans before it exits, so a span that is missing afterwards is lost.
 #[test]
 fn sample_0_exports_no_session_and_sample_1_exports_all() {
     for (sample, expected) in [("0", 0), ("1.0", 20)] {
@@ -43,7 +43,7 @@ fn sample_0_exports_no_session_and_sample_1_exports_all() {
     }
 }
 
-/// Relays sample without coordination, and export the same sessions.
+/// Relays sample without coordination.
 #[test]
 fn relays_with_equal_sample_export_the_same_traces() {
     let collector = Collector::start(CollectorMode::Accept);
@@ -62,7 +62,7 @@ fn relays_with_equal_sample_export_the_same_traces() {
         traces
     };
     assert_eq!(traces("home"), traces("far"));
-    // By chance, all sessions or none are sampled once in 10^11 runs.
+    // The chance that all sessions or none are sampled is less than one in 10^11 runs.
     assert!((1..40).contains(&traces("home").len()), "{}", traces("home").len());
 }
 

@@ -1,4 +1,4 @@
-//! Only one direction of a connection goes through the box: it continues as if there were no relay, and is counted.
+//! Connections of which only one direction passes the relay's host: they work as without a relay, and are counted.
 
 use crate::harness::*;
 use crate::network::*;
@@ -8,12 +8,12 @@ use crate::streams::*;
 const NAMES: &[&str] = &["client", "near", "server"];
 const SHORT_HOLD: &str = "[timeouts]\nhold = \"300ms\"\n";
 
-/// Number of first answers that have passed the rules without the first packets of their connections.
+/// Number of SYN-ACKs that the rules have counted because the SYN of the connection took another path.
 fn asymmetric_packets(row: &Row) -> u64 {
     row["near"].counter("ekiden", "asymmetric")
 }
 
-/// Number of first packets that passed because the server did not answer the gate.
+/// Number of SYNs that the gate let pass because the server did not answer it.
 fn passed_unanswered(near: &RunningRelay) -> u64 {
     let metrics = near.relay.ask("/metrics");
     let name = "ekiden_connections_passed_total{listener=\"caught\",reason=\"silent\"} ";
@@ -34,7 +34,7 @@ fn connection_with_answers_on_another_path_bypasses_the_relay() {
         assert!(!is_relayed(&server));
         transfer_both_ways(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "timed_out");
-        // Each first packet counts, also a retransmission of the client after a second.
+        // Each SYN counts, also a retransmission of the client after one second.
         let are_counted = || passed_unanswered(&near) == row["server"].counter("first", "clients");
         eventually("all first packets to be counted", || are_counted().then_some(()));
     }
@@ -59,7 +59,6 @@ fn answers_without_their_first_packets_are_counted() {
     assert!(metrics.contains(&line), "{metrics}");
 }
 
-/// Connections of which both directions pass the box are not counted.
 #[test]
 fn symmetric_connections_are_not_counted() {
     let Some(row) = Row::new(NAMES) else { return };

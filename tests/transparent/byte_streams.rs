@@ -1,4 +1,5 @@
-//! Byte streams over one box and over pairs: unchanged, and neither end sees the relay.
+//! Byte streams through one relay and through pairs of relays arrive unchanged, and each end sees the address of the
+//! other.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -107,7 +108,8 @@ fn reset_during_a_transfer_is_carried() {
     });
 }
 
-/// Opens `count` connections from ten concurrent threads of the client. Returns each with the server's end of it.
+/// Opens `count` connections from ten concurrent threads of the client. Returns the sockets of the client and the
+/// server for each connection, and the server's address.
 fn open_connections(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr) {
     let (listener, address) = pair.row.server(Family::V4);
     let client = &pair.row["client"];

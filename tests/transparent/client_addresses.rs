@@ -1,5 +1,5 @@
-//! Clients configured to use the relay, servers that see client addresses, and clients that reuse a port at once, as
-//! behind NAT.
+//! Client addresses at the server: with listeners for configured clients, and with clients that reuse a port at once,
+//! as behind NAT.
 
 use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -52,7 +52,7 @@ fn tcp_listener_keeps_client_addresses() {
     }
 }
 
-/// Connections to servers are kept for later requests, but not for those of other clients.
+/// A kept connection to a server must not carry requests of another client.
 #[test]
 fn http_listener_keeps_client_addresses() {
     if is_any_missing(&["curl", "python3"]) {
@@ -61,7 +61,7 @@ fn http_listener_keeps_client_addresses() {
     let Some(row) = Row::new(NAMES) else { return };
     let near = RunningRelay::start(&row["near"], &listener("http", ""));
     let (listener, address) = row.server(Family::V4);
-    // A second client on the same host.
+    // The address of a second client, on the same host.
     row["client"].ip("address add 10.0.0.9/24 dev right\n");
     let server = std::thread::spawn(move || {
         [(); 2].map(|()| {
@@ -84,7 +84,7 @@ fn http_listener_keeps_client_addresses() {
     drop(near);
 }
 
-/// The ends of a connection: a reset by the client, a FIN of the server first, a FIN of the client first.
+/// Ways to end a connection: a reset by the client, FIN of the server first, FIN of the client first.
 const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
     |client, server| {
         reset(client);
@@ -100,7 +100,7 @@ const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
     },
 ];
 
-/// A connection from this port of the client, as soon as the client's kernel permits its reuse.
+/// Connects from the client's address `own`, as soon as the client's kernel permits the reuse of its port.
 fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream) {
     let connect = || {
         let socket = Socket::new(Domain::for_address(own), Type::STREAM, None).unwrap();

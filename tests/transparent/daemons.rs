@@ -1,4 +1,4 @@
-//! Several daemons on one box, a daemon without privilege, and reloads.
+//! Several daemons on one host, a daemon without CAP_NET_ADMIN, and reloads.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -27,7 +27,7 @@ fn check_connection(row: &Row, from: &str, to: &str, family: Family) -> (TcpStre
     (client, server)
 }
 
-/// One daemon for each direction.
+/// Each daemon intercepts one direction.
 #[test]
 fn two_daemons_on_one_box_are_independent() {
     let Some(row) = Row::new(NAMES) else { return };
@@ -53,7 +53,6 @@ fn two_daemons_on_one_box_are_independent() {
     assert!(!is_relayed(&server));
 }
 
-/// Both at the same interface, each for clients of its own.
 #[test]
 fn two_daemons_share_an_interface_for_different_clients() {
     let Some(row) = Row::new(NAMES) else { return };
@@ -148,7 +147,7 @@ fn rejected_reload_keeps_the_running_listener() {
     assert!(is_relayed(&server));
 }
 
-/// The gate from before the reload gives the verdict.
+/// The gate of the previous configuration gives the verdict.
 #[test]
 fn reload_keeps_a_held_packet() {
     let Some(row) = Row::new(NAMES) else { return };

@@ -1,5 +1,5 @@
-//! Fail open: where the relay or the kernel's packet queue is unavailable, new connections pass directly, and running
-//! ones continue.
+//! Fail open: while the relay is at a limit, drains or is down, new connections bypass it; without the kernel's packet
+//! queue the relay still works.
 
 use std::io::ErrorKind;
 
@@ -11,7 +11,7 @@ use super::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];
 
-/// Connections from the client to one server.
+/// A row of hosts, with an intercepting relay on `near`.
 struct Fixture {
     row: Row,
     near: RunningRelay,
@@ -35,7 +35,7 @@ fn check_connection(row: &Row, family: Family, relayed: bool) -> (std::net::TcpS
     (client, server)
 }
 
-/// The rules of ekiden in the kernel.
+/// The rules and routes of ekiden in the kernel; the policy-routing table of ekiden is 573.
 fn rules(host: &Host) -> Vec<String> {
     let is_ours = |line: &str| line.to_lowercase().contains("ekiden") || line.contains("lookup 573");
     let asked = [
@@ -84,14 +84,13 @@ fn connections_bypass_at_the_client_limit() {
     check_connection(&row, Family::V6, true);
 }
 
-/// The gate takes a place and a worker gives it back. Both count the same when a reload occurs in between: a limit that is set
-/// counts the sessions that run already.
+/// The gate takes a place and a worker releases it. Both must count alike if a reload occurs in between.
 #[test]
 fn client_limit_set_by_a_reload_counts_running_sessions() {
     let Some(Fixture { row, mut near }) = Fixture::new("") else { return };
     let reload = |near: &mut RunningRelay, limits: &str| {
         near.reload(&format!("{limits}\n{}", intercepting_listener("")));
-        // The gate answers this after the command to switch to the new configuration.
+        // The gate answers this request after it has switched to the new configuration.
         near.relay.sessions();
     };
     let limit = "[limits]\nsessions_per_client = 1";
@@ -209,7 +208,6 @@ fn held_packet_bypasses_a_killed_relay() {
     assert!(!is_relayed(&server));
 }
 
-/// Connections that began without a relay continue without it after it has started.
 #[test]
 fn connections_from_before_the_relay_stay_direct() {
     let Some(row) = Row::new(NAMES) else { return };
@@ -225,7 +223,7 @@ fn connections_from_before_the_relay_stay_direct() {
     check_connection(&row, Family::V4, true);
 }
 
-/// A folder with replacements of the iptables programs, which fail.
+/// A folder with programs that replace those of iptables, and fail.
 fn without_iptables() -> Folder {
     let folder = Folder::new();
     for name in ["iptables", "ip6tables"] {
@@ -236,7 +234,7 @@ fn without_iptables() -> Folder {
     folder
 }
 
-/// Whether nftables has a queue on this kernel.
+/// Whether nftables supports `queue` on this kernel.
 fn has_queue(host: &Host) -> bool {
     let rule = "table inet t { chain c { type filter hook prerouting priority 0; queue flags bypass to 1; }; }";
     let tried = host.inside(|| std::process::Command::new("nft").args(["-c", rule]).status());
@@ -262,7 +260,7 @@ fn relaying_works_without_a_packet_queue() {
         let mut server = accept(&listener);
         exchange_messages(&mut client, &mut server);
         assert!(is_relayed(&server));
-        // No connection can bypass the relay: the next one waits for a place.
+        // No connection can bypass the relay: the next connection waits for a place.
         let mut waiting = row["client"].connect(address);
         near.next(|event| event["event"] == "accept_paused");
         drop((client, server));

@@ -1,4 +1,4 @@
-//! The client's first packet waits for the server's answer: the client sees the server's own answer.
+//! Hold: the client's SYN waits until the server has answered the relay, so that the client receives the same answer.
 
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
@@ -21,7 +21,6 @@ fn closed_port_refuses_the_client() {
     });
 }
 
-/// Refused connections occupy no session place.
 #[test]
 fn refused_connections_take_no_session_place() {
     let Some(mut pair) =
@@ -44,7 +43,7 @@ fn refused_connections_take_no_session_place() {
     }
 }
 
-/// The far end of the link reports by ICMP that the server is unreachable.
+/// The host at the far end of the link reports by ICMP that the server is unreachable.
 #[test]
 fn unreachable_host_is_reported_to_the_client() {
     each(PairOptions::default(), |pair, family| {
@@ -56,7 +55,7 @@ fn unreachable_host_is_reported_to_the_client() {
     });
 }
 
-/// Accepts one connection after the other and resets it at once.
+/// Resets each connection as soon as it is accepted, in a thread of its own.
 fn reset_clients(listener: TcpListener) {
     thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
@@ -76,7 +75,7 @@ fn server_reset_after_accept_is_no_failed_dial() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "far: {:?}", pair.kind),
         }
         for closed in pair.closed(address) {
-            // `reset` where the dial itself has seen the reset.
+            // `reset` if the reset has arrived during the dial.
             assert!(["reset_by_server", "reset"].iter().any(|end| closed["end"] == *end), "{closed}");
         }
         let metrics = pair.near.relay.ask("/metrics");
@@ -84,7 +83,7 @@ fn server_reset_after_accept_is_no_failed_dial() {
     });
 }
 
-/// The modes without hold: the client is connected at once, and a failure is a reset.
+/// In the modes without hold the client is connected at once.
 #[test]
 fn failure_without_hold_is_a_reset() {
     for mode in ["strict", "early"] {
@@ -104,7 +103,7 @@ fn failure_without_hold_is_a_reset() {
     }
 }
 
-/// Ports of the box without a listener, and a listener of the box.
+/// Connections to ports of the relays' hosts without a listener, and to a listener of another program on such a host.
 #[test]
 fn connections_to_the_box_are_not_intercepted() {
     let Some(pair) = Pair::new(Far::Transparent, PairOptions::default()) else { return };

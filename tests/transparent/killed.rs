@@ -1,5 +1,5 @@
-//! One of two relays is killed, or a peer vanishes: both ends of its sessions are reset, new connections find a path,
-//! and keepalive keeps live sessions.
+//! A relay of a pair is killed, or a client or server is lost: the other ends of its sessions are reset, new
+//! connections work, and keepalive probes do not end live sessions.
 
 use std::net::TcpStream;
 
@@ -10,7 +10,7 @@ use super::network::*;
 use super::relays::*;
 use super::streams::*;
 
-/// Idle sessions, and a session during a transfer.
+/// The sessions are idle or transfer bytes.
 #[test]
 fn kill_of_a_relay_resets_its_sessions() {
     for kind in Far::ALL {
@@ -38,7 +38,7 @@ fn kill_of_a_relay_resets_its_sessions() {
     }
 }
 
-/// New connections work while the far relay is down: through the near relay alone, or without a relay.
+/// New connections pass through the near relay alone, or without a relay.
 #[test]
 fn connections_work_while_the_far_relay_is_down() {
     for kind in [Far::Transparent, Far::Section, Far::Encrypted] {
@@ -98,11 +98,12 @@ fn connections_work_while_the_near_relay_is_down() {
 const ALIVE: &str = "target_profile = \"alive\"\n[profile.alive]\nkeepalive = \"1s\"\nkeepalive_interval = \"1s\"\n\
     keepalive_count = 2\n";
 
-/// Packets without a byte of data: probes, and answers to them.
+/// Rules that count packets without payload: keepalive probes and their answers.
 const COUNT_PROBES: &str = "table inet probes { counter probes { }; chain input { type filter hook input priority 0; \
     tcp flags == ack meta length < 80 counter name probes; }; }";
 
-/// A session that has been idle for several probes of either section.
+/// A session that has been idle until each of its ends has received three packets without payload, and then still
+/// carries bytes.
 fn idle_session(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)> {
     let pair =
         Pair::new(far, PairOptions { settings: ALIVE, listener: "profile = \"alive\"", ..PairOptions::default() })?;

@@ -7,7 +7,7 @@ use crate::network::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// The box's own listener, at each of its addresses.
+/// The client connects to the port of the near relay's listener, at each address of its host.
 #[test]
 fn direct_connection_to_the_tproxy_listener_is_rejected() {
     let Some(mut pair) = Pair::new(Far::Router, PairOptions::default()) else { return };
@@ -29,7 +29,7 @@ fn check_rejected(pair: &Pair, address: SocketAddr) {
     }
 }
 
-/// The listener of the other box: for the near relay it is a server like any other.
+/// For the near relay, the listener of the far relay is a server like any other.
 #[test]
 fn connection_to_the_far_tproxy_listener_is_rejected_there() {
     let Some(mut pair) = Pair::new(Far::Transparent, PairOptions::default()) else { return };
@@ -43,7 +43,7 @@ fn connection_to_the_far_tproxy_listener_is_rejected_there() {
     }
 }
 
-/// Both boxes intercept connections from both sides, also those of each other.
+/// Both relays intercept connections from both sides, also the connections of each other.
 #[test]
 fn mutually_intercepting_boxes_relay_without_a_loop() {
     let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };

@@ -1,4 +1,4 @@
-//! Routes by the server name in the first bytes of intercepted clients.
+//! Routes by the server name in the first bytes of intercepted connections.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,13 +10,13 @@ use crate::network::*;
 use crate::programs::is_any_missing;
 use crate::relays::*;
 
-/// The address of `exit.example`, which is that of the server.
+/// Records of the name server: `exit.example` has the address of the server.
 const ADDRESSES: [(&str, &str); 1] = [("exit.example", "10.0.1.2")];
 
-/// An address that no host has: connections to it reach the near relay.
+/// An address that no host has, so that connections to it get no further than the near relay.
 const UNUSED_ADDRESS: &str = "203.0.113.9";
 
-/// A client, a relay that catches its connections, a SOCKS proxy at the same host, and a server.
+/// A client, a relay that intercepts its connections, a SOCKS proxy on the same host as the relay, and a server.
 struct Fixture {
     row: Row,
     near: RunningRelay,
@@ -28,7 +28,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// `route` leads to the proxy; everything else is direct.
+    /// `route` has the keys of a `[[route]]` to the proxy; other targets are direct.
     fn new(route: &str) -> Option<Self> {
         Self::with(route, "")
     }
@@ -62,7 +62,7 @@ impl Fixture {
         self.row["client"].connect(self.address)
     }
 
-    /// Sends `bytes`, which the server must get, and returns the closing event of the relay.
+    /// Sends `bytes`, which the server must receive, and returns the closing event of the relay.
     fn closed_after(&mut self, mut client: TcpStream, bytes: &[u8]) -> Value {
         client.write_all(bytes).unwrap();
         let mut server = accept(&self.server);
@@ -73,7 +73,7 @@ impl Fixture {
         self.near.relay.closed()
     }
 
-    /// The path of a connection whose client sends `bytes`, and the name in it.
+    /// The path and the server name of a connection whose client sends `bytes`.
     fn path_of(&mut self, bytes: &[u8]) -> (Value, Value) {
         let client = self.connect();
         let mut closed = self.closed_after(client, bytes);
@@ -95,7 +95,7 @@ fn host_of_an_http_request_selects_the_route() {
     assert_eq!(fixture.path_of(b"SSH-2.0-client\r\n"), ("direct".into(), Value::Null));
 }
 
-/// The server accepts the connection before the client sends the name, so the relay has dialled without the name.
+/// The client sends the name after the server's greeting, so the relay has dialled without the name.
 #[test]
 fn connection_with_a_late_name_is_routed_by_its_address() {
     let Some(mut fixture) = Fixture::new("to = [\"*.example\"]") else { return };
@@ -109,7 +109,7 @@ fn connection_with_a_late_name_is_routed_by_its_address() {
     assert_eq!((&closed["path"], &closed["server_name"]), (&"direct".into(), &Value::Null), "{closed}");
 }
 
-/// A name in two pieces, the second after the wait: all bytes arrive.
+/// The rest of the name arrives after the relay's wait for it has ended. All bytes must reach the server.
 #[test]
 fn connection_with_an_incomplete_name_is_routed_by_its_address() {
     let Some(mut fixture) = Fixture::new("to = [\"*.example\"]") else { return };
@@ -142,7 +142,7 @@ fn the_name_in_a_client_hello_selects_the_route() {
     assert_eq!((&closed["path"], &closed["server_name"]), (&"proxy".into(), &"tls.example".into()), "{closed}");
 }
 
-/// The proxy gets the name, and connects to the address that it resolves.
+/// The proxy receives the name, and connects to the address to which it resolves the name.
 #[test]
 fn resolve_exit_sends_the_name_to_the_proxy() {
     let Some(mut fixture) = Fixture::new("to = [\"exit.example\"]\nresolve = \"exit\"") else { return };

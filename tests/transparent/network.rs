@@ -1,5 +1,5 @@
-//! Hosts in network namespaces of their own, joined by veth pairs in a row. The namespaces have no names: they last as
-//! long as this process or a program inside, so that nothing remains after the test, however it ends.
+//! Hosts in separate network namespaces, connected in a row by veth pairs. The namespaces have no names: they exist
+//! only as long as this process or a program inside them, so that nothing remains after the test, even if it is killed.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The length of a link's network.
+    /// The prefix length of a link's network.
     fn prefix_length(self) -> u8 {
         match self {
             Self::V4 => 24,
@@ -30,29 +30,30 @@ impl Family {
 
 pub static BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-/// The MSS that the first host of a row announces. Every other host announces more, so that a server can tell which
-/// host made its connection.
+/// The MSS that the first host of a row announces. Every other host announces a larger one, so that the MSS shows a
+/// server which host has opened a connection.
 pub const CLIENT_MSS: u16 = 1200;
 
-/// Rules of a server that answers no first packet, until its table `inet silence` is deleted.
+/// Rules of a server that drop every SYN, until the table `inet silence` is deleted, and count the SYNs of the client
+/// and of other hosts.
 pub const DROP_ALL_SYNS: &str = "table inet silence { counter clients { }; counter others { }; \
     chain input { type filter hook input priority 0; tcp flags & (syn | ack) == syn jump first; }; \
     chain first { tcp option maxseg size <= 1200 counter name clients drop; counter name others drop; }; }";
 
-/// Drops first packets that are not the client's own.
+/// Rules of a server that drop the SYNs of all hosts but the client.
 pub const DROP_RELAY_SYNS: &str = "table inet silence { chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size > 1200 drop; }; }";
 
-/// Counts the first packets of clients that reach a server.
+/// Rules of a server that count the SYNs of the client.
 pub const COUNT_CLIENT_SYNS: &str = "table inet first { counter clients { }; chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size <= 1200 counter name clients; }; }";
 
-/// Rules of a client that drop the retransmissions of first packets.
+/// Rules of a client that drop the retransmissions of its SYNs.
 pub const DROP_RETRANSMISSIONS: &str = "table inet once { set seen { type inet_service . inet_service; size 1000; flags dynamic; }; \
     chain output { type filter hook output priority 0; tcp flags & (syn | ack) == syn jump first; }; \
     chain first { tcp sport . tcp dport @seen drop; add @seen { tcp sport . tcp dport }; }; }";
 
-/// The number of the link past all hosts.
+/// The number of the link that [`Row::shortcut`] adds.
 const SHORTCUT_LINK: usize = 99;
 
 /// A host.
@@ -75,7 +76,7 @@ impl Host {
         thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs a program with this input. The program has to succeed; returns its output.
+    /// Runs a program on this host with this input. The program must succeed. Returns its output.
     pub fn run(&self, program: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -87,17 +88,17 @@ impl Host {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Commands of ip(8), one a line.
+    /// Runs commands of ip(8), one per line.
     pub fn ip(&self, commands: &str) {
         self.run("ip", &["-batch", "-"], commands);
     }
 
-    /// Rules of nft(8).
+    /// Adds rules by nft(8).
     pub fn nft(&self, rules: &str) {
         self.run("nft", &["-f", "-"], rules);
     }
 
-    /// How many packets a named counter of nft(8) has counted.
+    /// Number of packets that a named counter of nft(8) has counted.
     pub fn counter(&self, table: &str, name: &str) -> u64 {
         let shown = self.run("nft", &["list", "counter", "inet", table, name], "");
         let (_, count) = shown.split_once("packets ").expect("a counter");
@@ -109,7 +110,7 @@ impl Host {
         self.inside(|| std::fs::write(&path, value)).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Listens at every address of the host, on a port the kernel chooses.
+    /// Listens at every address of the host, on a port that the kernel chooses.
     pub fn listen(&self) -> (TcpListener, u16) {
         let listener = self.inside(|| TcpListener::bind("[::]:0")).expect("a port");
         let port = listener.local_addr().unwrap().port();
@@ -129,7 +130,7 @@ impl Host {
         Ok(stream)
     }
 
-    /// Like `try_connect`, in a thread of its own, with the kernel's timeout.
+    /// Like `try_connect`, in a thread of its own.
     pub fn try_connecting(&self, address: SocketAddr) -> JoinHandle<std::io::Result<TcpStream>> {
         let namespace = self.namespace.try_clone().expect("a descriptor");
         thread::spawn(move || Host { namespace }.try_connect(address))
@@ -140,17 +141,20 @@ impl Host {
         shown.lines().all(|line| line.contains(" state UP "))
     }
 
-    /// Waits until other hosts can resolve its addresses. The kernel joins the group by which neighbours ask for an IPv6 address
-    /// (RFC 4861, 7.2.1) a moment after it has the address; an earlier question is not answered, and the packet behind
-    /// it waits for a second. With `nodad` an address is never tentative, and no state shows that moment.
+    /// Waits until other hosts can resolve the IPv6 addresses of this host. The kernel joins the solicited-node
+    /// multicast group of an address (RFC 4861, 7.2.1) shortly after it has the address; an earlier neighbour
+    /// solicitation is not answered, and the packet that caused it waits for one second. Addresses are added without
+    /// `nodad`, because an address with `nodad` is never tentative, so that no state would show that the group has been
+    /// joined.
     fn wait_resolvable(&self) {
         let tentative = || self.run("ip", &["-6", "-o", "address", "show", "tentative"], "");
         eventually("usable IPv6 addresses", || tentative().is_empty().then_some(()));
     }
 }
 
-/// Hosts in a row, which forward for each other. Each has an interface `left` toward the first and one `right` toward the
-/// last of them; link number `n`, counted from 0, has the networks 10.0.`n`.0/24 and fd00:0:0:`n`::/64.
+/// Hosts in a row, which forward for each other. Each host has an interface `left` toward the first host and an
+/// interface `right` toward the last; link number `n`, counted from 0, has the networks 10.0.`n`.0/24 and
+/// fd00:0:0:`n`::/64.
 pub struct Row {
     names: &'static [&'static str],
     hosts: Vec<Host>,
@@ -166,7 +170,8 @@ impl std::ops::Index<&str> for Row {
 }
 
 impl Row {
-    /// Makes a row where namespaces are permitted. Else returns `None` with a message.
+    /// Makes a row of hosts. Returns `None`, with a message, if network namespaces are not permitted or a program is
+    /// missing.
     pub fn new(names: &'static [&'static str]) -> Option<Self> {
         Self::of(names, &BOTH)
     }
@@ -200,7 +205,7 @@ impl Row {
         Some(row)
     }
 
-    /// Addresses and routes of a host.
+    /// Commands of ip(8) for the addresses and routes of a host.
     fn address_commands(&self, place: usize, family: Family) -> String {
         let (last, mut text) = (self.hosts.len() - 1, String::new());
         let length = family.prefix_length();
@@ -228,7 +233,8 @@ impl Row {
         self.names.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no host {name}"))
     }
 
-    /// A path from one host to another past all others, for packets of `from` to `to` only.
+    /// Adds a link that bypasses the hosts between `from` and `to`, for packets from host `from` to the address
+    /// `target` only.
     pub fn shortcut(&self, from: &str, to: &str, family: Family, target: IpAddr) {
         let (here, there) = (&self[from], &self[to]);
         if family == self.families[0] {
@@ -246,23 +252,23 @@ impl Row {
             host.ip(&format!("address add {}/{length} dev around\n", address(family, SHORTCUT_LINK, end)));
             host.wait_resolvable();
         }
-        // Connections keep the source address that the other host answers through the row.
+        // The source address is the one that the other host reaches through the row.
         let (via, place) = (address(family, SHORTCUT_LINK, 2), self.place(from));
         let own = if place == 0 { address(family, 0, 1) } else { address(family, place - 1, 2) };
         here.ip(&format!("route add {target} via {via} src {own} advmss {CLIENT_MSS}\n"));
     }
 
-    /// The address of a host on its link toward the first.
+    /// The address of a host on its link toward the first host.
     pub fn left(&self, name: &str, family: Family) -> IpAddr {
         address(family, self.place(name) - 1, 2)
     }
 
-    /// The address of a host on its link toward the last.
+    /// The address of a host on its link toward the last host.
     pub fn right(&self, name: &str, family: Family) -> IpAddr {
         address(family, self.place(name), 1)
     }
 
-    /// A listener on the last host, and where it is reached.
+    /// A listener on the last host, and its address.
     pub fn server(&self, family: Family) -> (TcpListener, SocketAddr) {
         let name = self.names[self.names.len() - 1];
         let (listener, port) = self[name].listen();
@@ -270,11 +276,12 @@ impl Row {
     }
 }
 
-/// A port without a listener at any time. A port that a listener has just closed may still be open: a program that
-/// another test starts at that moment has a copy of it until it runs (fork(2)).
+/// A port that never has a listener. A port whose listener has just been closed may still be open: a process that
+/// another test forks at that moment holds a copy of the descriptor until execve(2).
 pub const CLOSED_PORT: u16 = 9;
 
-/// Enables forwarding, and disables address checks that take time, before there are interfaces.
+/// Enables forwarding, and disables reverse-path filtering and IPv6 duplicate address detection, which takes time. Must
+/// be called before the host has interfaces.
 fn set_sysctls(host: &Host) {
     for (key, value) in [
         ("ipv4/conf/all/forwarding", "1"),
@@ -288,7 +295,7 @@ fn set_sysctls(host: &Host) {
     host.ip("link set lo up\n");
 }
 
-/// Number `end` of a link's network.
+/// Address number `end` of a link's network.
 fn address(family: Family, link: usize, end: u16) -> IpAddr {
     let link = u16::try_from(link).expect("a short row");
     match family {
@@ -297,12 +304,12 @@ fn address(family: Family, link: usize, end: u16) -> IpAddr {
     }
 }
 
-/// Whether the accepted connection was made by another host than the client.
+/// Whether another host than the client has opened the accepted connection.
 pub fn is_relayed(accepted: &TcpStream) -> bool {
     socket2::SockRef::from(accepted).tcp_mss().unwrap() > u32::from(CLIENT_MSS)
 }
 
-/// A dual-stack socket shows IPv4 addresses in IPv6.
+/// Converts an IPv4-mapped IPv6 address, which a dual-stack socket returns, to IPv4.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -7,7 +7,7 @@ use crate::streams::*;
 
 const MEBI: usize = 1 << 20;
 
-/// Makes the link to the right of a host narrow.
+/// Sets the MTU of the link between two neighbouring hosts.
 fn limit_mtu(row: &Row, host: &str, next: &str, mtu: u32) {
     row[host].ip(&format!("link set right mtu {mtu}\n"));
     row[next].ip(&format!("link set left mtu {mtu}\n"));
@@ -20,7 +20,7 @@ fn kernel_counter(host: &Host, name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A large transfer both ways over one box.
+/// Transfers 3 MiB in each direction through one relay.
 fn check_transfer(row: &Row, near: &mut RunningRelay, family: Family) {
     let (listener, address) = row.server(family);
     let client = row["client"].connect(address);
@@ -35,7 +35,7 @@ fn check_transfer(row: &Row, near: &mut RunningRelay, family: Family) {
 fn fragments_on_the_client_side_are_reassembled() {
     let Some(row) = Row::new(&["client", "first", "second", "near", "server"]) else { return };
     limit_mtu(&row, "first", "second", 600);
-    // Both senders let routers fragment their packets.
+    // The client lets routers fragment its packets.
     row["client"].set("ipv4/ip_no_pmtu_disc", "1");
     let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     check_transfer(&row, &mut near, Family::V4);
@@ -52,7 +52,8 @@ fn fragments_on_the_server_side_are_reassembled() {
     assert!(kernel_counter(&row["near"], "IpReasmOKs") > 100, "there were no fragments");
 }
 
-/// Routers send ICMP to the source address of the packets, which is not the box's. The box handles these messages all the same.
+/// Routers send ICMP messages to the source address of the packets, which is not an address of the relay's host. The
+/// host must process these messages nevertheless.
 #[test]
 fn path_mtu_is_discovered_on_either_side() {
     for names in [&["client", "first", "second", "near", "server"], &["client", "near", "first", "second", "server"]] {
@@ -68,7 +69,8 @@ fn path_mtu_is_discovered_on_either_side() {
     }
 }
 
-/// Like the test above, for connections that bypass: the relay ignores the ICMP messages of routers to clients.
+/// Like the test above, for connections that bypass the relay, whose host must not take the routers' ICMP messages to
+/// clients.
 #[test]
 fn path_mtu_is_discovered_by_bypassing_connections() {
     let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
@@ -88,7 +90,7 @@ fn path_mtu_is_discovered_by_bypassing_connections() {
     assert_eq!(near.relay.sessions().len(), 1);
 }
 
-/// A router that rewrites the MSS, on either side.
+/// A router rewrites the MSS option of SYNs, on either side of the relay.
 #[test]
 fn mss_clamping_is_respected_on_either_side() {
     const CLAMP: &str = "table inet clamp { chain forward { type filter hook forward priority 0; \
@@ -114,7 +116,7 @@ fn mss_clamping_is_respected_on_either_side() {
 /// Each section negotiates ECN by the settings of its own ends (RFC 3168).
 #[test]
 fn ecn_is_negotiated_separately_by_each_section() {
-    // Marks every packet that permits it, like a router with a long queue.
+    // Sets CE in every ECN-capable packet, like a congested router.
     const MARKS: &str = "table inet marks { chain forward { type filter hook forward priority 0; \
         ip ecn ect0 ip ecn set ce; ip6 ecn ect0 ip6 ecn set ce; }; }";
     let Some(row) = Row::new(&["client", "first", "near", "server"]) else { return };
@@ -145,7 +147,8 @@ fn no_connections(host: &Host) -> Option<()> {
     host.run("ss", &["-Htino", "state", "established"], "").is_empty().then_some(())
 }
 
-/// A box whose kernel drops packets from interfaces that are not on the route back (RFC 3704), as distributions set it.
+/// The kernel of the relay's host drops packets that arrive on another interface than the route back to their source
+/// (RFC 3704), as distributions configure it.
 #[test]
 fn relaying_works_with_reverse_path_filtering() {
     for filter in ["1", "2"] {
@@ -157,11 +160,10 @@ fn relaying_works_with_reverse_path_filtering() {
     }
 }
 
-/// Relayed connections take no entry in the box's conntrack table.
 #[test]
 fn relayed_connections_take_no_conntrack_entry() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };
-    // Makes the kernel track everything.
+    // A rule with `ct state` makes the kernel track all connections.
     row["near"]
         .nft("table inet track { chain forward { type filter hook forward priority 0; ct state invalid drop; }; }");
     let near = RunningRelay::start(&row["near"], &intercepting_listener(""));

@@ -8,7 +8,7 @@ use crate::network::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// The client's socket, connected to the server's, which is at UDP port 443.
+/// The client's socket, connected to UDP port 443 of the server, and the server's socket there.
 fn udp_sockets(row: &Row, family: Family) -> (UdpSocket, UdpSocket) {
     let bind = |host: &str, address| {
         let socket = row[host].inside(|| UdpSocket::bind(address)).unwrap();

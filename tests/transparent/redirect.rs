@@ -1,4 +1,5 @@
-//! Connections that are intercepted by address translation: those routed through a box, and those of its own programs.
+//! Interception by address translation, for connections that are routed through the relay's host and for connections of
+//! its local programs.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +15,7 @@ fn redirect_listener(interface: &str, more: &str) -> String {
     intercepting_listener(more).replace("tproxy", "redirect").replace("left", interface)
 }
 
-/// A connection from this host to the server.
+/// Connects `host` to the server. Returns the sockets of the client and the server.
 fn connect(row: &Row, host: &str, listener: &TcpListener, address: SocketAddr) -> (TcpStream, TcpStream) {
     let client = row[host].connect(address);
     (client, accept(listener))

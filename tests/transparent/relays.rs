@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::harness::*;
 use crate::network::*;
 
-/// A listener that intercepts connections from the left; `more` are further lines of it.
+/// A listener that intercepts connections from interface `left`; `more` are further lines of its table.
 pub fn intercepting_listener(more: &str) -> String {
     format!(
         "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"left\"]\n{more}\n"
@@ -53,7 +53,7 @@ impl Site {
         RunningRelay { relay, site: self }
     }
 
-    /// A file with a new key, and its public half.
+    /// Creates a key file. Returns its path and the public key.
     fn key(&self) -> (PathBuf, String) {
         let (key, file) = (Key::new(), self.folder.0.join("key"));
         std::fs::copy(&key.file, &file).expect("a folder of the test");
@@ -96,7 +96,7 @@ impl RunningRelay {
         self.relay.next(|event| event["event"] == "reloaded");
     }
 
-    /// SIGKILL: only its files and its state in the kernel remain.
+    /// Kills the relay by SIGKILL, so that its files and its state in the kernel remain.
     pub fn kill(mut self) -> Site {
         self.relay.signal("KILL");
         self.relay.exit_code();
@@ -111,16 +111,16 @@ pub fn site(text: &str) -> Site {
     site
 }
 
-/// The relay at the far end of the link.
+/// Kind of the host at the far end of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Far {
-    /// A router.
+    /// A router without a relay.
     Router,
     /// A relay that intercepts connections.
     Transparent,
-    /// A relay that the near relay dials.
+    /// A relay that the near relay dials, over a plain section.
     Section,
-    /// A section, encrypted.
+    /// A relay that the near relay dials, over an encrypted section.
     Encrypted,
 }
 
@@ -133,7 +133,7 @@ impl Far {
     }
 }
 
-/// client - near - far - server.
+/// The hosts `client`, `near`, `far` and `server` in a row, with a relay on `near` and, depending on `kind`, on `far`.
 pub struct Pair {
     pub kind: Far,
     pub row: Row,
@@ -144,16 +144,16 @@ pub struct Pair {
 /// Options of the relays of a pair, beside their keys.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct PairOptions<'a> {
-    /// Tables of both.
+    /// Tables of both configurations.
     pub settings: &'a str,
     /// Lines of the listeners for clients.
     pub listener: &'a str,
-    /// Whether the server sees the last relay instead of the client.
+    /// Whether the server sees the address of the last relay instead of the client's address.
     pub hide: bool,
 }
 
 impl Pair {
-    /// Starts a pair where namespaces are permitted.
+    /// Starts a pair. Returns `None`, with a message, if network namespaces are not permitted.
     pub fn new(kind: Far, options: PairOptions<'_>) -> Option<Self> {
         let row = Row::new(&["client", "near", "far", "server"])?;
         Some(Self::on(row, kind, options))
@@ -187,7 +187,7 @@ impl Pair {
         Self { near: near.start(&row["near"]), far: Some(far), kind, row }
     }
 
-    /// A connection from the client to the server, both ends in hand.
+    /// Connects the client to a new listener of the server. Returns the sockets of the client and the server.
     pub fn connect(&self, family: Family) -> (TcpStream, TcpStream) {
         let (listener, address) = self.row.server(family);
         self.connect_to(&listener, address)
@@ -199,7 +199,7 @@ impl Pair {
         (client, server)
     }
 
-    /// The error of a connection to `address`, which must fail.
+    /// The error of a connection from the client to `address`, which must fail.
     pub fn connect_error(&self, address: SocketAddr) -> io::Error {
         self.row["client"].try_connect(address).expect_err("the connection fails")
     }
@@ -233,7 +233,7 @@ pub fn each(options: PairOptions<'_>, check: impl Fn(&mut Pair, Family)) {
     }
 }
 
-/// Like `each`, for slow cases: each kind with one of the families.
+/// Like `each`, for slow cases: runs each kind with one family only.
 pub fn each_kind(options: PairOptions<'_>, check: impl Fn(&mut Pair, Family)) {
     for (kind, family) in Far::ALL.into_iter().zip(BOTH.into_iter().cycle()) {
         let Some(mut pair) = Pair::new(kind, options) else { return };

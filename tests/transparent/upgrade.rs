@@ -1,4 +1,4 @@
-//! Upgrades of a transparent relay: the rules stay in force, and first packets get their verdicts.
+//! Upgrades of a transparent relay: the rules stay in force, and held SYNs get their verdicts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn connect_intercepted(row: &Row, family: Family) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Accepts the connection with the client's bytes. While a first packet is held during an upgrade, both processes dial
+/// Accepts connections until one carries the client's byte. While a SYN is held during an upgrade, both processes dial
 /// the server, and the connection of the old process is not handed over.
 fn accept_with_data(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
     client.write_all(b"?").unwrap();
@@ -43,7 +43,7 @@ fn rules_stay_during_upgrades_and_end_with_the_last_process() {
     let mut running = BOTH.map(|family| connect_intercepted(&row, family));
     for _ in 0..2 {
         let upgraded = std::thread::scope(|scope| {
-            // Clients connect until the other process serves, and a little longer.
+            // Clients connect while the new process replaces the old one.
             let clients = || (0..20).for_each(|number| drop(connect_intercepted(&row, BOTH[number % 2])));
             let clients: [_; 4] = std::array::from_fn(|_| scope.spawn(clients));
             let serving = near.serving_process();
@@ -71,7 +71,7 @@ fn rules_stay_during_upgrades_and_end_with_the_last_process() {
     assert!(!left.contains("ekiden"), "{left}");
 }
 
-/// The old process gives the verdict, and the new process has the connection.
+/// The old process gives the verdict, and the new process serves the connection.
 #[test]
 fn held_first_packet_survives_an_upgrade() {
     let Some(row) = Row::new(NAMES) else { return };
@@ -90,7 +90,7 @@ fn held_first_packet_survives_an_upgrade() {
     assert!(is_relayed(&accept_with_data(&listener, &mut client)), "no relay in the path");
 }
 
-/// The new process cannot bind a listener: the old process keeps its rules and listeners.
+/// The new process cannot bind one of its listeners.
 #[test]
 fn failed_upgrade_keeps_rules_and_listeners() {
     let Some(row) = Row::new(NAMES) else { return };

@@ -1,4 +1,4 @@
-//! curl and wget, nginx and Apache through the relays, and the test networks without a relay.
+//! curl and wget with nginx and Apache through relays, and the test networks without a relay.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::streams::*;
 
 const MEBI: usize = 1 << 20;
 
-/// A folder with a file of 20 MiB in it.
+/// A folder with the file `www/file` of 20 MiB.
 fn folder() -> Folder {
     let folder = Folder::new();
     std::fs::create_dir(folder.0.join("www")).expect("a folder of the test");
