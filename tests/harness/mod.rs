@@ -10,7 +10,7 @@ mod sockets;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
 pub use clock::*;
@@ -132,6 +132,20 @@ pub fn ekiden_at(program: &Path) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// The Python interpreter of Debian, which finds the libraries in Debian's packages.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// A child process that is killed when the value is dropped.
+pub struct KillOnDrop(pub Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // Fails if the process has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Sends a signal to a process.

@@ -51,10 +51,8 @@ impl Relay {
     }
 
     /// Number of connections without a session that the listener has closed in favour of new connections.
-    pub fn evictions(&self, listener: &str) -> u32 {
-        let name = format!("ekiden_sections_evicted_total{{listener=\"{listener}\"}} ");
-        let metrics = self.ask("/metrics");
-        metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("the metric").parse().unwrap()
+    pub fn evictions(&self, listener: &str) -> u64 {
+        self.metric(&format!("ekiden_sections_evicted_total{{listener=\"{listener}\"}}")).expect("the metric")
     }
 
     /// Like [`Self::start`], for a command that configures the admin listener itself, at the unix socket `admin`.
@@ -133,15 +131,14 @@ impl Relay {
         all
     }
 
-    /// Returns all events that no call has returned, up to the end of standard output, or [`PATIENCE`] at most.
+    /// Waits until the process closes its standard output. Returns all events that no call has returned.
     pub fn remaining_events(&mut self) -> Vec<Value> {
-        let mut events = std::mem::take(&mut self.seen);
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(event) => events.push(event),
-                Err(RecvTimeoutError::Disconnected) => return events,
-                Err(RecvTimeoutError::Timeout) => panic!("timeout while waiting for the end of the relay: {events:?}"),
+                Ok(event) => self.seen.push(event),
+                Err(RecvTimeoutError::Disconnected) => return std::mem::take(&mut self.seen),
+                Err(RecvTimeoutError::Timeout) => panic!("ekiden has not ended; seen: {:#?}", self.seen),
             }
         }
     }
@@ -182,12 +179,8 @@ impl Relay {
 
     /// Waits until the process exits. Returns its exit code, or `None` if a signal has killed it.
     pub fn exit_code(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
-        // The event channel closes when the process closes its standard output.
-        while let Ok(event) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            self.seen.push(event);
-        }
-        self.child.wait().expect("the process can be waited for").code()
+        self.seen = self.remaining_events();
+        eventually("the exit of ekiden", || self.child.try_wait().expect("the process can be waited for")).code()
     }
 
     /// Requests `path` from the admin listener. Returns the body of the response.
@@ -198,6 +191,21 @@ impl Relay {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer.split_once("\r\n\r\n").expect("an HTTP answer").1.to_owned()
+    }
+
+    /// Returns the value of a series in `/metrics`, such as `ekiden_sessions{listener="door"}`; `None` without that series.
+    pub fn metric(&self, series: &str) -> Option<u64> {
+        let page = self.ask("/metrics");
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map(|value| value.parse().unwrap_or_else(|_| panic!("{series} {value}")))
+    }
+
+    /// Returns the standard output of `ekiden status` with these arguments.
+    pub fn status(&self, arguments: &[&str]) -> String {
+        let admin = format!("unix:{}", self.admin.display());
+        let output = ekiden().args(["status", "--admin", &admin]).args(arguments).output().expect("ekiden runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
     }
 
     /// The open sessions in `/api/sessions`.

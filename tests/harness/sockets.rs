@@ -9,10 +9,23 @@ use super::PATIENCE;
 
 /// Connects to `address`. Reads and writes of the connection fail after [`PATIENCE`].
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("an open listener");
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream
+    with_timeouts(TcpStream::connect(address).expect("an open listener"))
+}
+
+/// Like [`connect`], from a loopback address.
+pub fn connect_from(source: impl Into<IpAddr>, address: SocketAddr) -> TcpStream {
+    try_connect_from(source, address).expect("an open listener")
+}
+
+/// Like [`connect_from`].
+///
+/// # Errors
+/// The error of the connection attempt.
+pub fn try_connect_from(source: impl Into<IpAddr>, address: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(source.into(), 0).into())?;
+    socket.connect(&address.into())?;
+    Ok(with_timeouts(socket.into()))
 }
 
 /// Listens on a loopback port that the kernel chooses.
@@ -55,6 +68,28 @@ pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
         }
     });
     address
+}
+
+/// Starts a server that sends all received bytes back.
+pub fn echo_server() -> SocketAddr {
+    greeter("")
+}
+
+/// Starts a server that sends `greeting` and then all received bytes back.
+pub fn greeter(greeting: &'static str) -> SocketAddr {
+    serve(move |mut stream| {
+        let mut bytes = [0; 65_536];
+        let mut sent = stream.write_all(greeting.as_bytes());
+        while let (Ok(()), Ok(count @ 1..)) = (sent, stream.read(&mut bytes)) {
+            sent = stream.write_all(&bytes[..count]);
+        }
+    })
+}
+
+/// Sends a message to an [`echo_server`], and checks that it comes back.
+pub fn assert_echo(stream: &mut TcpStream) {
+    stream.write_all(b"message").unwrap();
+    assert_eq!(read_exactly(stream, 7), b"message");
 }
 
 /// Starts a name server that answers each query with `answer`, until the test process exits.
@@ -174,6 +209,11 @@ pub fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
+/// Returns whether the peer resets the connection without sending a byte.
+pub fn is_reset(stream: &mut TcpStream) -> bool {
+    read_remaining(stream) == (Vec::new(), Ending::Reset)
+}
+
 /// Closes a socket with a reset.
 pub fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
@@ -181,16 +221,26 @@ pub fn reset(stream: TcpStream) {
 
 /// Opens a SOCKS5 tunnel to `target` through a relay. Returns the reply code if the relay refuses.
 pub fn socks5(relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
-    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
-    let mut request = vec![5, 1, 0, 1];
-    request.extend(target.ip().octets());
-    request.extend(target.port().to_be_bytes());
-    socks5_request(relay, &request)
+    socks5_request(relay, &socks5_connect(target))
+}
+
+/// Like [`socks5`], from a loopback address.
+pub fn socks5_from(source: impl Into<IpAddr>, relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
+    request_by_socks5(connect_from(source, relay), &socks5_connect(target))
 }
 
 /// Sends a SOCKS5 request without authentication, and reads the reply. Returns the reply code if the relay refuses.
 pub fn socks5_request(relay: SocketAddr, request: &[u8]) -> Result<TcpStream, u8> {
-    let mut stream = connect(relay);
+    request_by_socks5(connect(relay), request)
+}
+
+/// Returns a CONNECT request (RFC 1928, 4) for an IPv4 address.
+fn socks5_connect(target: SocketAddr) -> Vec<u8> {
+    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
+    [&[5, 1, 0, 1][..], &target.ip().octets(), &target.port().to_be_bytes()].concat()
+}
+
+fn request_by_socks5(mut stream: TcpStream, request: &[u8]) -> Result<TcpStream, u8> {
     stream.write_all(&[5, 1, 0]).unwrap();
     assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
     stream.write_all(request).unwrap();
