@@ -90,9 +90,8 @@ impl Fixture {
 
     /// Returns the number of lookups of kept connections with this result: `hit`, `miss` or `stale`.
     pub fn lookups(&self, result: &str) -> usize {
-        let name = format!("ekiden_kept_connections_total{{result=\"{result}\"}} ");
-        let metrics = self.relay.ask("/metrics");
-        metrics.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
+        let series = format!("ekiden_kept_connections_total{{result=\"{result}\"}}");
+        self.relay.metric(&series).map_or(0, |count| usize::try_from(count).unwrap())
     }
 
     /// Asserts that no connection of the relay to the server waits to be accepted.
