@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 
 use crate::fixture::*;
 use crate::harness::*;
@@ -91,13 +92,12 @@ fn exhausted_quota_resets_sessions_and_explains_rejections() {
         (&"user".into(), &"alice".into(), &"300KiB/day".into())
     );
     assert_eq!(fixture.account("user", "alice")["refused_for_quota"], 3);
-    let metrics = fixture.relay.ask("/metrics");
-    for line in [
-        "ekiden_quota_used_bytes{scope=\"user\",name=\"alice\"} 307200",
-        "ekiden_user_sessions_refused_total{user=\"alice\",reason=\"over_quota\"} 3",
-        "ekiden_user_sessions_open{user=\"alice\"} 0",
+    for (series, value) in [
+        ("ekiden_quota_used_bytes{scope=\"user\",name=\"alice\"}", 300 << 10),
+        ("ekiden_user_sessions_refused_total{user=\"alice\",reason=\"over_quota\"}", 3),
+        ("ekiden_user_sessions_open{user=\"alice\"}", 0),
     ] {
-        assert!(metrics.lines().any(|shown| shown == line), "no {line} in {metrics}");
+        assert_eq!(fixture.relay.metric(series), Some(value), "{series}");
     }
     assert_eq!(fixture.download("bob", 1_000_000).code, 0, "the quota of one user does not apply to another user");
 }
@@ -214,21 +214,27 @@ fn datagram_server(payload: &[u8]) -> (UdpSocket, Vec<u8>) {
 /// The flows have reserved the rate far in advance; datagrams do not wait for the end of these reservations.
 #[test]
 fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
+    const FLOWS: usize = 60;
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
     let sink = serve(|mut stream| while let Ok(1..) = stream.read(&mut [0; 65_536]) {});
-    let flows: Vec<_> = (0..60).map(|_| socks5(relay.address(), sink).unwrap()).collect();
+    let flows: Vec<_> = (0..FLOWS).map(|_| socks5(relay.address(), sink).unwrap()).collect();
     let sending =
         flows.into_iter().map(|mut flow| std::thread::spawn(move || while flow.write_all(&[7; 65_536]).is_ok() {}));
     let sending: Vec<_> = sending.collect();
     let has_moved = |session: &serde_json::Value| session["bytes_up"].as_u64().unwrap() > 2000;
-    eventually("both flows at the configured rate", || relay.sessions().iter().all(has_moved).then_some(()));
+    eventually("all flows at the configured rate", || {
+        let sessions = relay.sessions();
+        (sessions.len() == FLOWS && sessions.iter().all(has_moved)).then_some(())
+    });
     let (server, datagram) = datagram_server(&[7; 100]);
     let (_tcp, bound) = associate(&relay);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let begun = Instant::now();
     for _ in 0..10 {
         client.send_to(&datagram, bound).unwrap();
         assert_eq!(server.recv(&mut [0; 200]).unwrap(), 100);
     }
+    assert_took(begun.elapsed(), Duration::ZERO, PATIENCE);
     drop(relay);
     sending.into_iter().for_each(join);
 }
@@ -238,24 +244,26 @@ fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
 fn datagrams_have_the_limits_of_their_listener() {
     let folder = Folder::new();
     let text = format!(
-        "version = 1\n[limits]\nusage_file = \"{}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nquota = \"4000B/day\"\nrate = \"8kbit/s\"\n",
+        "version = 1\n[limits]\nusage_file = \"{}\"\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n\
+         quota = \"4000B/day\"\nrate = \"8kbit/s\"\n",
         folder.0.join("usage.db").display()
     );
     let mut relay = Relay::run(&["-c", folder.write("ekiden.toml", text).to_str().unwrap()], 1);
     let (mut tcp, bound) = associate(&relay);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (server, datagram) = datagram_server(&[7; 1000]);
-    // The first datagram of 1000 bytes uses the rate of one second, so the second datagram is dropped.
-    client.send_to(&datagram, bound).unwrap();
-    client.send_to(&datagram, bound).unwrap();
-    assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);
-    let received = || relay.sessions().first().map_or(0, |session| session["bytes_up"].as_u64().unwrap());
-    assert_eq!(received(), 1000);
-    for count in 2..=4 {
-        eventually("a datagram within the rate", || {
-            client.send_to(&datagram, bound).unwrap();
-            (received() >= count * 1000 || relay.sessions().is_empty()).then_some(())
-        });
+    // Each datagram of 1000 bytes uses the rate of one second. The fourth datagram exhausts the quota 3 s after the
+    // first, less the burst of 100 ms and the 250 ms by which a datagram may be ahead of the rate.
+    let begun = Instant::now();
+    eventually("the end of the association", || {
+        client.send_to(&datagram, bound).unwrap();
+        relay.sessions().is_empty().then_some(())
+    });
+    assert!(begun.elapsed() >= Duration::from_millis(2650), "{:?}", begun.elapsed());
+    let dropped = relay.metric("ekiden_udp_datagrams_dropped_total{listener=\"door\",reason=\"over_limit\"}");
+    assert!(dropped > Some(0), "{dropped:?}");
+    for _ in 0..4 {
+        assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);
     }
     let closed = relay.closed();
     assert_eq!((&closed["end"], &closed["bytes_up"]), (&"over_quota".into(), &4000.into()), "{closed}");
