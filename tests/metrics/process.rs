@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::fixture::*;
@@ -13,17 +13,18 @@ use crate::relays::*;
 #[test]
 fn process_metrics_match_the_kernel() {
     let (before, relay) = (now(), Relay::listen(&["auto://127.0.0.1:0"]));
-    let scrape = Scrape::of(&relay);
+    // The first scrapes allocate memory. A scrape has a connection, and before Linux 6.2 an open directory.
+    let scrape = eventually("the descriptors and the memory that the kernel reports", || {
+        let scrape = Scrape::of(&relay);
+        let opened = scrape.sum("process_open_fds", &[]) - relay.descriptors() as f64;
+        let added = scrape.sum("process_resident_memory_bytes", &[]) - relay.resident_kib() as f64 * 1024.0;
+        ((1.0..=2.0).contains(&opened) && equals(added, 0)).then_some(scrape)
+    });
     let value = |name: &str| scrape.sum(name, &[]);
     assert!((before - 1.0..=now()).contains(&value("process_start_time_seconds")), "{}", scrape.0);
-    // The scrape itself opens some descriptors.
-    let descriptors = relay.descriptors() as f64;
-    assert!((value("process_open_fds") - descriptors).abs() <= 4.0, "{} of {descriptors}", value("process_open_fds"));
     assert!(value("process_max_fds") >= value("process_open_fds"));
-    let resident = relay.resident_kib() as f64 * 1024.0;
-    let shown = value("process_resident_memory_bytes");
-    assert!((shown / resident - 1.0).abs() < 0.2, "{shown} of {resident}");
-    assert!(value("process_virtual_memory_bytes") > shown && value("process_threads") >= 4.0);
+    assert!(value("process_virtual_memory_bytes") > value("process_resident_memory_bytes"), "{}", scrape.0);
+    assert!(value("process_threads") >= 4.0, "{}", scrape.0);
     assert!(value("process_cpu_seconds_total") > 0.0);
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     assert!(equals(scrape.sum("ekiden_build_info", &[&version]), 1), "{}", scrape.0);
@@ -82,16 +83,6 @@ fn busy_worker_hands_new_connections_to_an_idle_worker() {
     join(draining);
     drop(client);
     join(sending);
-}
-
-/// A process that is killed when the value is dropped.
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
 }
 
 /// Binds a thread of `relay` to one CPU, and starts a program that keeps this CPU busy.

@@ -68,19 +68,17 @@ fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
     let far = beyond.relay("", &format!("peers = {peers:?}\n"));
     let relay = beyond.table("far", "encrypt = true\n");
     let profile = "[profile.mine]\ncongestion = \"scalable\"\n";
-    // The hash of the password "baton": crypt(3), bcrypt at cost 4.
-    let users = "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
-    let users = near.folder.write("users", users);
+    let users = near.folder.write("users", HTPASSWD);
     let settings = format!("{profile}{relay}{}", route_all_through("way", &["far".to_owned()]));
     let home = near.home(&settings, &format!("{AUTO}profile = \"mine\"\nusers = {users:?}\n"));
     (home, far, sites)
 }
 
-/// Opens a session of the user. Returns the ends of the client and the server.
+/// Opens a session of the user in [`HTPASSWD`]. Returns the ends of the client and the server.
 fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
     let (listener, target) = server();
     let mut client = home.connect();
-    let login = "cnVubmVyOmJhdG9u";
+    let login = "YW5uOmNvcnJlY3QgaG9yc2U=";
     write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {login}\r\n\r\n")
         .unwrap();
     assert!(read_head(&mut client).starts_with("HTTP/1.1 200"));
@@ -108,7 +106,7 @@ fn api_page_lists_exactly_the_fields_of_responses() {
         let session = record_answer(&home)["sessions"][0].clone();
         (session["limits"]["down"].is_object() && session["up"]["tuning"].is_object()).then_some(())
     });
-    assert_eq!(record_answer(&home)["sessions"][0]["user"], "runner");
+    assert_eq!(record_answer(&home)["sessions"][0]["user"], "ann");
     assert_eq!(record_answer(&far)["sessions"][0]["peer"], "home");
     drop((client, chosen));
     join(sending);

@@ -5,8 +5,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Instant;
 
-use socket2::{Domain, Socket, Type};
-
 use super::fixture::*;
 use super::harness::*;
 use super::relays::*;
@@ -118,16 +116,7 @@ const MANY: u16 = 1000;
 
 /// Runs a session from the loopback address `from` to the server at `to`.
 fn session(home: SocketAddr, from: Ipv4Addr, to: SocketAddr) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
-    socket.connect(&home.into()).unwrap();
-    let mut stream: std::net::TcpStream = socket.into();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let SocketAddr::V4(to) = to else { panic!("IPv4 only") };
-    let [high, low] = to.port().to_be_bytes();
-    let [a, b, c, d] = to.ip().octets();
-    stream.write_all(&[5, 1, 0, 5, 1, 0, 1, a, b, c, d, high, low]).unwrap();
-    assert_eq!(read_exactly(&mut stream, 12)[3], 0, "a tunnel");
+    let mut stream = socks5_from(from, home, to).expect("a tunnel");
     stream.write_all(b"?").unwrap();
     assert_eq!(read_exactly(&mut stream, 1), b"!");
 }
