@@ -3,11 +3,6 @@
 use crate::fixture::*;
 use crate::harness::*;
 
-const AUTO: &str = "[[route]]\npath = \"auto\"\n";
-
-/// Bytes of a session, enough for an estimate of the rate.
-const SESSION_BYTES: u64 = 1 << 20;
-
 /// The relay dials both paths at the same time. If it dialled the silent path first, the session would wait for the
 /// connect timeout of 10 min, longer than the client waits.
 #[test]
@@ -45,7 +40,7 @@ fn fastest_path_is_found_and_kept() {
     for (host, mbit) in [("server", 8), ("a", 12), ("c", 12)] {
         fixture.limit_rate(host, mbit);
     }
-    fixture.run_until_settled_on('b', SESSION_BYTES);
+    fixture.run_until_settled_on('b');
     let kept = fixture.paths(10, SESSION_BYTES);
     assert!(kept.iter().filter(|path| path.starts_with('b')).count() >= 8, "{kept:?}");
     let status: serde_json::Value = serde_json::from_str(&fixture.home.relay.ask("/api/sessions")).unwrap();
@@ -55,9 +50,7 @@ fn fastest_path_is_found_and_kept() {
         .iter()
         .find(|choice| choice["likely_bytes"].as_u64() >= Some(SESSION_BYTES / 2));
     assert!(choice.unwrap()["path"].as_str().unwrap().starts_with('b'), "{status}");
-    let shown =
-        ekiden().args(["status", "--admin", &format!("unix:{}", fixture.home.relay.admin.display())]).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = fixture.home.relay.status(&[]);
     assert!(shown.contains("CANDIDATE") && shown.contains("10.9.0.0/24"), "{shown}");
 }
 

@@ -11,6 +11,12 @@ use crate::harness::*;
 use crate::network::*;
 use crate::relays::RunningRelay;
 
+/// A route with path selection.
+pub const AUTO: &str = "[[route]]\npath = \"auto\"\n";
+
+/// Bytes of a session, enough for an estimate of the rate.
+pub const SESSION_BYTES: u64 = 1 << 20;
+
 /// The server's address, the same for all hosts.
 pub const SERVER: &str = "10.9.0.1";
 
@@ -119,15 +125,20 @@ impl Fixture {
         self.home.relay.next(|event| event["event"] == "closed" && event["bytes_down"] == bytes)
     }
 
-    /// Runs sessions until four in a row use a path that begins with `relay`. Returns the paths.
-    pub fn run_until_settled_on(&mut self, relay: char, bytes: u64) -> Vec<String> {
-        const ROW: usize = 4;
-        let mut paths: Vec<String> = Vec::new();
-        while paths.len() < ROW || !paths[paths.len() - ROW..].iter().all(|path| path.starts_with(relay)) {
-            paths.push(path(&self.download(bytes)));
-            assert!(paths.len() < 80, "no four sessions in a row by {relay}: {paths:?}");
+    /// Runs sessions of [`SESSION_BYTES`] until `row` consecutive sessions have a path that satisfies `wanted`. Returns
+    /// the closing events of all sessions.
+    pub fn run_until(&mut self, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+        let mut closed: Vec<Value> = Vec::new();
+        while closed.len() < row || !closed[closed.len() - row..].iter().all(|event| wanted(&path(event))) {
+            closed.push(self.download(SESSION_BYTES));
+            assert!(closed.len() < 80, "{:?}", closed.iter().map(path).collect::<Vec<_>>());
         }
-        paths
+        closed
+    }
+
+    /// Runs sessions until four in a row use a path that begins with `relay`. Returns their closing events.
+    pub fn run_until_settled_on(&mut self, relay: char) -> Vec<Value> {
+        self.run_until(4, |path| path.starts_with(relay))
     }
 
     /// Runs this number of sessions, and returns their paths.

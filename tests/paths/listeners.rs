@@ -9,9 +9,6 @@ use crate::fixture::*;
 use crate::harness::*;
 use crate::network::*;
 
-/// Bytes of a session, enough for an estimate of the rate.
-const SESSION_BYTES: u64 = 1 << 20;
-
 /// Length of a response in bytes, in a test that uses only the completion time.
 const SMALL: usize = 30_000;
 
@@ -69,7 +66,7 @@ fn origin(fixture: &Fixture, body: Vec<u8>) -> SocketAddr {
 /// before it chooses the path of the next request: only then can it retreat from a path that was slower than predicted.
 #[test]
 fn outcome_is_recorded_for_each_server_of_a_connection() {
-    let Some(fixture) = Fixture::new("[[route]]\npath = \"auto\"\n") else { return };
+    let Some(fixture) = Fixture::new(AUTO) else { return };
     for (host, mbit) in [("server", 2), ("a", 4), ("b", 8), ("c", 2)] {
         fixture.limit_rate(host, mbit);
     }

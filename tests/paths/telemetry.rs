@@ -9,22 +9,6 @@ use crate::fixture::*;
 use crate::harness::*;
 use crate::network::CLOSED_PORT;
 
-const AUTO: &str = "[[route]]\npath = \"auto\"\n";
-
-/// Bytes of a session, enough for an estimate of the rate.
-const SESSION_BYTES: u64 = 1 << 20;
-
-/// Runs sessions until `row` consecutive sessions have a path that satisfies `wanted`. Returns the closing events of
-/// all sessions.
-fn run_until(fixture: &mut Fixture, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
-    let mut closed: Vec<Value> = Vec::new();
-    while closed.len() < row || !closed[closed.len() - row..].iter().all(|event| wanted(&path(event))) {
-        closed.push(fixture.download(SESSION_BYTES));
-        assert!(closed.len() < 80, "{closed:#?}");
-    }
-    closed
-}
-
 /// Counts the events by the key that `of` returns.
 fn counts(events: &[Value], of: impl Fn(&Value) -> String) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
@@ -42,9 +26,9 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
     for (host, mbit) in [("server", 8), ("a", 16), ("b", 40), ("c", 8)] {
         fixture.limit_rate(host, mbit);
     }
-    let mut closed = run_until(&mut fixture, 4, |path| path.starts_with('b'));
+    let mut closed = fixture.run_until_settled_on('b');
     fixture.limit_rate("b", 2);
-    closed.extend(run_until(&mut fixture, 2, |path| !path.starts_with('b')));
+    closed.extend(fixture.run_until(2, |path| !path.starts_with('b')));
 
     let metrics = fixture.home.relay.ask("/metrics");
     let assert_line = |line: &str| assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
