@@ -2,10 +2,7 @@
 
 use crate::harness::accept;
 use crate::network::{Network, apply};
-use crate::sockets::{CLIENT, SERVER, address, connect, exchange, is_idle_listener, listen};
-
-const RELAY_MARK: u32 = 0xe106_0000;
-const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
+use crate::sockets::{CLIENT, RELAY_MARK, SERVER, TPROXY, address, connect, exchange, is_idle_listener, listen};
 
 #[test]
 fn without_a_listener_packets_are_forwarded_and_counted() {

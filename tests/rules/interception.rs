@@ -5,12 +5,7 @@ use std::io::ErrorKind;
 
 use super::harness::{accept, eventually};
 use super::network::{Network, apply};
-use super::sockets::{CLIENT, SERVER, address, connect, exchange, listen, send_bulk};
-
-/// The mark of the relay's own packets.
-const RELAY_MARK: u32 = 0xe106_0000;
-
-const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
+use super::sockets::{CLIENT, RELAY_MARK, SERVER, TPROXY, address, connect, exchange, listen, send_bulk};
 
 #[test]
 fn intercepted_connection_keeps_the_client_address() {
@@ -177,8 +172,8 @@ fn gate(network: &Network, verdict: &str) {
 #[test]
 fn gate_verdicts_reach_the_client() {
     let Some(network) = Network::new() else { return };
-    apply(&network.middle, &["tproxy://[::]:7001?interfaces=lan0"]);
-    let _relay = listen(&network.middle, address("::", 7001), Some(0xe106_0000));
+    apply(&network.middle, &[TPROXY]);
+    let _relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
@@ -203,7 +198,7 @@ fn gate_verdicts_reach_the_client() {
 #[test]
 fn lower_mark_bits_are_preserved() {
     let Some(network) = Network::new() else { return };
-    apply(&network.middle, &["tproxy://[::]:7001?interfaces=lan0"]);
+    apply(&network.middle, &[TPROXY]);
     gate(&network, "0xe1030000 | 0x42");
     network.middle.nft(
         "table inet other { counter seen { }; chain other { type filter hook forward priority 0; \

@@ -12,6 +12,12 @@ use crate::network::Host;
 pub const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
 pub const SERVER: [&str; 2] = ["10.3.0.2", "fd03::2"];
 
+/// The listener of most tests.
+pub const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
+
+/// The mark of the relay's own packets.
+pub const RELAY_MARK: u32 = 0xe106_0000;
+
 /// Returns a socket address. Both ends of a connection have the same address family.
 pub fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
