@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const VSFTPD: &str = "/usr/sbin/vsftpd";
 
 /// A running vsftpd with a readable folder `pub/` and a writable folder `incoming/`.
 pub struct Vsftpd {
-    child: Child,
+    _child: KillOnDrop,
     pub address: SocketAddr,
     pub folder: Folder,
 }
@@ -37,10 +37,10 @@ impl Vsftpd {
         // vsftpd does not support port 0, and another process may bind the free port first: the greeting must have the
         // banner of this test.
         let (child, address) = eventually("a running vsftpd", || Self::try_start(&folder));
-        Some(Self { child, address, folder })
+        Some(Self { _child: child, address, folder })
     }
 
-    fn try_start(folder: &Folder) -> Option<(Child, SocketAddr)> {
+    fn try_start(folder: &Folder) -> Option<(KillOnDrop, SocketAddr)> {
         let address = unused_address();
         let (root, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
         let text = format!(
@@ -51,21 +51,16 @@ impl Vsftpd {
             address.port()
         );
         let file = folder.write("vsftpd.conf", text);
-        let mut child = Command::new(VSFTPD).arg(file).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = KillOnDrop(Command::new(VSFTPD).arg(file).stdin(Stdio::null()).spawn().unwrap());
         let ours = eventually("the greeting of the FTP server", || match TcpStream::connect(address) {
             Ok(stream) => {
                 let mut greeting = String::new();
                 let _ = BufReader::new(stream).read_line(&mut greeting);
                 Some(greeting.contains(name))
             }
-            Err(_) => child.try_wait().unwrap().map(|_| false),
+            Err(_) => child.0.try_wait().unwrap().map(|_| false),
         });
-        if ours {
-            return Some((child, address));
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-        None
+        ours.then_some((child, address))
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -78,13 +73,6 @@ impl Vsftpd {
 
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), bytes).unwrap();
-    }
-}
-
-impl Drop for Vsftpd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -92,7 +92,7 @@ impl Fixture {
         let mut curl = program("curl", &self.folder);
         curl.args(self.proxy(user, "socks5h", index)).arg("--output").arg(&file).args(arguments);
         curl.stdin(File::open("/dev/zero").unwrap()).stdout(Stdio::null()).stderr(Stdio::null());
-        Transfer { child: curl.spawn().unwrap(), file }
+        Transfer { child: KillOnDrop(curl.spawn().unwrap()), file }
     }
 
     /// Returns the account of a user or a listener in `/api/sessions`.
@@ -150,7 +150,7 @@ fn answer(mut stream: TcpStream) {
 
 /// A curl process with a download or an upload, which is killed when the value is dropped.
 pub struct Transfer {
-    child: Child,
+    child: KillOnDrop,
     file: PathBuf,
 }
 
@@ -162,13 +162,6 @@ impl Transfer {
 
     /// Waits until curl exits. Returns the exit code.
     pub fn exit_code(&mut self) -> i32 {
-        self.child.wait().unwrap().code().unwrap()
-    }
-}
-
-impl Drop for Transfer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.0.wait().unwrap().code().unwrap()
     }
 }
