@@ -220,21 +220,18 @@ fn message(part: &mut libc::iovec, control: &mut RecordType) -> libc::msghdr {
 mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::net::Shutdown;
-    use std::time::Duration;
 
     use ekiden_testing::skipped;
 
     use super::*;
     use crate::splice::Pipe;
+    use crate::testing::{eventually, tcp_pair};
 
     const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 
     /// Returns a connection whose second end has these keys for receiving. The first end has no keys yet.
     fn pair(keys: &TrafficKeys<'_>) -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let far = listener.accept().unwrap().0;
-        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let (near, far) = tcp_pair();
         attach(far.as_fd()).unwrap();
         set_receive_keys(far.as_fd(), keys).unwrap();
         (near, far)
@@ -277,12 +274,9 @@ mod tests {
                 far.peek(&mut [0]).unwrap();
                 let pipe = Pipe::new().unwrap();
                 assert_eq!(pipe.fill(far.as_fd(), 4).unwrap(), 4);
-                let refused = loop {
-                    match pipe.fill(far.as_fd(), 4) {
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                        other => break other.unwrap_err(),
-                    }
-                };
+                let refused = eventually("the arrival of the alert", || {
+                    Some(pipe.fill(far.as_fd(), 4).unwrap_err()).filter(|error| error.kind() != ErrorKind::WouldBlock)
+                });
                 assert_eq!(refused.kind(), ErrorKind::InvalidInput);
                 let control = Received::Control { kind: ALERT, length: 1 };
                 assert_eq!(receive(far.as_fd(), &mut buffer[..1]).unwrap(), control);
@@ -316,9 +310,7 @@ mod tests {
         if missing() {
             return;
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut far = listener.accept().unwrap().0;
+        let (mut near, mut far) = tcp_pair();
         attach(near.as_fd()).unwrap();
         near.write_all(b"ping").unwrap();
         far.read_exact(&mut [0; 4]).unwrap();

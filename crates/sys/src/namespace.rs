@@ -6,6 +6,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::netns;
+use crate::testing::eventually;
+use crate::transparent::is_local;
 
 /// Runs `test` on a thread in a new network namespace, after setting `lo` up and running `commands`, whose words are
 /// separated by single spaces. If this fails, the function prints the reason and skips the test.
@@ -16,6 +18,13 @@ pub(crate) fn run_in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
         Err(why) => drop(writeln!(io::stderr(), "skipped: {name}: {why}")),
     };
     thread::scope(|scope| scope.spawn(body).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Waits until the address `ip` of this host has a route: the kernel adds the route of a new IPv6 address after the
+/// address.
+pub(crate) fn wait_for_route(ip: &str) {
+    let ip = ip.parse().unwrap();
+    eventually("the route of the address", || is_local(ip).unwrap().then_some(()));
 }
 
 fn prepare(commands: &[&str]) -> io::Result<()> {

@@ -44,16 +44,14 @@ fn ioctl_count(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<usize
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::testing::tcp_pair;
 
     #[test]
     fn queued_bytes_are_counted_on_both_sides() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let (mut near, mut far) = tcp_pair();
         assert_eq!((unsent(near.as_fd()).unwrap(), unread(far.as_fd()).unwrap()), (0, 0));
         near.write_all(b"bytes").unwrap();
         // Waits until the bytes have arrived, and consumes nothing.

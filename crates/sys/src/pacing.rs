@@ -93,15 +93,14 @@ pub fn send_counters(socket: BorrowedFd<'_>) -> io::Result<SendCounters> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::testing::{eventually, tcp_pair};
 
     #[test]
     fn pacing_rate_obeys_the_maximum() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _far) = tcp_pair();
         assert!(pacing_rate(near.as_fd()).unwrap() > 100_000, "ten packets in a round trip of loopback");
         set_max_pacing_rate(near.as_fd(), 100_000).unwrap();
         assert_eq!(pacing_rate(near.as_fd()).unwrap(), 100_000);
@@ -109,9 +108,7 @@ mod tests {
 
     #[test]
     fn send_counters_report_bytes_mss_and_headers() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let (mut near, mut far) = tcp_pair();
         assert_eq!(send_counters(near.as_fd()).unwrap().bytes, 0);
         near.write_all(&[1; 1000]).unwrap();
         far.read_exact(&mut [0; 1000]).unwrap();
@@ -125,20 +122,18 @@ mod tests {
 
     #[test]
     fn time_limited_by_the_receiver_is_counted() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (_reads_nothing, _) = listener.accept().unwrap();
+        let (mut near, _reads_nothing) = tcp_pair();
         near.set_nonblocking(true).unwrap();
         while near.write(&[1; 65_536]).is_ok() {}
-        std::thread::park_timeout(Duration::from_millis(20));
-        let held = send_counters(near.as_fd()).unwrap();
-        assert!(held.unsent > 0 && held.rwnd_limited > Duration::ZERO, "{held:?}");
+        let held = eventually("time limited by the receiver", || {
+            Some(send_counters(near.as_fd()).unwrap()).filter(|held| held.rwnd_limited > Duration::ZERO)
+        });
+        assert!(held.unsent > 0, "{held:?}");
     }
 
     #[test]
     fn max_pacing_rate_is_set_and_lifted() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _far) = tcp_pair();
         assert_eq!(max_pacing_rate(near.as_fd()).unwrap(), UNLIMITED);
         // More than 32 bits: 400 Gbit/s.
         for rate in [1000, 50_000_000_000, UNLIMITED] {

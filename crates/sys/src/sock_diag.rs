@@ -62,12 +62,11 @@ fn address(ip: IpAddr) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
-    use std::io::{ErrorKind, Read};
+    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::namespace::run_in_namespace;
+    use crate::namespace::{run_in_namespace, wait_for_route};
 
     /// Whether a client may use its port for the same server again.
     fn is_free(local: SocketAddr, remote: SocketAddr) -> bool {
@@ -76,27 +75,13 @@ mod tests {
         socket.bind(&local.into()).and_then(|()| socket.connect(&remote.into())).is_ok()
     }
 
-    /// Retries until a route exists: the kernel adds the route of a new IPv6 address after the address.
-    fn connect(address: SocketAddr) -> TcpStream {
-        let begun = Instant::now();
-        loop {
-            match TcpStream::connect(address) {
-                Err(error) if error.kind() == ErrorKind::NetworkUnreachable && begun.elapsed() < ROUTE_TIMEOUT => {
-                    std::thread::yield_now();
-                }
-                connected => return connected.unwrap(),
-            }
-        }
-    }
-
-    const ROUTE_TIMEOUT: Duration = Duration::from_secs(10);
-
     #[test]
     fn connection_in_time_wait_is_destroyed() {
         run_in_namespace(&["ip address add fd00::1/64 dev lo nodad"], || {
-            for address in ["127.0.0.1:0", "[fd00::1]:0"] {
+            wait_for_route("fd00::1");
+            for (address, unknown) in [("127.0.0.1:0", "192.0.2.1:1"), ("[fd00::1]:0", "[2001:db8::1]:1")] {
                 let listener = TcpListener::bind(address).unwrap();
-                let mut client = connect(listener.local_addr().unwrap());
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                 let (mut server, _) = listener.accept().unwrap();
                 let (local, remote) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
                 // The side that closes first enters TIME_WAIT.
@@ -109,8 +94,8 @@ mod tests {
                 let destroyer = SocketDestroyer::open().unwrap();
                 destroyer.destroy(local, remote).unwrap();
                 assert!(is_free(local, remote), "{address}");
-                let gone = destroyer.destroy(local, "192.0.2.1:1".parse().unwrap());
-                assert!(local.is_ipv6() || gone.unwrap_err().raw_os_error() == Some(libc::ENOENT));
+                let missing = destroyer.destroy(local, unknown.parse().unwrap()).unwrap_err();
+                assert_eq!(missing.raw_os_error(), Some(libc::ENOENT), "{address}");
             }
         });
     }

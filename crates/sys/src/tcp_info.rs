@@ -157,16 +157,14 @@ pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<RawTcpInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::tcp_pair;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
     /// Checks the offsets of the fields in `tcp_info` with a connection whose values are known.
     #[test]
     fn loopback_connection_has_the_expected_values() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let (mut near, mut far) = tcp_pair();
         for _ in 0..3 {
             near.write_all(b"ping").unwrap();
             far.read_exact(&mut [0; 4]).unwrap();
@@ -194,21 +192,16 @@ mod tests {
 
     #[test]
     fn reset_is_distinguished_from_end_of_stream() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let connect = || {
-            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            (near, listener.accept().unwrap().0)
-        };
-        let (mut near, far) = connect();
+        let (mut near, far) = tcp_pair();
         assert!(!is_closed(near.as_fd()));
         drop(far);
         assert_eq!(near.read(&mut [0]).unwrap(), 0);
         assert!(!is_closed(near.as_fd()));
 
-        let (mut near, far) = connect();
+        let (mut near, far) = tcp_pair();
         socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
         drop(far);
-        assert!(near.read(&mut [0]).is_err());
+        assert_eq!(near.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(near.read(&mut [0]).unwrap(), 0, "the error is reported once");
         assert!(is_closed(near.as_fd()));
     }

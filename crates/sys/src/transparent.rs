@@ -77,11 +77,10 @@ fn query_local(socket: &Netlink, ip: IpAddr) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::run_in_namespace;
+    use crate::namespace::{run_in_namespace, wait_for_route};
     use socket2::{Socket, Type};
     use std::net::{SocketAddr, TcpListener};
     use std::os::fd::AsFd;
-    use std::time::{Duration, Instant};
 
     fn local(text: &str) -> bool {
         is_local(text.parse().unwrap()).unwrap()
@@ -104,11 +103,7 @@ mod tests {
             "sysctl -q -w net.ipv4.ip_nonlocal_bind=1",
         ];
         run_in_namespace(&commands, || {
-            // The kernel adds the route of a new IPv6 address after the address.
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while !local("fd00:1::1") && Instant::now() < deadline {
-                std::thread::park_timeout(Duration::from_millis(5));
-            }
+            wait_for_route("fd00:1::1");
             for here in ["127.0.0.1", "127.1.2.3", "10.1.0.1", "10.9.1.2", "::1", "fd00:1::1", "::ffff:10.1.0.1"] {
                 assert!(local(here), "{here}");
             }

@@ -77,30 +77,18 @@ mod tests {
     use std::os::fd::AsFd;
 
     use ekiden_proto::profile::{Outcome, Setting};
-    use ekiden_testing::skipped;
 
     use super::*;
     use crate::namespace::run_in_namespace;
     use crate::sockopt::{SocketRole, apply_setting};
-
-    /// Whether the kernel has the timer options. If not, the function prints the reason, and the test must return.
-    fn has_timer_options() -> bool {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let has = tcp_timers(socket.as_fd()).rto_min.is_some();
-        if !has {
-            skipped("this kernel has no TCP_RTO_MIN_US (Linux 6.15)");
-        }
-        has
-    }
+    use crate::testing::{has_timer_options, tcp_pair};
 
     #[test]
     fn timer_settings_take_effect_and_segments_are_counted() {
         if !has_timer_options() {
             return;
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let (mut near, mut far) = tcp_pair();
         for (key, value) in [("rto_min", "40ms"), ("rto_max", "2s"), ("delack_max", "20ms"), ("notsent_lowat", "64KiB")]
         {
             let outcome = apply_setting(near.as_fd(), &Setting::read(key, value).unwrap(), SocketRole::Dialer);
