@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn unset_socket_is_ignored_and_unusable_sockets_are_errors() {
         notifier(&[]).unwrap().ready().unwrap();
-        let gone = notifier(&[("NOTIFY_SOCKET", "@ekiden-nobody-is-here")]).unwrap();
+        let name = format!("@ekiden-no-socket-{}", std::process::id());
+        let gone = notifier(&[("NOTIFY_SOCKET", &name)]).unwrap();
         assert_eq!(gone.ready().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         for name in ["", "relative", "vsock:2:1234"] {
             assert_eq!(notifier(&[("NOTIFY_SOCKET", name)]).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");

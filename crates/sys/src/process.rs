@@ -182,7 +182,17 @@ pub fn replace_stdin_with_null() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
+
+    /// Returns a bound socket whose address and port other sockets of this function may use, too.
+    fn shared_socket(address: SocketAddr) -> Socket {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        socket.bind(&address.into()).unwrap();
+        socket
+    }
 
     #[test]
     fn process_has_a_start_time_until_its_end() {
@@ -198,7 +208,8 @@ mod tests {
 
     #[test]
     fn listener_is_found_by_process_and_address() {
-        let (own, other) = (std::process::id(), std::os::unix::process::parent_id());
+        let own = std::process::id();
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         for (bind, asked) in [
             ("127.0.0.1:0", "127.0.0.1"),
             ("0.0.0.0:0", "127.0.0.1"),
@@ -206,11 +217,15 @@ mod tests {
             ("[::]:0", "127.0.0.1"),
             ("[::ffff:127.0.0.1]:0", "127.0.0.1"),
         ] {
-            let listener = std::net::TcpListener::bind(bind).unwrap();
-            let port = listener.local_addr().unwrap().port();
-            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), port);
+            // This socket does not listen. It keeps the port of the closed listener from others.
+            let holder = shared_socket(bind.parse().unwrap());
+            let address = holder.local_addr().unwrap().as_socket().unwrap();
+            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), address.port());
+            assert!(!has_listener(own, at(asked)).unwrap(), "{bind}, bound");
+            let listener = shared_socket(address);
+            listener.listen(1).unwrap();
             assert!(has_listener(own, at(asked)).unwrap(), "{bind}");
-            assert!(!has_listener(other, at(asked)).unwrap_or(false), "{bind}");
+            assert!(!has_listener(other.id(), at(asked)).unwrap(), "{bind}");
             assert_eq!(
                 has_listener(own, at("192.0.2.1")).unwrap(),
                 bind.starts_with("0.0.0.0") || bind.starts_with("[::]:")
@@ -218,5 +233,7 @@ mod tests {
             drop(listener);
             assert!(!has_listener(own, at(asked)).unwrap(), "{bind}, closed");
         }
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }
