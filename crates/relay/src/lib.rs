@@ -22,6 +22,8 @@ pub mod server;
 mod session;
 mod shaping;
 pub mod status;
+#[cfg(test)]
+mod testing;
 mod tunnel;
 mod worker;
 

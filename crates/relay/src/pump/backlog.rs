@@ -199,9 +199,12 @@ mod tests {
 
     use ekiden_sys::tcp_info::tcp_counters;
     use ekiden_testing::skipped;
+    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::testing::TEST_TIMEOUT;
 
     /// Size in bytes of a receive buffer that exceeds `MIN_AHEAD` by 4 MiB.
     const EXCESSIVE: u32 = MIN_AHEAD + (4 << 20);
@@ -238,13 +241,16 @@ mod tests {
 
         /// Sends until the advertised window is zero. Returns `false` if the kernel does not report the window.
         async fn fill_window(&self) -> bool {
-            loop {
-                match advertised_window(self.from.as_fd()).unwrap() {
-                    None => return false,
-                    Some(0) => return true,
-                    Some(_) => self.send().await,
+            let filled = async {
+                loop {
+                    match advertised_window(self.from.as_fd()).unwrap() {
+                        None => return false,
+                        Some(0) => return true,
+                        Some(_) => self.send().await,
+                    }
                 }
-            }
+            };
+            timeout(TEST_TIMEOUT, filled).await.expect("the window is full")
         }
 
         async fn send(&self) {
@@ -273,9 +279,11 @@ mod tests {
             return;
         }
         let mut buffer = vec![0; 65_536];
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while flow.size() > MIN_AHEAD {
+            assert!(Instant::now() < deadline, "the receive buffer has {} bytes", flow.size());
             let before = flow.size();
-            let read = flow.from.try_read(&mut buffer).unwrap();
+            let read = timeout(TEST_TIMEOUT, flow.from.read(&mut buffer)).await.expect("bytes arrive").unwrap();
             flow.backlog.on_read(&flow.from, read);
             let used = receive_memory(flow.from.as_fd()).unwrap();
             let window = advertised_window(flow.from.as_fd()).unwrap().unwrap();

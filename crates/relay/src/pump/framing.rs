@@ -338,7 +338,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, run, section_ciphers, sockets};
+    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, run, section_ciphers};
+    use crate::testing::tcp_pair;
 
     type MakeEnd<'a> = &'a dyn Fn(&RecordCipher) -> Vec<u8>;
 
@@ -347,8 +348,8 @@ mod tests {
     /// of its stream.
     async fn pump(payload: &[&[u8]], end: Option<MakeEnd<'_>>) -> (Vec<u8>, EndReason) {
         let (theirs, ours) = section_ciphers();
-        let (near, mut peer) = sockets().await;
-        let (beyond, mut server) = sockets().await;
+        let (near, mut peer) = tcp_pair().await;
+        let (beyond, mut server) = tcp_pair().await;
         let time_limit = Duration::from_secs(60);
         let params = PumpParams {
             client: Endpoint { stream: &near, framing: Framing::Chunks(&ours) },

@@ -286,11 +286,11 @@ fn traffic_keys(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pump::sockets;
+    use crate::testing::tcp_pair;
 
     #[tokio::test]
     async fn keys_protect_no_more_bytes_than_the_cipher_allows() {
-        let (near, _far) = sockets().await;
+        let (near, _far) = tcp_pair().await;
         let tls = KernelTls::new(Rc::new(near), 20_000 + 1 + 3 * RECORD_COST);
         // 20,000 bytes cost two records, and one byte costs one record.
         tls.on_sent(20_000).unwrap();

@@ -41,7 +41,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 pub use allowance::FlowTurn;
 pub use cipher::RecordCipher;
 #[cfg(test)]
-pub(crate) use cipher::tests::{section_ciphers, sockets};
+pub(crate) use cipher::tests::section_ciphers;
 pub use flow::{Flow, FlowError};
 pub use framing::{Endpoint, FramedSection, Framing, write_all};
 pub use loopback::loopback_pair;

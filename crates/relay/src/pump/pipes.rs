@@ -146,20 +146,14 @@ impl Drop for PooledPipe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::blocking_tcp_pair;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
-
-    fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (near, listener.accept().unwrap().0)
-    }
 
     #[test]
     fn only_empty_pipes_return_to_the_pool() {
         let pool = PipePool::new(2);
-        let (mut writer, reader) = pair();
+        let (mut writer, reader) = blocking_tcp_pair();
         writer.write_all(b"bytes").unwrap();
         let mut pipe = pool.take().unwrap();
         assert_eq!(pipe.fill(reader.as_fd(), 100).unwrap(), 5);

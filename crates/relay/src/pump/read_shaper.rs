@@ -87,18 +87,16 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
     use tokio::task::{LocalSet, spawn_local, yield_now};
     use tokio::time::timeout;
 
     use super::*;
     use crate::pump::pause;
+    use crate::testing::tcp_pair;
 
     #[tokio::test]
     async fn single_byte_wakes_the_reader_after_a_gathering_pause() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (near, _) = listener.accept().await.unwrap();
+        let (near, mut far) = tcp_pair().await;
         // tokio regards a socket as readable until a read would block.
         assert!(near.try_read(&mut [0]).is_err());
         let gathering = async {

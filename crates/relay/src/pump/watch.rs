@@ -108,9 +108,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{
-        FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, section_ciphers, sockets,
-    };
+    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, section_ciphers};
+    use crate::testing::{tcp_pair, wait_until};
 
     /// Regression: bytes behind the record that ends a stream were ignored.
     #[tokio::test]
@@ -118,8 +117,8 @@ mod tests {
         let time_limit = Duration::from_secs(60);
         let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
-        let (near, mut peer) = sockets().await;
-        let (beyond, mut server) = sockets().await;
+        let (near, mut peer) = tcp_pair().await;
+        let (beyond, mut server) = tcp_pair().await;
         let params = PumpParams {
             client: Endpoint { stream: &near, framing: Framing::Records(&ours) },
             server: Endpoint::plain(&beyond),
@@ -141,16 +140,14 @@ mod tests {
     /// The reset arrives after the readiness event of the FIN, and before the check that distinguishes FIN and reset.
     #[tokio::test]
     async fn reset_is_detected_after_its_error_was_consumed() {
-        let (near, far) = sockets().await;
-        let (_behind, next) = sockets().await;
+        let (near, far) = tcp_pair().await;
+        let (_behind, next) = tcp_pair().await;
         SockRef::from(&far).shutdown(Shutdown::Write).unwrap();
         near.readable().await.unwrap();
         abort(&far);
         drop(far);
         // Without an await from here on, tokio queries epoll only after the error was consumed.
-        while !is_closed(near.as_fd()) {
-            std::thread::yield_now();
-        }
+        wait_until("the reset", || is_closed(near.as_fd()));
         assert_eq!(stream_end(&near), StreamEnd::ResetBehindEnd);
         timeout(Duration::from_secs(30), wait_late_reset(&near, &next, true)).await.expect("the reset is detected");
     }

@@ -78,10 +78,10 @@ mod tests {
     use ekiden_proto::profile::CompoundTcp;
     use ekiden_proto::resume::{ResumeGrant, ResumeOutcome};
     use socket2::SockRef;
-    use tokio::net::TcpListener;
 
     use super::*;
     use crate::config::congestion::{CongestionHandle, Telemetry};
+    use crate::testing::tcp_pair;
 
     const RELAY: PublicKey = PublicKey([7; 32]);
 
@@ -116,10 +116,9 @@ mod tests {
     }
 
     async fn section(congestion: &str) -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, far) = tcp_pair().await;
         SockRef::from(&near).set_tcp_congestion(congestion.as_bytes()).unwrap();
-        (near, listener.accept().await.unwrap().0)
+        (near, far)
     }
 
     #[tokio::test]

@@ -218,7 +218,8 @@ mod tests {
 
     use super::*;
     use crate::events::metrics::Metrics;
-    use crate::pump::{section_ciphers, sockets};
+    use crate::pump::section_ciphers;
+    use crate::testing::tcp_pair;
     use crate::tunnel::sources::LaneRemote;
 
     /// Returns the result of a lane whose peer sends `last` and resets the connection while a packet of the lane is
@@ -227,7 +228,7 @@ mod tests {
         let metrics = Metrics::new();
         let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
-        let (stream, other) = sockets().await;
+        let (stream, other) = tcp_pair().await;
         let mut other = other.into_std().unwrap();
         other.write_all(&last(&theirs)).unwrap();
         SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();

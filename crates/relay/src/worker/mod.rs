@@ -290,13 +290,13 @@ pub struct WorkerService {
 mod tests {
     use super::*;
     use crate::config::LogConfig;
-    use crate::config::read::{Flags, load};
     use crate::events::Events;
     use crate::events::log::Log;
     use crate::ingress::handoff::worker_slots;
+    use crate::testing::config_listening_at;
 
     fn config() -> Arc<Config> {
-        Arc::new(load(None, &Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() }).unwrap())
+        Arc::new(config_listening_at("auto://127.0.0.1:0"))
     }
 
     fn serve(config: &Arc<Config>, socket: &std::net::TcpListener) -> Command {

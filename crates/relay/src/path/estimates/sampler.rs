@@ -192,13 +192,14 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
+    use crate::testing::tcp_pair;
 
     /// Regression: the times before the start were counted as part of the first sample.
     #[tokio::test]
     async fn first_sample_excludes_throttling_before_its_start() {
         const THROTTLED: Duration = Duration::from_secs(5);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = Rc::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+        let (stream, _far) = tcp_pair().await;
+        let stream = Rc::new(stream);
         let stats = FlowStats::new(Rc::new(()));
         stats.record_throttled(Direction::Down, THROTTLED);
         let peer = PeerId::Proxy(stream.peer_addr().unwrap());

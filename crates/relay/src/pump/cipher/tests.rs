@@ -1,34 +1,22 @@
 use std::time::Duration;
 
-use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::section::reader::READ_STEP;
-use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Versions};
 use ekiden_sys::outq::unread;
 use ekiden_sys::sockopt::keep_urgent_data_inline;
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::*;
+use crate::testing::{section_keys, tcp_pair, wait_until};
 
 /// Largest plaintext of the first record in bytes.
 const FIRST: usize = 100;
 
 /// The ciphers of both sides after a handshake.
 pub fn section_ciphers() -> (RecordCipher, RecordCipher) {
-    let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
-    let (initiator, hello) = NoiseInitiator::begin(&near, &far.public_key(), Versions::SUPPORTED);
-    let (responder, _) = NoiseResponder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
-    let (transport, hello) = responder.accept(None);
-    let near = initiator.finish(&Hello::parse(&hello).unwrap().0).unwrap();
-    (RecordCipher::new(near, FIRST), RecordCipher::new(transport, FIRST))
-}
-
-pub async fn sockets() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    (near, listener.accept().await.unwrap().0)
+    let (near, far) = section_keys();
+    (RecordCipher::new(near, FIRST), RecordCipher::new(far, FIRST))
 }
 
 fn plain(opened: OpenedRecord) -> Vec<u8> {
@@ -39,7 +27,7 @@ fn plain(opened: OpenedRecord) -> Vec<u8> {
 async fn records_of_all_sizes_are_decrypted_unchanged() {
     let (near, far) = section_ciphers();
     far.allow_read_ahead();
-    let (mut writer, reader) = sockets().await;
+    let (mut writer, reader) = tcp_pair().await;
     let pieces: Vec<Vec<u8>> = [1, MAX_PLAINTEXT, 17, READ_STEP, READ_STEP - 18, 1, MAX_PLAINTEXT]
         .iter()
         .map(|length| vec![*length as u8; *length])
@@ -63,7 +51,7 @@ async fn urgent_data_does_not_delay_records() {
     for at in [0, 1, 2, 50, 51, 52, 100] {
         let (near, far) = section_ciphers();
         far.allow_read_ahead();
-        let (writer, reader) = sockets().await;
+        let (writer, reader) = tcp_pair().await;
         keep_urgent_data_inline(reader.as_fd()).unwrap();
         // tokio regards a socket as readable until a read would block.
         assert!(reader.try_read(&mut [0]).is_err());
@@ -72,9 +60,7 @@ async fn urgent_data_does_not_delay_records() {
         writer.send(&records[..at]).unwrap();
         writer.send_out_of_band(&records[at..=at]).unwrap();
         writer.send(&records[at + 1..]).unwrap();
-        while unread(reader.as_fd()).unwrap() < records.len() {
-            std::thread::yield_now();
-        }
+        wait_until("all bytes", || unread(reader.as_fd()).unwrap() == records.len());
         // All bytes have arrived, so this is the only readiness event.
         reader.readable().await.unwrap();
         let all = async {
@@ -93,7 +79,7 @@ async fn urgent_data_does_not_delay_records() {
 #[tokio::test]
 async fn without_read_ahead_no_byte_is_read_behind_a_record() {
     let (near, far) = section_ciphers();
-    let (mut writer, reader) = sockets().await;
+    let (mut writer, reader) = tcp_pair().await;
     writer.write_all(&[near.seal_all(b"OPEN"), b"payload".to_vec()].concat()).await.unwrap();
     assert_eq!(plain(far.next_record(&reader).await.unwrap()), b"OPEN");
     let mut rest = [0; 16];
@@ -105,20 +91,20 @@ async fn without_read_ahead_no_byte_is_read_behind_a_record() {
 #[tokio::test]
 async fn altered_oversized_and_truncated_records_are_errors() {
     let (near, far) = section_ciphers();
-    let (mut writer, reader) = sockets().await;
+    let (mut writer, reader) = tcp_pair().await;
     let mut record = near.seal_all(b"payload");
     record[HEADER_LENGTH] ^= 1;
     writer.write_all(&record).await.unwrap();
     assert_eq!(far.next_record(&reader).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
 
     let (near, far) = section_ciphers();
-    let (mut writer, reader) = sockets().await;
+    let (mut writer, reader) = tcp_pair().await;
     writer.write_all(&near.seal_all(&[0; FIRST + 1])[..HEADER_LENGTH]).await.unwrap();
     let error = far.next_record(&reader).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a first record that is too long");
 
     let (near, far) = section_ciphers();
-    let (mut writer, reader) = sockets().await;
+    let (mut writer, reader) = tcp_pair().await;
     let record = near.seal_all(b"payload");
     writer.write_all(&record[..record.len() - 1]).await.unwrap();
     drop(writer);

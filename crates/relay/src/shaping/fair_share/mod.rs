@@ -196,7 +196,7 @@ impl InterfaceState {
 mod tests {
     //! Sections over loopback, without a relay.
 
-    use std::net::{TcpListener, TcpStream as Socket};
+    use std::net::TcpStream as Socket;
     use std::os::fd::AsFd;
     use std::rc::Rc;
     use std::time::{Duration, Instant};
@@ -207,6 +207,7 @@ mod tests {
 
     use super::*;
     use super::{FairnessStats, ShareReport};
+    use crate::testing::blocking_tcp_pair;
 
     fn lo(rate: &str) -> Vec<config::InterfaceConfig> {
         vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
@@ -223,10 +224,9 @@ mod tests {
 
     /// Returns both ends of a connection. Must be called in a tokio runtime.
     fn section() -> (Rc<TcpStream>, Socket) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = Socket::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, far) = blocking_tcp_pair();
         near.set_nonblocking(true).unwrap();
-        (Rc::new(TcpStream::from_std(near).unwrap()), listener.accept().unwrap().0)
+        (Rc::new(TcpStream::from_std(near).unwrap()), far)
     }
 
     fn pace(stream: &TcpStream) -> u64 {
