@@ -15,12 +15,12 @@ use ekiden_proto::event::Event;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 use prometheus_client::metrics::histogram::Histogram;
-use relay::{TestRelay, wait_until};
+use relay::TestRelay;
 
 use super::*;
-use crate::config::read::{Flags, load};
 use crate::config::{HopKind, Peering};
 use crate::events::metrics::{Metrics, ScrapeData};
+use crate::testing::{config_listening_at, eventually, section_keys, wait_until};
 
 const MOST: usize = 1000;
 
@@ -91,8 +91,7 @@ fn hop_to(relay: &TestRelay) -> Arc<Hop> {
 }
 
 fn config_with(relays: &[&Arc<Hop>], change: impl FnOnce(&mut Config)) -> Arc<Config> {
-    let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
-    let mut config = load(None, &flags).unwrap();
+    let mut config = config_listening_at("auto://127.0.0.1:0");
     config.set_paths_through(relays.iter().map(|hop| Arc::clone(hop)).collect());
     change(&mut config);
     Arc::new(config)

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Instant;
 
-use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Versions};
 use ekiden_testing::skipped;
 
 use super::*;
+use crate::testing::TEST_TIMEOUT;
 
 const AGE: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(600);
@@ -24,16 +24,13 @@ fn queue(most: usize) -> Arc<HopPool> {
 
 /// Returns a connection with a completed handshake, and the relay's end of it.
 fn connection(listener: &TcpListener) -> (IdleConnection, TcpStream) {
-    let relay = own_key();
-    let (initiator, hello) = NoiseInitiator::begin(&own_key(), &relay.public_key(), Versions::SUPPORTED);
-    let (responder, _) = NoiseResponder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
-    let (_, answer) = responder.accept(None);
-    let transport = initiator.finish(&Hello::parse(&answer).unwrap().0).unwrap();
     let address = listener.local_addr().unwrap();
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nonblocking(true).unwrap();
-    let link = SectionLink::new(transport);
-    (IdleConnection { stream, server: ServerAddr(address), link }, listener.accept().unwrap().0)
+    let link = SectionLink::new(section_keys().0);
+    let (far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    (IdleConnection { stream, server: ServerAddr(address), link }, far)
 }
 
 fn fill(queue: &Arc<HopPool>, waiting: IdleConnection, now: Instant) {
@@ -60,7 +57,7 @@ fn oldest_live_connection_without_unread_data_is_taken() {
     clones
         .each_ref()
         .iter()
-        .for_each(|clone| relay::wait_until("the FIN or the unexpected byte", || clone.peek(&mut [0]).is_ok()));
+        .for_each(|clone| wait_until("the FIN or the unexpected byte", || clone.peek(&mut [0]).is_ok()));
     let taken = [0, 1].map(|_| queue.take(now, false).0.unwrap().stream.local_addr().unwrap());
     assert_eq!(taken, wanted);
     let view = queue.view();
@@ -119,8 +116,8 @@ fn pacing_connection_after_a_small_session_is_closed_on_long_paths() {
         place.complete(waiting, Duration::from_millis(setup), now);
         let waiting = queue.take(now, false).0.expect("the connection that was made");
         if let Err(error) = ekiden_sys::congestion::set(&waiting.stream, control) {
-            skipped(format!("this machine has no {control}: {error}"));
-            return;
+            skipped(format_args!("in part: this machine has no {control}: {error}"));
+            continue;
         }
         queue.put_back(used_for(waiting, bytes, false), now);
         assert_eq!(queue.view().used, usize::from(is_kept), "{setup} ms, {control}, {bytes} bytes");
@@ -148,7 +145,7 @@ fn used_connections_are_bounded_in_number_and_idle_time() {
     assert_eq!(queue.view().used, 2);
     let [first, ..] = far;
     drop(first);
-    relay::wait_until("the end of one used connection", || {
+    wait_until("the end of one used connection", || {
         queue.remove_dead(now);
         queue.view().used == 1
     });

@@ -5,23 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions};
 
-/// Timeout of each wait in these tests.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Waits until `condition` is true.
-pub fn wait_until(label: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "timeout while waiting for {label}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
+use crate::testing::TEST_TIMEOUT;
 
 type Connections = Arc<Mutex<Vec<(TcpStream, TransportKeys)>>>;
 
