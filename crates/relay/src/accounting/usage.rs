@@ -274,21 +274,33 @@ mod tests {
         (account, UsageWriter { path, database, registry, events: Events::new(log), written_at, has_failed })
     }
 
-    #[test]
-    fn quota_resets_although_the_database_cannot_be_written() {
+    /// Returns the remaining quota on the day of its use and on the next day, and the remaining and pending bytes after
+    /// further use, with a database that fails until then.
+    fn quota_over_two_days() -> (u64, u64, (u64, u64)) {
         let (account, mut writer) = exhausted_account();
         writer.write();
-        assert_eq!(account.quota.remaining(), 0, "the same day");
+        let same_day = account.quota.remaining();
         writer.written_at = SystemTime::now() - DAY;
         writer.write();
-        assert_eq!(account.quota.remaining(), 100, "the next day");
+        let next_day = account.quota.remaining();
         account.record(Direction::Up, 10);
         writer.database.execute_batch(CREATE_TABLE).unwrap();
         writer.write();
-        assert_eq!(
-            (account.quota.remaining(), account.quota.pending()),
-            (90, 0),
-            "the new bytes are those of the next day"
-        );
+        (same_day, next_day, (account.quota.remaining(), account.quota.pending()))
+    }
+
+    #[test]
+    fn quota_resets_although_the_database_cannot_be_written() {
+        let today = || QuotaPeriod::Day.name_at(SystemTime::now());
+        // A run in which a day begins (UTC) proves nothing.
+        let (same_day, next_day, new_bytes) = loop {
+            let day = today();
+            let quota = quota_over_two_days();
+            if today() == day {
+                break quota;
+            }
+        };
+        assert_eq!((same_day, next_day), (0, 100));
+        assert_eq!(new_bytes, (90, 0), "the new bytes are those of the next day");
     }
 }

@@ -286,18 +286,23 @@ mod tests {
     fn blocked_time_is_not_counted_as_waiting() {
         let stats = FlowStats::new(Rc::new(()));
         let past = |millis| Instant::now() - Duration::from_millis(millis);
-        stats.response_timer.last_moved_at(Direction::Down, past(500));
+        let (moved_at, blocked_since) = (past(500), past(300));
+        stats.response_timer.last_moved_at(Direction::Down, moved_at);
         let stall = stats.start_stall(Direction::Down);
-        stats.down.held().blocked_since.set(Some(past(300)));
+        stats.down.held().blocked_since.set(Some(blocked_since));
         assert!(
             stats.is_blocked(Direction::Down) && stats.counters(Direction::Down).blocked >= Duration::from_millis(300)
         );
+        let before = Instant::now();
         stats.record_copied(Direction::Down, 10);
+        let recording = before.elapsed();
         assert!(stall.end() >= Duration::from_millis(300));
         let clocks = stats.counters(Direction::Down);
         assert!(!stats.is_blocked(Direction::Down) && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
-        let waited = clocks.waiting.as_secs_f64();
-        assert!((0.19..0.4).contains(&waited) && (clocks.wait_squares - waited * waited).abs() < 1e-9, "{clocks:?}");
+        // The wait ends when the call reads the clock, and the stall later in the same call.
+        let most = blocked_since - moved_at;
+        assert!((most.saturating_sub(recording)..=most).contains(&clocks.waiting), "{clocks:?} in {recording:?}");
+        assert!((clocks.wait_squares - clocks.waiting.as_secs_f64().powi(2)).abs() < 1e-9, "{clocks:?}");
         assert_eq!((clocks.bytes, clocks.moves), (10, 1));
 
         stats.response_timer.last_moved_at(Direction::Down, past(500));

@@ -248,18 +248,18 @@ mod tests {
     //! Connections over loopback, without HTTP servers.
 
     use std::io::Write;
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, Shutdown, TcpListener};
 
     use ekiden_proto::key::PrivateKey;
+    use ekiden_sys::outq::unacknowledged;
 
     use super::*;
-    use crate::config::read::{Flags, load};
     use crate::config::{HopKind, LogConfig, Peering};
     use crate::events::log::Log;
+    use crate::testing::{config_listening_at, wait_until};
 
     fn config(hops: &[Arc<Hop>], most: usize) -> Arc<Config> {
-        let flags = Flags { listen: vec!["http://127.0.0.1:0".to_owned()], ..Flags::default() };
-        let mut config = load(None, &flags).unwrap();
+        let mut config = config_listening_at("http://127.0.0.1:0");
         if !hops.is_empty() {
             config.set_paths_through(hops.to_vec());
         }
@@ -311,13 +311,30 @@ mod tests {
         fn take(&self, port: u16) -> Option<SocketAddr> {
             self.pool.take(&key(&self.config, port), |_| true).map(|idle| idle.stream.local_addr().unwrap())
         }
+
+        /// Whether the pool has closed its end of the connection. A connection that the pool does not hold must end.
+        fn is_closed(&self, server: &TcpStream) -> bool {
+            // After a reset the server's end has no peer.
+            let is_kept = server.peer_addr().is_ok_and(|near| {
+                let state = self.pool.lock();
+                state.connections.values().flatten().any(|kept| kept.idle.stream.local_addr().unwrap() == near)
+            });
+            if is_kept {
+                return false;
+            }
+            server.set_nonblocking(true).unwrap();
+            // An end of stream, or a reset where the pool left bytes unread.
+            wait_until("the end of a connection that the pool does not hold", || match server.peek(&mut [0]) {
+                Ok(count) => count == 0,
+                Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+            });
+            true
+        }
     }
 
-    /// Whether the pool has closed its end.
-    fn is_closed(server: &TcpStream) -> bool {
-        server.set_nonblocking(true).unwrap();
-        // An end of stream, or a reset where the pool left bytes unread.
-        server.peek(&mut [0]).map_or_else(|error| error.kind() == io::ErrorKind::ConnectionReset, |count| count == 0)
+    /// Waits until the bytes and the FIN of the server have arrived at the pool's end.
+    fn wait_delivered(server: &TcpStream) {
+        wait_until("the acknowledgement", || unacknowledged(server.as_fd()).unwrap() == 0);
     }
 
     #[test]
@@ -327,7 +344,9 @@ mod tests {
         let _other = test.keep(2);
         let mut talking = test.keep(1);
         talking.write_all(b"!").unwrap();
-        drop(test.keep(1));
+        let closed = test.keep(1);
+        closed.shutdown(Shutdown::Write).unwrap();
+        [&talking, &closed].into_iter().for_each(wait_delivered);
         let found = [test.take(1), test.take(1)];
         assert_eq!(found, [2, 1].map(|at| Some(servers[at].peer_addr().unwrap())));
         assert!(test.pool.take(&key(&test.config, 1), |_| false).is_none(), "no permitted server");
@@ -340,25 +359,27 @@ mod tests {
         let (now, live) = (Instant::now(), test.keep(1));
         let mut talking = [test.keep(1), test.keep(2)];
         talking.iter_mut().for_each(|server| server.write_all(b"!").unwrap());
+        talking.iter().for_each(wait_delivered);
         test.pool.expire(now);
-        assert!(talking.iter().all(is_closed) && !is_closed(&live));
+        assert!(talking.iter().all(|server| test.is_closed(server)) && !test.is_closed(&live));
         let mut late = test.keep(3);
         late.write_all(b"!").unwrap();
+        wait_delivered(&late);
         test.pool.expire(now + CHECK_INTERVAL / 2);
-        assert!(!is_closed(&late), "another thread has just checked");
+        assert!(!test.is_closed(&late), "another thread has just checked");
         test.pool.expire(now + CHECK_INTERVAL);
-        assert!(is_closed(&late) && !is_closed(&live));
+        assert!(test.is_closed(&late) && !test.is_closed(&live));
         test.pool.expire(now + test.config.timeouts.kept_idle + Duration::from_secs(1));
-        assert!(is_closed(&live) && test.take(1).is_none());
+        assert!(test.is_closed(&live) && test.take(1).is_none());
     }
 
     #[test]
     fn pool_limit_covers_all_keys() {
         let test = TestPool::new(config(&[], 2));
         let servers = [1, 2, 3].map(|port| test.keep(port));
-        assert_eq!(servers.each_ref().map(is_closed), [false, false, true]);
+        assert_eq!(servers.each_ref().map(|server| test.is_closed(server)), [false, false, true]);
         test.take(1).unwrap();
-        assert!(!is_closed(&test.keep(3)), "a place is free");
+        assert!(!test.is_closed(&test.keep(3)), "a place is free");
     }
 
     #[test]
@@ -383,10 +404,10 @@ mod tests {
         let test = TestPool::new(before);
         let idle = test.keep(1);
         test.pool.apply_config(&config(&[hop(&PrivateKey::generate())], 8));
-        assert!(is_closed(&idle) && is_closed(&test.keep(1)));
+        assert!(test.is_closed(&idle) && test.is_closed(&test.keep(1)));
         test.pool.apply_config(&test.config);
         let idle = test.keep(1);
         test.pool.close();
-        assert!(is_closed(&idle) && is_closed(&test.keep(1)));
+        assert!(test.is_closed(&idle) && test.is_closed(&test.keep(1)));
     }
 }
