@@ -90,3 +90,31 @@ pub(super) fn extension(cursor: &mut Cursor<'_>, kind: u8) -> Result<Option<Exte
     cursor.take(rest)?;
     Ok(Some(Extension { next, is_later_fragment }))
 }
+
+#[cfg(test)]
+pub(super) mod packets {
+    //! Packets that the tests of several modules share.
+
+    /// Length of the fixed IPv6 header, and the positions of its fields, in bytes.
+    const IPV6_HEADER: usize = 40;
+    const PAYLOAD_LENGTH: usize = 4;
+    const NEXT_HEADER: usize = 6;
+
+    /// Returns an IPv6 packet with extension headers before its content. Each pair is the type of a header and its
+    /// bytes after the next-header byte.
+    pub(in crate::wire) fn extended(packet: &[u8], extensions: &[(u8, &[u8])]) -> Vec<u8> {
+        let (header, content) = packet.split_at(IPV6_HEADER);
+        let mut extended = header.to_vec();
+        let mut next_at = NEXT_HEADER;
+        for (kind, rest) in extensions {
+            extended[next_at] = *kind;
+            next_at = extended.len();
+            extended.push(header[NEXT_HEADER]);
+            extended.extend(*rest);
+        }
+        extended.extend(content);
+        let length = u16::try_from(extended.len() - IPV6_HEADER).unwrap();
+        extended[PAYLOAD_LENGTH..NEXT_HEADER].copy_from_slice(&length.to_be_bytes());
+        extended
+    }
+}

@@ -1,4 +1,4 @@
-use super::super::headers::{AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+use super::super::headers::{AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING, packets};
 use super::*;
 
 /// UDP from 192.168.1.7:4000 to 192.168.2.9:53, with 3 bytes.
@@ -23,21 +23,8 @@ fn changed(packet: &[u8], changes: &[(usize, u8)]) -> Vec<u8> {
     packet
 }
 
-/// `V6` with extension headers before its content. Each pair is the type of a header and its bytes after the
-/// next-header byte.
 fn extended(extensions: &[(u8, &[u8])]) -> Vec<u8> {
-    let mut packet = V6[..IPV6_HEADER].to_vec();
-    let mut next_at = 6;
-    for (kind, rest) in extensions {
-        packet[next_at] = *kind;
-        next_at = packet.len();
-        packet.push(UDP);
-        packet.extend(*rest);
-    }
-    packet.extend(&V6[IPV6_HEADER..]);
-    let length = u16::try_from(packet.len() - IPV6_HEADER).unwrap();
-    packet[4..6].copy_from_slice(&length.to_be_bytes());
-    packet
+    packets::extended(&V6, extensions)
 }
 
 fn v4(protocol: u8, port: Option<u16>) -> IpHeader {

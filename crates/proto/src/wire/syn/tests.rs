@@ -1,4 +1,4 @@
-use super::super::headers::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+use super::super::headers::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING, packets};
 use super::*;
 
 /// A SYN from 198.51.100.7:40000 to 192.0.2.1:80, without options.
@@ -21,18 +21,8 @@ fn changed<const N: usize>(packet: [u8; N], at: usize, to: u8) -> [u8; N] {
     packet
 }
 
-/// `V6` with extension headers. Each pair is the type of a header and its bytes after the next-header byte.
 fn extended(extensions: &[(u8, &[u8])]) -> Vec<u8> {
-    let mut packet = V6[..40].to_vec();
-    let mut next_at = 6;
-    for (kind, rest) in extensions {
-        packet[next_at] = *kind;
-        next_at = packet.len();
-        packet.push(TCP);
-        packet.extend(*rest);
-    }
-    packet.extend(&V6[40..]);
-    packet
+    packets::extended(&V6, extensions)
 }
 
 fn parsed_fields(packet: &[u8]) -> (String, String, u32) {
