@@ -39,9 +39,7 @@ fn pause_is_shown() {
 #[test]
 fn drawing_works_at_every_screen_size() {
     for before in [&[][..], &[KeyCode::Enter], &[KeyCode::Char('?')], &[KeyCode::Char('/')]] {
-        let mut app = app();
-        feed(&mut app, three_sessions(0));
-        feed(&mut app, three_sessions(1));
+        let mut app = app_with_rates();
         for code in before {
             press_key(&mut app, *code);
         }
@@ -55,9 +53,7 @@ fn drawing_works_at_every_screen_size() {
             screen(&mut app, width, height);
         }
     }
-    let mut app = app();
-    feed(&mut app, three_sessions(0));
-    feed(&mut app, three_sessions(1));
+    let mut app = app_with_rates();
     let small = lines(&mut app, 46, 10).join("\n");
     for part in ["3 sessions", "TARGET", "files.example.", "810M"] {
         assert!(small.contains(part), "{small}");

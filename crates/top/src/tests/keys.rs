@@ -7,9 +7,7 @@ use crate::keys::HELP;
 
 #[test]
 fn every_column_sorts_with_unknown_values_last() {
-    let mut app = app();
-    feed(&mut app, three_sessions(0));
-    feed(&mut app, three_sessions(1));
+    let mut app = app_with_rates();
     let start = app.list.sort();
     for _ in 0..COLUMNS.len() {
         let column = app.list.sort();
@@ -45,9 +43,7 @@ fn column_names_round_trip_and_unknown_names_are_refused() {
 
 #[test]
 fn filter_matches_all_words_in_any_field_and_can_be_cleared() {
-    let mut app = app();
-    feed(&mut app, three_sessions(0));
-    feed(&mut app, three_sessions(1));
+    let mut app = app_with_rates();
     type_text(&mut app, "/EXAMPLE");
     assert_eq!(listed(&app), [17, 4], "each letter filters at once, upper or lower case");
     type_text(&mut app, " q");
@@ -106,9 +102,7 @@ fn the_selection_stays_with_its_session() {
 
 #[test]
 fn session_page_follows_its_session_to_the_end() {
-    let mut app = app();
-    feed(&mut app, three_sessions(0));
-    feed(&mut app, three_sessions(1));
+    let mut app = app_with_rates();
     press_key(&mut app, KeyCode::Enter);
     assert!(lines(&mut app, 80, 24)[2].starts_with("Session 17, 1m41: "), "{:#?}", lines(&mut app, 80, 24));
     feed(&mut app, three_sessions(2));

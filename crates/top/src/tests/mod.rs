@@ -87,6 +87,14 @@ fn feed(app: &mut App, answer: SessionsResponse) {
     app.on_response(Ok(answer), Instant::now());
 }
 
+/// Returns the state after two answers: rates are known.
+fn app_with_rates() -> App {
+    let mut app = app();
+    feed(&mut app, three_sessions(0));
+    feed(&mut app, three_sessions(1));
+    app
+}
+
 /// Draws the screen of a terminal of this size.
 fn screen(app: &mut App, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

@@ -97,9 +97,7 @@ fn history_is_recorded_before_a_session_is_opened() {
 
 #[test]
 fn theme_without_colour_uses_underline_and_reverse_only() {
-    let mut app = app();
-    feed(&mut app, three_sessions(0));
-    feed(&mut app, three_sessions(1));
+    let mut app = app_with_rates();
     let plain = screen(&mut app, 80, 24);
     assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     let modified = |y: u16, modifier| {
@@ -129,9 +127,7 @@ fn theme_without_unicode_draws_only_ascii() {
 
 #[test]
 fn wide_screen_shows_more_columns() {
-    let mut app = app();
-    feed(&mut app, three_sessions(0));
-    feed(&mut app, three_sessions(1));
+    let mut app = app_with_rates();
     let wide = lines(&mut app, 200, 24);
     for heading in ["USER", "PATH", "AGE", "LIMITED BY"] {
         assert!(wide[3].contains(heading), "{wide:#?}");
