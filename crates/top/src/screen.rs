@@ -123,13 +123,18 @@ mod tests {
             .stderr(Stdio::from(terminal()))
             .spawn()
             .expect("this test runs");
+        // The child blocks while the terminal's buffer is full. Reading ends with EIO after the last descriptor of the
+        // other side is closed (pty(7)).
+        let reader = std::thread::spawn(move || {
+            let mut output = Vec::new();
+            let _ = File::from(master).read_to_end(&mut output);
+            output
+        });
         assert!(!child.wait().expect("wait for the child").success(), "the child must panic");
         let after = tcgetattr(&ours).expect("the modes of the terminal").local_modes;
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO) && before == after, "{before:?} {after:?}");
         drop(ours);
-        let (mut output, mut master) = (Vec::new(), File::from(master));
-        // Reading ends with EIO after the last descriptor of the other side is closed (pty(7)).
-        let _ = master.read_to_end(&mut output);
+        let output = reader.join().expect("the output of the child");
         let output = String::from_utf8_lossy(&output);
         let place = |text: &str| output.find(text).unwrap_or_else(|| panic!("no {text:?} in {output:?}"));
         assert!(place("\x1b[?1049h") < place("\x1b[?1049l"), "{output:?}");
