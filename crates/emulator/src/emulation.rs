@@ -204,3 +204,25 @@ fn is_exact(mode: EmulationMode, conditions: &[&Conditions]) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ekiden_sys::packet::VNET_HEADER;
+
+    use super::*;
+    use crate::fixtures::conditions;
+
+    #[test]
+    fn count_setting_selects_the_overhead() {
+        // The line transmits a byte in a microsecond.
+        for (count, microseconds) in [("l3", 1500), ("l2", 1514), ("wire", 1538)] {
+            let forward = conditions(&format!("rate = '8Mbit/s'\ncount = '{count}'"));
+            let link = Link { ends: ["a".into(), "b".into()], mtu: 1500, forward, reverse: Conditions::default() };
+            let mut emulation = Emulation::new(&[("wire".into(), link)], &EmulationOptions::default());
+            let mut frame = emulation.take_buffer();
+            let received = ReceivedFrame { length: VNET_HEADER + 14 + 1500, timestamp: None };
+            emulation.on_frame(0, &mut frame, received, 0, 14);
+            assert_eq!(emulation.next_deadline().map(|(at, _)| at), Some(microseconds * 1000), "{count}");
+        }
+    }
+}

@@ -77,11 +77,11 @@ fn senders_mut(conditions: &mut Conditions) -> Option<&mut Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::conditions;
 
     /// The request transfers every key of the conditions, and the addresses of senders, which lab files do not contain.
     #[test]
     fn start_requests_round_trip_with_all_conditions() {
-        let conditions = |text: &str| toml::from_str::<Conditions>(text).unwrap();
         let mut forward = conditions(
             "access_rate = '1Gbit/s'\nrate = '10Mbit/s'\ndelay = '5ms'\ncount = 'wire'\n\
              jitter = { distribution = 'normal', scale = '1ms' }\nreorder = { p = 0.1, by = '3ms' }\n\

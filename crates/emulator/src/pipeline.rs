@@ -186,17 +186,8 @@ fn remaining_delays(stages: &[Box<dyn Stage>]) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::Ecn;
-
-    const MS: Nanos = 1_000_000;
-
-    fn conditions(text: &str) -> Conditions {
-        toml::from_str(text).unwrap()
-    }
-
-    fn packet(number: u64, at: Nanos) -> Packet {
-        Packet { number, at, bytes: 1500, flow: 1, source: 0, ecn: Ecn::NotCapable, tag: 0 }
-    }
+    use crate::MS;
+    use crate::fixtures::{conditions, packet};
 
     const LONG: &str = "rate = '12Mbit/s'\ndelay = '20ms'\nqueue = { kind = 'codel', limit = '100pkt' }\n\
                     loss = { model = 'bernoulli', p = 0.01 }";
@@ -213,7 +204,7 @@ mod tests {
             while let Some(packet) = pipeline.pop(times(at)) {
                 out.push(packet);
             }
-            pipeline.push(packet(number, at));
+            pipeline.push(packet(number, at, 1500));
         }
         while let Some(packet) = pipeline.pop(Nanos::MAX / 2) {
             out.push(packet);
@@ -234,7 +225,7 @@ mod tests {
         let conditions = conditions(LONG);
         let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(7));
         assert_eq!(pipeline.next_wakeup(), None);
-        pipeline.push(packet(0, 0));
+        pipeline.push(packet(0, 0, 1500));
         assert_eq!(pipeline.next_wakeup(), Some(21 * MS), "1 ms of transmission and 20 ms of delay");
         assert_eq!(pipeline.pop(21 * MS - 1), None);
         assert_eq!(pipeline.pop(21 * MS).map(|packet| packet.at), Some(21 * MS));
@@ -259,7 +250,7 @@ mod tests {
         let (slow, fast) = (conditions("rate = '12Mbit/s'"), conditions("rate = '120Mbit/s'"));
         let mut pipeline = Pipeline::new(&[&slow, &fast], SeededRng::new(1));
         for number in 0..5 {
-            pipeline.push(packet(number, 0));
+            pipeline.push(packet(number, 0, 1500));
         }
         pipeline.set_conditions(&fast, MS * 3 / 2);
         let times: Vec<_> = std::iter::from_fn(|| pipeline.pop(10 * MS)).map(|packet| packet.at).collect();
@@ -270,10 +261,10 @@ mod tests {
     fn shorter_delay_does_not_reorder_packets() {
         let (long, short) = (conditions("delay = '20ms'"), conditions("delay = '1ms'"));
         let mut pipeline = Pipeline::new(&[&long, &short], SeededRng::new(1));
-        pipeline.push(packet(0, 0));
+        pipeline.push(packet(0, 0, 1500));
         pipeline.set_conditions(&short, 5 * MS);
-        pipeline.push(packet(1, 6 * MS));
-        pipeline.push(packet(2, 30 * MS));
+        pipeline.push(packet(1, 6 * MS, 1500));
+        pipeline.push(packet(2, 30 * MS, 1500));
         let out: Vec<_> = std::iter::from_fn(|| pipeline.pop(50 * MS)).map(|p| (p.number, p.at)).collect();
         assert_eq!(out, [(0, 20 * MS), (1, 20 * MS), (2, 31 * MS)]);
     }
@@ -284,7 +275,7 @@ mod tests {
             let conditions = conditions(text);
             let mut pipeline = Pipeline::new(&[&conditions], rng);
             for number in 0..5000 {
-                pipeline.push(packet(number, number * MS));
+                pipeline.push(packet(number, number * MS, 1500));
             }
             while pipeline.pop(Nanos::MAX / 2).is_some() {}
             pipeline.events.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
-use crate::Nanos;
+use crate::{MS, Nanos};
 
 /// Size of an opportunity, in bytes.
 pub const OPPORTUNITY_BYTES: u32 = 1504;
@@ -21,7 +21,6 @@ pub const OPPORTUNITY_BYTES: u32 = 1504;
 pub const PACKET_OVERHEAD: u32 = 4;
 /// Maximum duration of a trace, in milliseconds: eleven days.
 const MAX_MILLISECONDS: u64 = 1_000_000_000;
-const MILLISECOND: Nanos = 1_000_000;
 
 /// Times of opportunities, in milliseconds. The times do not decrease, and the last is not 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +104,7 @@ impl DeliveryTrace {
 
     /// Returns the time after which the trace starts over.
     fn period(&self) -> Nanos {
-        self.0.last().copied().unwrap_or(1) * MILLISECOND
+        self.0.last().copied().unwrap_or(1) * MS
     }
 
     /// Returns the rate of full-size packets over the whole trace.
@@ -147,7 +146,7 @@ impl DeliverySchedule {
     /// Returns the time of the next opportunity.
     #[must_use]
     pub fn next_opportunity(&self) -> Nanos {
-        self.cycle * self.trace.period() + self.trace.0[self.next] * MILLISECOND
+        self.cycle * self.trace.period() + self.trace.0[self.next] * MS
     }
 
     /// Returns whether the current opportunity has bytes left.
@@ -179,7 +178,7 @@ impl DeliverySchedule {
         let period = self.trace.period();
         self.cycle = (time - 1) / period;
         let rest = time - self.cycle * period;
-        self.next = self.trace.0.partition_point(|at| at * MILLISECOND < rest);
+        self.next = self.trace.0.partition_point(|at| at * MS < rest);
     }
 
     /// Takes `bytes` from the current and the next opportunities. Returns the time of the last of them.
@@ -208,7 +207,7 @@ impl DeliveryRecorder {
         while self.bytes >= OPPORTUNITY_BYTES {
             self.bytes -= OPPORTUNITY_BYTES;
             // A String takes any text.
-            let _ = writeln!(self.text, "{}", at / MILLISECOND);
+            let _ = writeln!(self.text, "{}", at / MS);
         }
     }
 
@@ -254,10 +253,9 @@ mod tests {
     #[test]
     fn skip_before_ends_at_the_first_opportunity_not_before_the_time() {
         let trace = DeliveryTrace::try_from(vec![0, 2, 2, 7]).unwrap();
-        let times: Vec<Nanos> =
-            (0..5).flat_map(|cycle| [0, 2, 2, 7].map(|at| (cycle * 7 + at) * MILLISECOND)).collect();
+        let times: Vec<Nanos> = (0..5).flat_map(|cycle| [0, 2, 2, 7].map(|at| (cycle * 7 + at) * MS)).collect();
         for half_ms in 0..60 {
-            let time = half_ms * MILLISECOND / 2;
+            let time = half_ms * MS / 2;
             let mut schedule = DeliverySchedule::new(trace.clone());
             schedule.skip_before(time);
             let rest: Vec<Nanos> = times.iter().copied().filter(|at| *at >= time).collect();
@@ -271,10 +269,10 @@ mod tests {
     #[test]
     fn a_recorder_writes_a_line_for_each_full_opportunity() {
         let mut recorder = DeliveryRecorder::default();
-        recorder.record(MILLISECOND, 1500);
+        recorder.record(MS, 1500);
         // 34 acknowledgements of 40 bytes fill an opportunity of 1504 bytes less 8.
-        (0..34).for_each(|_| recorder.record(2 * MILLISECOND, 40));
-        recorder.record(5 * MILLISECOND - 1, 1500);
+        (0..34).for_each(|_| recorder.record(2 * MS, 40));
+        recorder.record(5 * MS - 1, 1500);
         assert_eq!(recorder.into_text(), "1\n4\n");
     }
 }

@@ -243,8 +243,10 @@ impl Queue for CodelQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MS;
+    use crate::fixtures::packet;
     use crate::packet::Ecn;
-    use crate::queue::tests::{DriveOutcome, MS, drive, packet, random, span, steady, trace_table};
+    use crate::queue::tests::{DriveOutcome, drive, random, span, steady, trace_table};
 
     const LIMIT: QueueLimit = QueueLimit::Packets(1000);
     /// Transmission time of 1500 bytes, in nanoseconds.

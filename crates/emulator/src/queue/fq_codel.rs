@@ -218,8 +218,10 @@ mod tests {
     use super::*;
     use ekiden_proto::units::Bytes;
 
+    use crate::MS;
+    use crate::fixtures::packet;
     use crate::packet::Ecn;
-    use crate::queue::tests::{DriveOutcome, MS, drive, packet, random, span, steady, trace_table};
+    use crate::queue::tests::{DriveOutcome, drive, random, span, steady, trace_table};
 
     fn settings(limit: QueueLimit) -> FqCodelSettings {
         FqCodelSettings { limit, target: span(5), interval: span(100), ecn: false, flows: 1024, quantum: Bytes(1514) }

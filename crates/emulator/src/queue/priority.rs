@@ -237,10 +237,11 @@ impl DropPolicy for DynamicPriorityPolicy {
 mod tests {
     use super::*;
     use crate::conditions::{QueueLimit, SenderHosts};
+    use crate::fixtures::packet;
     use crate::ledger::{DropCause, StageEvents};
     use crate::packet::Packet;
     use crate::queue::Queue;
-    use crate::queue::tests::{packet, rate};
+    use crate::queue::tests::{enqueue_at_level, rate};
 
     const MIN: QueueLimit = QueueLimit::Packets(5);
     const MAX: QueueLimit = QueueLimit::Packets(15);
@@ -277,10 +278,7 @@ mod tests {
         for number in 0..400_000 {
             let is_rest = number % every != 0;
             let packet = Packet { number, ..if is_rest { rest } else { other } };
-            queue.enqueue(packet, &mut ledger);
-            if queue.backlog().packets > 6 {
-                queue.waiting.pop();
-            }
+            enqueue_at_level(queue, 6, packet, &mut ledger);
             for drop in ledger.dropped.drain(..) {
                 assert_eq!(drop.cause, DropCause::Early);
                 hits[usize::from(is_rest)] += 1;
@@ -339,10 +337,7 @@ mod tests {
         (0..6).for_each(|number| queue.waiting.push(packet(number, 0, 1000)));
         let mut ledger = StageEvents::default();
         let mut dropped = (0..40).map(|number| {
-            queue.enqueue(packet(number, 0, 1000), &mut ledger);
-            if queue.backlog().packets > 6 {
-                queue.waiting.pop();
-            }
+            enqueue_at_level(&mut queue, 6, packet(number, 0, 1000), &mut ledger);
             ledger.dropped.len()
         });
         assert!(dropped.nth(28) < Some(5));

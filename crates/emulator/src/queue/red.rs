@@ -178,10 +178,12 @@ impl DropPolicy for RedPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MS;
+    use crate::fixtures::packet;
     use crate::ledger::{DropCause, StageEvents};
     use crate::packet::{Ecn, Packet};
     use crate::queue::Queue;
-    use crate::queue::tests::{MS, packet, random, rate, trace_table};
+    use crate::queue::tests::{enqueue_at_level, random, rate, trace_table};
 
     const SETTINGS: RedSettings = RedSettings {
         limit: QueueLimit::Packets(40),
@@ -207,10 +209,7 @@ mod tests {
         let mut red = at_level(SETTINGS, 10, seed);
         let mut ledger = StageEvents::default();
         for number in 0..arrivals {
-            red.enqueue(packet(number, number, 1000), &mut ledger);
-            if red.backlog().packets > 10 {
-                red.waiting.pop();
-            }
+            enqueue_at_level(&mut red, 10, packet(number, number, 1000), &mut ledger);
         }
         let hits: Vec<u64> = ledger.dropped.iter().map(|drop| drop.packet.number).collect();
         let first = hits.first().map(|first| first + 1);
@@ -245,10 +244,8 @@ mod tests {
             let mut ledger = StageEvents::default();
             for number in 0..100 {
                 // RFC 3168 section 7 recommends drops above max, also for capable packets.
-                red.enqueue(Packet { ecn: Ecn::Capable, ..packet(number, 0, 1000) }, &mut ledger);
-                if red.backlog().packets > level {
-                    red.waiting.pop();
-                }
+                let capable = Packet { ecn: Ecn::Capable, ..packet(number, 0, 1000) };
+                enqueue_at_level(&mut red, level, capable, &mut ledger);
             }
             assert_eq!(ledger.dropped.iter().filter(|drop| drop.cause == DropCause::Forced).count(), drops);
             assert_eq!(

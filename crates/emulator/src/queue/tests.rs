@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use ekiden_proto::units::{Bytes, Span};
 
+use super::managed::{DropPolicy, ManagedQueue};
 use super::*;
+use crate::MS;
 use crate::conditions::{
     CodelSettings, DynamicPrioritySettings, FqCodelSettings, RedSettings, SenderHosts, StaticPrioritySettings,
     TailDropSettings,
 };
+use crate::fixtures::packet;
 use crate::ledger::DropCause;
 
 /// Transmission time of a byte, in nanoseconds: 10 Mbit/s, 1.2 ms for 1500 bytes.
 pub(super) const BYTE_TIME: Nanos = 800;
-pub(super) const MS: Nanos = 1_000_000;
 
 /// Returns the rate of the line.
 pub(super) fn rate() -> Rate {
@@ -43,10 +45,6 @@ impl DriveOutcome {
         let of_flow = self.sent.iter().zip(&self.waited_since).filter(|(packet, _)| packet.flow == flow);
         of_flow.map(|(packet, since)| packet.at - since).collect()
     }
-}
-
-pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
-    Packet { number, at, bytes, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 }
 }
 
 pub(super) fn span(millis: u64) -> Span {
@@ -101,6 +99,19 @@ fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut DriveOutco
     outcome.sent.push(Packet { at: now, ..packet });
     outcome.waited_since.push(packet.at);
     Some(now + Nanos::from(packet.bytes) * BYTE_TIME)
+}
+
+/// Enqueues a packet, and removes the first packet if the backlog then exceeds `level` packets.
+pub(super) fn enqueue_at_level<P: DropPolicy>(
+    queue: &mut ManagedQueue<P>,
+    level: u64,
+    packet: Packet,
+    events: &mut StageEvents,
+) {
+    queue.enqueue(packet, events);
+    if queue.backlog().packets > level {
+        queue.waiting.pop();
+    }
 }
 
 /// Returns a log of a run: one line after each `every` arrivals and one at the end. `state` returns the description of

@@ -1,21 +1,11 @@
 //! Tests of every stage in virtual time, through the pipeline.
 
 use super::*;
-use crate::conditions::Conditions;
+use crate::MS;
+use crate::fixtures::{conditions, packet};
 use crate::ledger::DropCause;
-use crate::packet::Ecn;
 use crate::pipeline::Pipeline;
 use crate::rng::SeededRng;
-
-const MS: Nanos = 1_000_000;
-
-fn conditions(text: &str) -> Conditions {
-    toml::from_str(text).unwrap()
-}
-
-fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
-    Packet { number, at, bytes, flow: 1, source: 0, ecn: Ecn::NotCapable, tag: number }
-}
 
 /// Numbers and departure times of packets.
 type Outputs = Vec<(u64, Nanos)>;
@@ -56,20 +46,6 @@ fn a_line_sends_one_packet_after_the_other() {
     let (out, dropped) = run("rate = '12Mbit/s'\ndelay = '1ms'\nqueue = { kind = 'tail-drop', limit = '2pkt' }", 5, 0);
     assert_eq!(out, [(0, 2 * MS), (1, 3 * MS), (2, 4 * MS)], "one on the line, two wait");
     assert_eq!(dropped, [(3, DropCause::Full), (4, DropCause::Full)]);
-}
-
-#[test]
-fn count_setting_selects_the_overhead() {
-    for (count, overhead) in [("l3", 0), ("l2", 14), ("wire", 38)] {
-        let conditions = conditions(&format!("rate = '8Mbit/s'\ncount = '{count}'"));
-        assert_eq!(conditions.count.overhead(), overhead, "{count}");
-        let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(1));
-        pipeline.push(packet(0, 0, 1500 + overhead));
-        let out = pipeline.next_wakeup().and_then(|at| pipeline.pop(at)).unwrap().at;
-        // The line transmits a byte in a microsecond. The emulator adds the overhead to the size before the packet
-        // reaches the line.
-        assert_eq!(out, Nanos::from(1500 + overhead) * 1000, "{count}");
-    }
 }
 
 #[test]
