@@ -15,13 +15,16 @@ import subprocess
 import sys
 
 SMALL = 0.02
+MISSED = 1  # exit status of ekiden-lab for missed expectations
 
 
 def results(lab, ekiden, directory, name, blocks, clock):
     out = directory / f"{name}-{clock}"
     # An interrupted comparison resumes: completed runs in DIRECTORY are not repeated.
     command = [lab, "run", name, f"--{clock}", "--out", out, "--ekiden", ekiden]
-    subprocess.run(command + (["--blocks", blocks] if blocks else []), stdout=subprocess.DEVNULL)
+    status = subprocess.run(command + (["--blocks", blocks] if blocks else []), stdout=subprocess.DEVNULL).returncode
+    if status not in (0, MISSED):
+        sys.exit(f"{name}: ekiden-lab ended with {status}")
     report = json.loads((out / "report.json").read_text())
     if clock == "real" and any(run["invalid"] for run in report["runs"]):
         sys.exit(f"{name}: invalid runs in real time")

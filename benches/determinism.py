@@ -13,12 +13,15 @@ import tempfile
 import time
 
 LOAD = 8
+MISSED = 1  # exit status of ekiden-lab for missed expectations
 
 
 def run(lab, ekiden, name, treatments, jobs, directory):
     out = pathlib.Path(directory, f"{name}-{jobs}")
     command = [lab, "run", name, "--virtual", "--fresh", "--blocks", "1", "--jobs", jobs, "--out", out, "--ekiden", ekiden]
-    subprocess.run(command + (["--only", treatments] if treatments else []), capture_output=True)
+    done = subprocess.run(command + (["--only", treatments] if treatments else []), capture_output=True, text=True)
+    if done.returncode not in (0, MISSED):
+        sys.exit(f"{name}: ekiden-lab ended with {done.returncode}: {done.stderr}")
     return (out / "runs.jsonl").read_bytes()
 
 
