@@ -19,7 +19,8 @@ import time
 from contextlib import ExitStack
 
 from bench import command
-from bench.etcd import Etcd, SlowWay, free_port, pour, run
+from bench.command import free_port
+from bench.etcd import Etcd, SlowWay, pour, run
 from bench.table import markdown_table
 from bench.treatments import ekiden_binary
 

@@ -21,7 +21,8 @@ import time
 from contextlib import ExitStack
 
 from bench import admin, command, origin
-from bench.etcd import free_port, run
+from bench.command import free_port
+from bench.etcd import run
 from bench.programs import Trouble
 from bench.table import markdown_table
 from bench.treatments import ekiden_binary

@@ -26,11 +26,6 @@ WINDOW = 64  # datagrams in flight
 BAR = 0.8
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def wait_listening(port, process):
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and process.poll() is None:
@@ -96,7 +91,7 @@ def main():
         parser.error("--rounds must be at least 2: quartiles need two values")
     command.demand_root_and_programs(("danted", "cc"))
     with tempfile.TemporaryDirectory(prefix="ekiden-udp-") as folder:
-        load, ports = command.build("udp_load", folder), {name: free_port() for name in PROGRAMS}
+        load, ports = command.build("udp_load", folder), {name: command.free_port() for name in PROGRAMS}
         started = {}
         try:
             for name, argv in commands(folder, ports).items():

@@ -20,9 +20,11 @@ import sys
 from contextlib import ExitStack
 
 from bench import command
+from bench.command import free_port
+from bench.etcd import pour
 from bench.table import markdown_table
 from bench.treatments import ekiden_binary
-from fleet import Counts, free_port, load, pour
+from fleet import Counts, load
 
 PIECE, PAUSE = 8192, 0.5  # of each download: bytes per slice, seconds between slices
 BYTES = random.Random(1).randbytes(1 << 20) * 2  # of downloads; doubled, so that every slice is contiguous

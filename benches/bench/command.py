@@ -1,10 +1,12 @@
 """Common parts of the benchmark commands: options, requirements, signals, directories and cleanup."""
 
 import argparse
+import itertools
 import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ import tempfile
 from bench import measure, netns, origin, treatments
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PORTS = itertools.count(10000)
 
 
 def say(text):
@@ -66,6 +69,18 @@ def raise_file_limit(wanted=0):
     except ValueError:  # root without CAP_SYS_RESOURCE may not raise it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def free_port():
+    """Returns another free port of 127.0.0.1 at each call. It is below the ephemeral ports (32768 to 60999, ip(7)), so no
+    connection takes it before its program listens."""
+    for port in PORTS:
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass  # in use
 
 
 def build(name, folder):
