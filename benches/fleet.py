@@ -11,14 +11,12 @@ import argparse
 import asyncio
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
 
-from bench import command
+from bench import command, speak
 from bench.command import free_port
 from bench.etcd import Etcd, SlowWay, pour, run
 from bench.table import markdown_table
@@ -91,25 +89,20 @@ async def session(port, target, counts):
     began, stood = time.monotonic(), False
     try:
         async with asyncio.timeout(DEADLINE):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"\x05\x01\x00")
-            assert await reader.readexactly(2) == b"\x05\x00"
-            writer.write(b"\x05\x01\x00\x01" + socket.inet_aton("127.0.0.1") + struct.pack(">H", target))
-            if (await reader.readexactly(10))[1] == 0:
-                stood = True
-                writer.write(WORD)
-                assert await reader.readexactly(len(WORD)) == WORD
-                writer.write_eof()
-                assert await reader.read(1) == b""
-                counts.done += 1
-                counts.times.append(time.monotonic() - began)
+            reader, writer = await speak.open_socks(port, target)
+            stood = True
+            writer.write(WORD)
+            assert await reader.readexactly(len(WORD)) == WORD
+            writer.write_eof()
+            assert await reader.read(1) == b""
+            counts.done += 1
+            counts.times.append(time.monotonic() - began)
             writer.close()
     except (OSError, EOFError, AssertionError, TimeoutError):
         if stood:
             counts.lost += 1
-            return
-    if not stood:
-        counts.refused += 1
+        else:
+            counts.refused += 1
 
 
 async def load(port, target, rate, seconds, counts):

@@ -152,7 +152,7 @@ def measure(options, folder, stack):
         slowing.join()
 
 
-def spread(shares):
+def largest_deviation(shares):
     """Returns the largest deviation of a share from the mean, in percent of the mean."""
     mean = sum(shares) / len(shares)
     return max(abs(share - mean) for share in shares) * 100 / mean
@@ -162,10 +162,10 @@ def bars(phases):
     equal, _, second, last = (shares for _, _, shares in phases)
     others = [share for at, share in enumerate(last) if at not in (KILLED, SLOWED)]
     failed = sum(figures["failed"] for _, figures, _ in phases[2:])
-    return [("shares of four equal members, largest distance from the mean", f"{spread(equal):.1f} %", spread(equal) <= EQUAL_SHARE),
+    return [("shares of four equal members, largest distance from the mean", f"{largest_deviation(equal):.1f} %", largest_deviation(equal) <= EQUAL_SHARE),
             ("failed sessions of those that begin after the first second", str(failed), failed == 0),
             ("share of the slowed member after two seconds", f"{last[SLOWED]:.1f} %", last[SLOWED] < SLOW_SHARE),
-            ("shares of the others, largest distance from the mean", f"{spread(others):.1f} %", spread(others) <= EQUAL_SHARE)]
+            ("shares of the others, largest distance from the mean", f"{largest_deviation(others):.1f} %", largest_deviation(others) <= EQUAL_SHARE)]
 
 
 def page(options, loads, phases):

@@ -12,11 +12,11 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 
+from bench.treatments import release_binary
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
 PYTHON = "/usr/bin/python3"  # Debian's interpreter, for which Debian packages h2
 LAB = """lab = 1
 name = "http2"
@@ -45,10 +45,6 @@ exec "$HTTP2_PYTHON" "$HTTP2_AGENT" measure "$HTTP2_EKIDEN" "$HTTP2_FOLDER" "$HT
 """
 
 
-def binary(name):
-    return os.path.abspath(os.environ.get(name.upper().replace("-", "_"), f"{ROOT}/target/release/{name}"))
-
-
 def run_lab(seconds, clock):
     with tempfile.TemporaryDirectory(prefix="ekiden-http2-") as folder:
         lab = f"{folder}/http2.toml"
@@ -56,9 +52,9 @@ def run_lab(seconds, clock):
             f.write(LAB)
         environment = {**os.environ, "SHELL": "/bin/bash", "HTTP2_PYTHON": PYTHON, "HTTP2_FOLDER": folder,
                        "HTTP2_AGENT": f"{HERE}/bench/http2_ends.py", "HTTP2_SECONDS": str(seconds),
-                       "HTTP2_EKIDEN": binary("ekiden")}
+                       "HTTP2_EKIDEN": os.path.abspath(release_binary("ekiden"))}
         memory = ["--memory", "8GiB"] if clock == "--virtual" else []
-        argv = [binary("ekiden-lab"), "shell", clock, *memory, lab, "client"]
+        argv = [release_binary("ekiden-lab"), "shell", clock, *memory, lab, "client"]
         said = subprocess.run(argv, input=START, text=True, env=environment, check=True, stdout=subprocess.PIPE).stdout
     return json.loads(next(line for line in said.splitlines() if line.startswith("{")))
 

@@ -12,9 +12,7 @@ EKIDEN in the environment names another binary.
 """
 
 import argparse
-import http.client
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -22,7 +20,8 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 
-from bench import command
+from bench import admin, command
+from bench.measure import process_clock
 from bench.table import markdown_table
 from bench.treatments import ekiden_binary
 
@@ -54,15 +53,10 @@ class Relay:
 
     def moved(self):
         """Returns the bytes that the relay has transferred since its start."""
-        admin = http.client.HTTPConnection("127.0.0.1", self.ports["admin"])
-        admin.request("GET", "/metrics")
-        text = admin.getresponse().read().decode()
-        admin.close()
-        return sum(int(value) for value in re.findall(r"^ekiden_bytes_total{.*} (\d+)$", text, re.MULTILINE))
+        return admin.total(self.ports["admin"], "ekiden_bytes_total")
 
     def cpu(self):
-        """Returns the CPU seconds of all threads so far, including ended ones (clock_getcpuclockid(3))."""
-        return time.clock_gettime((~self.process.pid << 3) | 2)
+        return process_clock(self.process.pid)
 
 
 @contextmanager

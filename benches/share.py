@@ -10,13 +10,14 @@ Needs root. ekiden-lab emulates the link. EKIDEN and EKIDEN_LAB in the environme
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 
+from bench.table import cell
+from bench.treatments import ekiden_binary, release_binary
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
 LAB = """lab = 1
 name = "share"
 seed = 1
@@ -42,10 +43,6 @@ exec "$SHARE_PYTHON" "$SHARE_AGENT" "$SHARE_FOLDER" line "$SHARE_SIZE"
 """
 
 
-def binary(name):
-    return os.environ.get(name.upper().replace("-", "_"), f"{ROOT}/target/release/{name}")
-
-
 def run_lab(quick):
     with tempfile.TemporaryDirectory(prefix="ekiden-share-") as folder:
         lab = f"{folder}/share.toml"
@@ -53,22 +50,17 @@ def run_lab(quick):
             f.write(LAB)
         environment = {**os.environ, "SHELL": "/bin/bash", "SHARE_PYTHON": sys.executable, "SHARE_FOLDER": folder,
                        "SHARE_AGENT": f"{HERE}/bench/shares.py", "SHARE_SIZE": "quick" if quick else "full",
-                       "SHARE_EKIDEN": binary("ekiden")}
-        argv = [binary("ekiden-lab"), "shell", lab, "relay"]
+                       "SHARE_EKIDEN": ekiden_binary()}
+        argv = [release_binary("ekiden-lab"), "shell", lab, "relay"]
         subprocess.run(argv, input=START, text=True, env=environment, check=True)
         with open(f"{folder}/found.json") as f:
             return json.load(f)
 
 
-def spread(values, form="{:.2f}"):
-    """Returns `median [least – most]`, or a dash without values."""
+def spread(values, digits=2):
+    """Returns `median [least – most]` and the number of missing values, or a dash without values."""
     known = [v for v in values if v is not None]
-    if not known:
-        return "–"
-    cell = form.format(statistics.median(known))
-    if len(known) > 1:
-        cell += f" [{form.format(min(known))} – {form.format(max(known))}]"
-    return cell + (f" ({len(values) - len(known)} never)" if len(known) < len(values) else "")
+    return cell(known, digits) + (f" ({len(values) - len(known)} never)" if 0 < len(known) < len(values) else "")
 
 
 def grouped(rows, *keys):
@@ -93,8 +85,7 @@ def page(found):
             for (control, _), got in zip(row["sections"], row["got"]):
                 controls.setdefault(control, []).append(got)
         each = ", ".join(f"{control} {spread(got)}" for control, got in controls.items())
-        cells = [spread([row[key] for row in rows], form)
-                 for key, form in (("sum", "{:.2f}"), ("jain", "{:.3f}"), ("rtt", "{:.1f}"))]
+        cells = [spread([row[key] for row in rows], digits) for key, digits in (("sum", 2), ("jain", 3), ("rtt", 1))]
         lines.append(f"| {name} | {WITH[hand]} | {each} | " + " | ".join(cells) + " |")
     lines += ["", "How long until a second download has its half (both within a fifth of it, over 0.3 s), and until the first "
               "has nine tenths of all again when the second ends:", "",

@@ -13,13 +13,11 @@ import os
 import random
 import re
 import signal
-import socket
-import struct
 import subprocess
 import sys
 from contextlib import ExitStack
 
-from bench import command
+from bench import command, speak
 from bench.command import free_port
 from bench.etcd import pour
 from bench.table import markdown_table
@@ -125,11 +123,7 @@ class Downloads:
     async def fetch(self, port, target):
         at = 0
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"\x05\x01\x00")
-            await reader.readexactly(2)
-            writer.write(b"\x05\x01\x00\x01" + socket.inet_aton("127.0.0.1") + struct.pack(">H", target))
-            await reader.readexactly(10)
+            reader, writer = await speak.open_socks(port, target)
             while data := await reader.read(65536):
                 if data != BYTES[at:at + len(data)]:
                     return self.troubles.append("altered")

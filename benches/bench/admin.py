@@ -1,4 +1,4 @@
-"""Reads metrics from the admin socket of a running ekiden."""
+"""Reads metrics from the admin listener of a running ekiden."""
 
 import http.client
 import re
@@ -18,9 +18,10 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def metrics(path):
-    """Returns the text of /metrics of the relay with the admin socket at `path`."""
-    admin = UnixConnection(path)
+def metrics(place):
+    """Returns the text of /metrics of the relay with the admin listener at `place`: the path of a socket, or a port of
+    127.0.0.1."""
+    admin = UnixConnection(place) if isinstance(place, str) else http.client.HTTPConnection("127.0.0.1", place, timeout=5)
     try:
         admin.request("GET", "/metrics")
         return admin.getresponse().read().decode()
@@ -30,7 +31,7 @@ def metrics(path):
         admin.close()
 
 
-def total(path, name, **labels):
+def total(place, name, **labels):
     """Returns the sum of all values of the metric `name` with these labels."""
-    found = re.findall(rf"^{name}(?:{{(.*)}})? (\d+)", metrics(path), re.MULTILINE)
+    found = re.findall(rf"^{name}(?:{{(.*)}})? (\d+)", metrics(place), re.MULTILINE)
     return sum(int(value) for have, value in found if all(f'{k}="{v}"' in have for k, v in labels.items()))

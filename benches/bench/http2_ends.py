@@ -14,7 +14,10 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../tests/tls"))
+# tests/tls is first, because `http2` is the client there, and not benches/http2.py.
+sys.path[:0] = [os.path.join(HERE, "../../tests/tls"), os.path.dirname(HERE)]
+
+from bench import admin  # noqa: E402
 
 TUNNELS = 100
 PROXY_PORT, SERVER_PORT = 8443, 9000
@@ -67,14 +70,7 @@ class Relay:
 
     def resident(self):
         """Returns the resident memory of the relay in bytes."""
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(self.admin)
-            asking.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            answer = b""
-            while piece := asking.recv(1 << 16):
-                answer += piece
-        lines = answer.decode().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith("process_resident_memory_bytes ")))
+        return admin.total(self.admin, "process_resident_memory_bytes")
 
     def __enter__(self):
         return self

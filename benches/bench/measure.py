@@ -74,14 +74,18 @@ def descendants(pid):
         found |= more
 
 
+def process_clock(pid):
+    """Returns the CPU seconds of all threads of a process, including ended threads (clock_getcpuclockid(3))."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 def process_cpu(pid):
     """Returns the CPU seconds of one process: those of its threads by its CPU clock, those of reaped children by
     ticks."""
     fields = stat_fields(pid)
     children = (int(fields[13]) + int(fields[14])) / TICK
     try:
-        # The ID of the CPU clock of a process, see clock_getcpuclockid(3).
-        return time.clock_gettime((~pid << 3) | 2) + children
+        return process_clock(pid) + children
     except OSError:
         return (int(fields[11]) + int(fields[12])) / TICK + children
 

@@ -12,6 +12,10 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+from bench.measure import process_clock  # noqa: E402
+
 ENDS = [sys.executable, os.path.join(HERE, "share_ends.py")]
 CONTROLS = ("bbr", "cubic", "reno")
 SERVER_PORT, IDLE_PORT, FIRST_PORT = 8000, 8009, 8001
@@ -63,8 +67,7 @@ class Relay:
         return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
     def cpu(self):
-        """Returns the CPU seconds of all threads since the start, including ended threads."""
-        return time.clock_gettime((~self.process.pid << 3) | 2)
+        return process_clock(self.process.pid)
 
     def __enter__(self):
         return self

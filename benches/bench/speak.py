@@ -1,5 +1,6 @@
 """The handshake of each protocol: none (tcp), SOCKS5, HTTP CONNECT, or an absolute-form request."""
 
+import asyncio
 import socket
 import struct
 
@@ -37,6 +38,20 @@ def socks_handshake(session, target):
     answer = receive(session, 10)
     if answer[1] != 0:
         raise ConnectionError(f"SOCKS5 answer {answer[1]}")
+
+
+async def open_socks(port, target):
+    """Returns reader and writer of a SOCKS5 session through port `port` to port `target`, both of 127.0.0.1."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\x05\x01\x00")
+    if await reader.readexactly(2) != b"\x05\x00":
+        raise ConnectionError("the relay did not take SOCKS5 without authentication")
+    writer.write(b"\x05\x01\x00\x01" + socket.inet_aton("127.0.0.1") + struct.pack(">H", target))
+    answer = await reader.readexactly(10)
+    if answer[1] != 0:
+        writer.close()
+        raise ConnectionError(f"SOCKS5 answer {answer[1]}")
+    return reader, writer
 
 
 def connect_handshake(session, target):

@@ -57,8 +57,14 @@ def built_or_installed(name):
     return os.environ.get(name.upper()) or (built if os.path.exists(built) else name)
 
 
+def release_binary(name):
+    """Returns the path of `ekiden` or `ekiden-lab`: that in the environment variable EKIDEN or EKIDEN_LAB, or the release
+    build."""
+    return os.environ.get(name.upper().replace("-", "_")) or os.path.join(REPOSITORY, "target", "release", name)
+
+
 def ekiden_binary():
-    return os.environ.get("EKIDEN") or os.path.join(REPOSITORY, "target", "release", "ekiden")
+    return release_binary("ekiden")
 
 
 BUILT = {}  # programs of the benchmarks, compiled at start: name -> path
