@@ -7,8 +7,31 @@ pub mod chunks;
 pub mod lax;
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 
 use ekiden_proto::wire::{Parsed, WireError};
+
+/// The default of `limits.head` in bytes.
+pub const HEAD_LIMIT: usize = 64 << 10;
+
+/// Writes an IP header without options, in front of a payload of `length` bytes.
+///
+/// # Panics
+/// Panics if the addresses are of two families.
+#[must_use]
+pub fn write_ip_header(source: IpAddr, destination: IpAddr, protocol: u8, length: u8) -> Vec<u8> {
+    match (source, destination) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let start: &[u8] = &[0x45, 0, 0, 20 + length, 0, 0, 0, 0, 64, protocol, 0, 0];
+            [start, &from.octets(), &to.octets()].concat()
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let start: &[u8] = &[0x60, 0, 0, 0, 0, length, protocol, 64];
+            [start, &from.octets(), &to.octets()].concat()
+        }
+        _ => panic!("{source} and {destination} are of two families"),
+    }
+}
 
 /// Parses `bytes`, compares the result with those of shorter and longer inputs, and returns the value and the number of
 /// bytes used, or `None` without a value.

@@ -1,19 +1,16 @@
 //! Requests in a forward proxy: parsed, rewritten and written, a request parses as an equal request again.
 #![no_main]
 
-use ekiden_fuzz::{check_prefixes, lax};
+use ekiden_fuzz::{HEAD_LIMIT, check_prefixes, lax};
 use ekiden_proto::wire::http::auth::{parse_basic, write_basic};
 use ekiden_proto::wire::http::rewrite::{
     add_via, expects_continue, is_keep_alive, set_framing, set_host, strip_hop_by_hop, upgrade_protocols, write_request,
 };
 use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Scheme};
 
-/// The default of `limits.head` in bytes.
-const LIMIT: usize = 64 << 10;
-
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Some((head, used)) = check_prefixes(bytes, |bytes| RequestHead::parse(bytes, LIMIT)) else { return };
-    assert!(used <= LIMIT && head.headers.len() <= 100);
+    let Some((head, used)) = check_prefixes(bytes, |bytes| RequestHead::parse(bytes, HEAD_LIMIT)) else { return };
+    assert!(used <= HEAD_LIMIT && head.headers.len() <= 100);
     assert_ne!(head.body, BodyFraming::UntilClose);
     lax::assert_same_framing(&bytes[..used], head.body);
     if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(parse_basic) {

@@ -2,20 +2,20 @@
 //! The first byte of the input, `0` to `3`, selects the method of the request.
 #![no_main]
 
-use ekiden_fuzz::{check_prefixes, lax};
+use ekiden_fuzz::{HEAD_LIMIT, check_prefixes, lax};
 use ekiden_proto::wire::http::connect::cause_of;
 use ekiden_proto::wire::http::rewrite::{add_via, is_keep_alive, set_framing, strip_hop_by_hop, write_response};
 use ekiden_proto::wire::http::{BodyFraming, ResponseHead};
 
-/// The default of `limits.head` in bytes.
-const LIMIT: usize = 64 << 10;
 const METHODS: [&str; 4] = ["GET", "HEAD", "CONNECT", "POST"];
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((first, bytes)) = bytes.split_first() else { return };
     let method = METHODS[usize::from(*first) % METHODS.len()];
-    let Some((head, used)) = check_prefixes(bytes, |bytes| ResponseHead::parse(bytes, LIMIT, method)) else { return };
-    assert!(used <= LIMIT && (100..1000).contains(&head.status));
+    let Some((head, used)) = check_prefixes(bytes, |bytes| ResponseHead::parse(bytes, HEAD_LIMIT, method)) else {
+        return;
+    };
+    assert!(used <= HEAD_LIMIT && (100..1000).contains(&head.status));
     // The framing fields of these responses are ignored.
     let unframed = matches!(head.status, 100..200 | 204) || (method == "CONNECT" && head.status / 100 == 2);
     if unframed || method == "HEAD" || head.status == 304 {

@@ -1,8 +1,7 @@
 //! IP packets of a tunnel: a packet has exactly one valid length, and a parsed header survives a round trip.
 #![no_main]
 
-use std::net::IpAddr;
-
+use ekiden_fuzz::write_ip_header;
 use ekiden_proto::wire::ip::{IpHeader, TCP};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -32,17 +31,7 @@ fn is_fragment(bytes: &[u8]) -> bool {
 
 /// Writes the shortest packet with this header.
 fn write(head: &IpHeader) -> Vec<u8> {
-    let mut packet = match (head.source, head.destination) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let start: &[u8] = &[0x45, 0, 0, 24, 0, 0, 0, 0, 64, head.protocol, 0, 0];
-            [start, &from.octets(), &to.octets()].concat()
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let start: &[u8] = &[0x60, 0, 0, 0, 0, 4, head.protocol, 64];
-            [start, &from.octets(), &to.octets()].concat()
-        }
-        _ => unreachable!("addresses of two families"),
-    };
+    let mut packet = write_ip_header(head.source, head.destination, head.protocol, 4);
     packet.extend([0, 0]);
     packet.extend(head.port.expect("the caller checks for a port").to_be_bytes());
     packet

@@ -1,9 +1,9 @@
 //! TCP SYN packets: a parsed packet survives a round trip, and a truncated one gives an equal result or `Incomplete`.
 #![no_main]
 
-use std::net::{IpAddr, SocketAddr};
-
+use ekiden_fuzz::write_ip_header;
 use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::ip::TCP;
 use ekiden_proto::wire::syn::Syn;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -26,24 +26,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 /// Writes the shortest packet with these fields.
 fn write(syn: &Syn) -> Vec<u8> {
-    let mut packet = ip(syn.client.0, syn.server.0);
+    let mut packet = write_ip_header(syn.client.0.ip(), syn.server.0.ip(), TCP, 20);
     packet.extend(syn.client.0.port().to_be_bytes());
     packet.extend(syn.server.0.port().to_be_bytes());
     packet.extend(syn.sequence.to_be_bytes());
     packet.extend([0, 0, 0, 0, 0x50, 0x02]);
     packet
-}
-
-fn ip(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
-    match (client.ip(), server.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let head: &[u8] = &[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
-            [head, &from.octets(), &to.octets()].concat()
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let head: &[u8] = &[0x60, 0, 0, 0, 0, 20, 6, 64];
-            [head, &from.octets(), &to.octets()].concat()
-        }
-        _ => panic!("{client} and {server} are of two families"),
-    }
 }
