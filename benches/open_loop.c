@@ -15,20 +15,17 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 #define EVENTS 256
 #define ROOM 1024 /* maximum bytes of a response, head and body */
-#define SECOND 1000000000LL
 #define PATIENCE (5 * SECOND) /* wait for the last responses */
 
 struct session {
@@ -46,20 +43,6 @@ static size_t body;
 static long total, ended, failed, answered, connected;
 static int64_t *latencies, *lateness, *connects;
 static char why[64]; /* of the first failure */
-
-static void die(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static int64_t now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static void end(struct session *s, const char *trouble)
 {
@@ -174,20 +157,6 @@ static void run(struct session *sessions, int64_t interval)
     for (long i = 0; i < opened; i++)
         if (sessions[i].fd >= 0)
             end(&sessions[i], "no end of the answer in time");
-}
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-
-    return (one > other) - (one < other);
-}
-
-static double quantile(const int64_t *sorted, long count, double q)
-{
-    long rank = q * count;
-
-    return count ? sorted[rank < count ? rank : count - 1] / 1e3 : 0;
 }
 
 static void print_quantiles(const int64_t *sorted, long count)

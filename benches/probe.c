@@ -14,16 +14,13 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define SECOND 1000000000LL
+#include "common.h"
+
 #define PATIENCE SECOND /* wait for the last answers */
 #define PRIORITY 10
 
@@ -36,20 +33,6 @@ static int fd;
 static int64_t start, interval;
 static int64_t *times, *lateness;
 static uint32_t total, answered;
-
-static void die(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static int64_t now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * SECOND + t.tv_nsec;
-}
 
 static int64_t due(uint32_t number)
 {
@@ -85,7 +68,7 @@ static void hear(void)
     struct datagram d;
 
     while (recv(fd, &d, sizeof d, MSG_DONTWAIT) == sizeof d)
-        if (d.number < total)
+        if (d.number < total && answered < total) /* the path may duplicate datagrams */
             times[answered++] = now() - due(d.number);
 }
 
@@ -115,20 +98,6 @@ static void ask(void)
     }
     for (int64_t end = now() + PATIENCE; answered < total && now() < end;)
         wait_until(now() + SECOND / 100);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
-
-    return (one > other) - (one < other);
-}
-
-static double quantile(const int64_t *sorted, uint32_t count, double q)
-{
-    uint32_t rank = q * count;
-
-    return count ? sorted[rank < count ? rank : count - 1] / 1e3 : 0;
 }
 
 static void print(void)

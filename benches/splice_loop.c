@@ -14,11 +14,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "common.h"
 
 #define PIPE_BYTES (1 << 20)
 #define EVENTS 256
@@ -43,12 +43,6 @@ static struct sockaddr_in target;
 static struct connection *graveyard;
 static int spare[SPARE_PIPES][2];
 static int spares;
-
-static void fail(const char *what)
-{
-    perror(what);
-    exit(1);
-}
 
 static int pipe_take(int fds[2])
 {
@@ -129,7 +123,7 @@ static void watch(int fd, struct connection *c)
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e))
-        fail("epoll_ctl");
+        die("epoll_ctl");
 }
 
 static void begin(int client)
@@ -138,9 +132,9 @@ static void begin(int client)
     int server = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 
     if (!c || server < 0 || pipe_take(c->up.pipe))
-        fail("session");
+        die("session");
     if (pipe_take(c->down.pipe))
-        fail("session");
+        die("session");
     c->up.from = c->down.to = client;
     c->up.to = c->down.from = server;
     if (connect(server, (struct sockaddr *)&target, sizeof target) && errno != EINPROGRESS) {
@@ -167,9 +161,9 @@ static int listen_on(int port)
 
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&here, sizeof here) || listen(fd, 4096))
-        fail("listen");
+        die("listen");
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e))
-        fail("epoll_ctl");
+        die("epoll_ctl");
     return fd;
 }
 
@@ -202,9 +196,9 @@ int main(int argc, char **argv)
     target.sin_family = AF_INET;
     target.sin_port = htons(atoi(argv[3]));
     if (inet_pton(AF_INET, argv[2], &target.sin_addr) != 1)
-        fail(argv[2]);
+        die(argv[2]);
     if ((epoll_fd = epoll_create1(0)) < 0)
-        fail("epoll");
+        die("epoll");
     for (int listener = listen_on(atoi(argv[1]));;)
         serve(listener);
 }

@@ -12,12 +12,11 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 enum { BATCH = 32, HEADER = 10, SIZE = 2048 };
 #define LOST_AFTER 0.1
@@ -26,17 +25,6 @@ static struct mmsghdr messages[BATCH];
 static struct iovec vectors[BATCH];
 static struct sockaddr_in sources[BATCH];
 static unsigned char buffers[BATCH][SIZE];
-
-static void die(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-}
 
 static struct sockaddr_in loopback(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)port)};
@@ -116,12 +104,12 @@ int main(int argc, char **argv) {
     getsockname(server, (struct sockaddr *)&at, &length);
     struct sockaddr_in relay = loopback(associate(relay_port));
     // The first tenth of the time is not counted: the relay checks the target, and caches fill.
-    double begun = now(), heard = begun, counted_since = 0;
+    double begun = now() / 1e9, heard = begun, counted_since = 0;
     long arrived = 0, lost = 0;
     int outstanding = 0;
     struct pollfd both[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
     for (;;) {
-        double time = now();
+        double time = now() / 1e9;
         if (!counted_since && time - begun > seconds / 10) {
             counted_since = time;
             arrived = lost = 0;
@@ -142,7 +130,7 @@ int main(int argc, char **argv) {
         outstanding = got > outstanding ? 0 : outstanding - got;
         if (!sent && !there && !got) poll(both, 2, 10);
     }
-    double span = now() - counted_since;
+    double span = now() / 1e9 - counted_since;
     printf("{\"per_second\": %.0f, \"lost\": %ld}\n", (double)arrived * (is_back ? 2 : 1) / span, lost);
     return 0;
 }
