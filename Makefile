@@ -10,7 +10,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 	try-static try-kernels fuzz
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: ## Emulate a long path on this machine: a download direct, through one relay and through three; under a minute
 	@scripts/setup demo
@@ -33,11 +33,11 @@ build:
 	@scripts/setup build
 	$(CARGO) build --release --locked --workspace
 
-test: ## Run all checks: format, lints, docs, unit, black-box and namespace tests, those of time in virtual time, fuzz smoke
+test: ## Run all checks: format, lints, documentation, all tests (those that measure time run in virtual time), short fuzzing
 	@scripts/setup test
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory kernel || echo "make: no virtual kernel could be built; experiments in virtual time are not tested, and tests of time run in real time"
+	@$(MAKE) --no-print-directory kernel || echo "make: the virtual kernel cannot be built; experiments in virtual time are not tested, and tests that measure time run in real time"
 	$(CARGO) test --workspace --locked --no-default-features --test lacking
 	@# Tests mostly wait, so fuzzing at the same time delays them little.
 	@nice sh -c 'fuzz/run 5 && fuzz/run 7 config peers users' & fuzz=$$!; \
@@ -109,12 +109,12 @@ bench-paths: ## Measure path selection among up to 1,000 relays: time, memory, e
 	@scripts/setup build
 	$(CARGO) run --release --locked --package ekiden-proto --example fleet docs/pictures/scale.svg
 
-bench-fleet: ## Run 500 sessions/s while etcd is stopped, killed, restored and slow; as root, five minutes
+bench-fleet: ## Run 500 sessions/s while etcd is stopped, killed, restored and slow; five minutes
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/fleet.py
 
-bench-group: ## Run 2,000 sessions/s by a group of four relays, of which one is killed and one slowed, in virtual time; five minutes
+bench-group: ## Run 2,000 sessions/s through a group of four relays, of which one is killed and one slowed, in virtual time; five minutes
 	@scripts/setup bench
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
 	target/release/ekiden-lab kernel run --watchdog 900s -- python3 benches/group.py --out /dev/null > benches/group.md
@@ -136,7 +136,7 @@ bench-observed: ## Compare the CPU of a relay with and without dashboard and met
 	$(CARGO) build --release --locked
 	python3 benches/observed.py
 
-bench-calls: ## Count the system calls of one relay hop for each session and each GiB, beside haproxy and a splice loop; a minute
+bench-calls: ## Count the system calls of one relay hop for each session and each GiB, beside haproxy and a splice loop; as root, a minute
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/calls.py
@@ -151,7 +151,7 @@ bench-tls: ## Compare one download through an HTTPS proxy with squid and Caddy; 
 	$(CARGO) build --release --locked
 	python3 benches/tls.py
 
-bench-tunnels: ## Measure memory and answers of relays with 200,000 idle tunnels; a minute
+bench-tunnels: ## Measure memory and answers of relays with 200,000 idle tunnels; as root, a minute
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/tunnels.py
