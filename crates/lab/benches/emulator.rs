@@ -1,8 +1,9 @@
-//! How much an unshaped emulated link carries: one iperf3 flow over veth and `AF_PACKET`, over TUN, and over a bare veth
-//! pair, in blocks of random order. `cargo bench -p ekiden-lab`; `-- --blocks N --seconds S` for more or less.
+//! Benchmark of the throughput of an unshaped emulated link: one iperf3 flow over veth and `AF_PACKET`, over TUN, and
+//! over a bare veth pair, in blocks of random order. `cargo bench -p ekiden-lab`; the options are `-- --blocks N
+//! --seconds S`.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may panic")]
-#![allow(missing_docs, reason = "nobody calls it")]
+#![allow(missing_docs, reason = "a benchmark has no callers")]
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use ekiden_lab::topology::{Backend, Family, Host, Lab, Offload};
 
 /// Goodput that an unshaped link must carry in `fast` mode, in Gbit/s.
 const MIN_GOODPUT: f64 = 15.0;
-/// And so many times that of the same emulator behind TUN devices.
+/// Minimum ratio of this goodput to that of the same emulator with TUN devices.
 const MIN_RATIO: f64 = 1.5;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -75,7 +76,7 @@ fn argument(name: &str, default: u64) -> u64 {
     arguments.next().map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// Goodput at the receiver, in Gbit/s, and how many packets were sent more than once.
+/// Returns the goodput at the receiver, in Gbit/s, and the number of retransmissions.
 fn measure(treatment: BenchVariant, seconds: u64) -> anyhow::Result<(f64, u64)> {
     let running = RunningLab::start(&lab(treatment))?;
     let network = running.network();
@@ -84,7 +85,7 @@ fn measure(treatment: BenchVariant, seconds: u64) -> anyhow::Result<(f64, u64)> 
     let address = server.address().to_string();
     let seconds = seconds.to_string();
     let deadline = Instant::now() + Duration::from_secs(60);
-    // It says that it was refused, while its server is still starting, with exit code 0 and an `error`.
+    // While its server is starting, the client of iperf3 is refused: it exits with 0 and reports an `error`.
     let measured = loop {
         let output = client.command("iperf3").args(["-c", &address, "-t", &seconds, "-J"]).output()?;
         let result: serde_json::Value = serde_json::from_slice(&output.stdout)?;
@@ -105,7 +106,7 @@ fn lab(treatment: BenchVariant) -> Lab {
     let host = || Host { congestion: Some("cubic".to_owned()), offload, ..Host::default() };
     let conditions = match treatment {
         BenchVariant::Bare => "",
-        // No delay at all, but asked for: the emulator is in it.
+        // A delay of 0 changes no packet, but the link is not bare, so it has the emulator.
         _ => "delay = '0s'",
     };
     let conditions: ekiden_emulator::conditions::Conditions = toml::from_str(conditions).unwrap();
