@@ -13,15 +13,12 @@ mod streams;
 mod vsftpd;
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::Command;
 
 use harness::*;
 use streams::*;
 use vsftpd::Vsftpd;
-
-/// The Python interpreter of Debian, which finds the libraries of Debian packages.
-const PYTHON: &str = "/usr/bin/python3";
 
 /// A client that downloads and uploads a file by FTP in active mode: the control connection uses CONNECT, and each data
 /// connection uses BIND.
@@ -91,23 +88,12 @@ fn request(relay: &Relay, peer: &str) -> (TcpStream, u8, SocketAddr) {
     (client, code, bound)
 }
 
-/// Connects to `address` from the source address `ip`.
-fn connect_from(ip: &str, address: SocketAddr) -> TcpStream {
-    let ip: IpAddr = ip.parse().unwrap();
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::new(ip, 0).into()).unwrap();
-    socket.connect(&address.into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
 #[test]
 fn peer_connects_and_both_sides_exchange_data() {
     let mut relay = relay("socks_bind=true");
-    for ip in ["127.0.0.1", "::1"] {
-        let (mut client, code, bound) = request(&relay, &SocketAddr::new(ip.parse().unwrap(), 21).to_string());
-        assert_eq!((code, bound.ip()), (0, ip.parse().unwrap()));
+    for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+        let (mut client, code, bound) = request(&relay, &SocketAddr::new(ip, 21).to_string());
+        assert_eq!((code, bound.ip()), (0, ip));
         let mut peer = connect_from(ip, bound);
         assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
         exchange_messages(&mut client, &mut peer);
@@ -121,9 +107,9 @@ fn peer_connects_and_both_sides_exchange_data() {
 fn connections_of_other_hosts_are_closed() {
     let relay = relay("socks_bind=true");
     let (mut client, _, bound) = request(&relay, "127.0.0.1:21");
-    let mut stranger = connect_from("127.0.0.2", bound);
+    let mut stranger = connect_from([127, 0, 0, 2], bound);
     assert!(is_closed(&mut stranger) || is_reset(&mut stranger));
-    let mut peer = connect_from("127.0.0.1", bound);
+    let mut peer = connect_from(Ipv4Addr::LOCALHOST, bound);
     assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
     exchange_messages(&mut client, &mut peer);
     assert!(TcpStream::connect(bound).is_err(), "the relay accepts one connection");
@@ -165,7 +151,7 @@ fn waiting_clients_are_limited_and_release_their_places() {
     assert_eq!(next.1, 0);
     // The place is also released when the peer has connected.
     let (mut client, _, bound) = waiting.pop().unwrap();
-    let peer = connect_from("127.0.0.1", bound);
+    let peer = connect_from(Ipv4Addr::LOCALHOST, bound);
     assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
     assert_eq!(request(&relay, "127.0.0.1:21").1, 0);
     drop(next);

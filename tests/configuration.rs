@@ -166,11 +166,7 @@ fn fragments(folder: &Folder, files: &[(&str, &str)]) -> std::path::PathBuf {
 
 /// Configuration of a listener whose server sends the name of the listener on each connection.
 fn greeting_listener(name: &'static str) -> String {
-    use std::io::{Read, Write};
-    let target = serve(move |mut stream| {
-        let _ = stream.write_all(name.as_bytes());
-        let _ = stream.read(&mut [0]);
-    });
+    let target = greeter(name);
     format!("[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n")
 }
 

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use harness::*;
@@ -14,47 +14,36 @@ fn v4(address: SocketAddr) -> [u8; 6] {
     [a, b, c, d, high, low]
 }
 
-/// Starts a server that sends "hello" and then echoes all bytes.
-fn echo_server() -> SocketAddr {
-    serve(|mut stream| {
-        let _ = stream.write_all(b"hello");
-        let mut bytes = [0; 1024];
-        while let Ok(count @ 1..) = stream.read(&mut bytes) {
-            let _ = stream.write_all(&bytes[..count]);
-        }
-    })
-}
-
-fn assert_echo(mut stream: TcpStream) {
+/// Checks that a connection to `greeter("hello")` carries bytes in both directions.
+fn assert_greeting_and_echo(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
-    stream.write_all(b"polly").unwrap();
-    assert_eq!(read_exactly(&mut stream, 5), b"polly");
+    assert_echo(&mut stream);
 }
 
 #[test]
 fn every_socks_version_reaches_the_target() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let target = echo_server();
-    assert_echo(socks5(relay.address(), target).unwrap());
+    let target = greeter("hello");
+    assert_greeting_and_echo(socks5(relay.address(), target).unwrap());
     assert_eq!(relay.closed()["target"], target.to_string());
 
     let [a, b, c, d, high, low] = v4(target);
     let mut socks4 = relay.connect();
     socks4.write_all(&[4, 1, high, low, a, b, c, d, b'm', b'e', 0]).unwrap();
     assert_eq!(read_exactly(&mut socks4, 8)[..2], [0, 90]);
-    assert_echo(socks4);
+    assert_greeting_and_echo(socks4);
 
     let mut socks4a = relay.connect();
     socks4a.write_all(&[4, 1, high, low, 0, 0, 0, 1, 0]).unwrap();
     socks4a.write_all(b"localhost\0").unwrap();
     assert_eq!(read_exactly(&mut socks4a, 8)[..2], [0, 90]);
-    assert_echo(socks4a);
+    assert_greeting_and_echo(socks4a);
 }
 
 #[test]
 fn handshakes_work_byte_by_byte_and_in_one_segment() {
     let relay = Relay::listen(&["socks://127.0.0.1:0"]);
-    let target = echo_server();
+    let target = greeter("hello");
     let mut request = vec![5, 1, 0, 5, 1, 0, 1];
     request.extend(v4(target));
 
@@ -64,7 +53,7 @@ fn handshakes_work_byte_by_byte_and_in_one_segment() {
         slow.write_all(&[*byte]).unwrap();
     }
     assert_eq!(read_exactly(&mut slow, 12)[..4], [5, 0, 5, 0]);
-    assert_echo(slow);
+    assert_greeting_and_echo(slow);
 
     // This client sends its payload directly behind the request, before it receives a reply.
     let mut optimistic = relay.connect();
@@ -103,7 +92,7 @@ fn names_of_forbidden_addresses_are_denied() {
 fn open_listeners_deny_private_targets_by_default() {
     let relay =
         Relay::listen(&["auto://0.0.0.0:0?allow_open=true", "auto://0.0.0.0:0?allow_open=true&allow_private=true"]);
-    let target = echo_server();
+    let target = greeter("hello");
     let at = |index: usize| SocketAddr::from(([127, 0, 0, 1], relay.address_of(index).port()));
     for private in
         [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [100, 64, 0, 1], [192, 168, 0, 1], [0, 0, 0, 0]]
@@ -111,7 +100,7 @@ fn open_listeners_deny_private_targets_by_default() {
         let refused = socks5(at(0), SocketAddr::from((private, target.port())));
         assert_eq!(refused.map(|_| ()), Err(2), "{private:?}");
     }
-    assert_echo(socks5(at(1), target).unwrap());
+    assert_greeting_and_echo(socks5(at(1), target).unwrap());
 }
 
 #[test]
@@ -123,7 +112,7 @@ fn garbage_ends_the_session_and_not_the_relay() {
         assert!(is_closed(&mut client), "{garbage:?}");
         assert_eq!(relay.closed()["end"], "bad_handshake", "{garbage:?}");
     }
-    assert_echo(socks5(relay.address(), echo_server()).unwrap());
+    assert_greeting_and_echo(socks5(relay.address(), greeter("hello")).unwrap());
 }
 
 #[test]
@@ -140,12 +129,12 @@ fn only_users_with_the_right_password_get_access() {
         client.write_all(&[&[1, 6][..], b"runner", &[password.len() as u8], password].concat()).unwrap();
         (read_exactly(&mut client, 2)[1], client)
     };
-    let target = echo_server();
+    let target = greeter("hello");
     let (verdict, mut client) = log_in(b"baton");
     assert_eq!(verdict, 0);
     client.write_all(&[&[5, 1, 0, 1][..], &v4(target)].concat()).unwrap();
     assert_eq!(read_exactly(&mut client, 10)[1], 0);
-    assert_echo(client);
+    assert_greeting_and_echo(client);
     assert_eq!(relay.closed()["user"], "runner");
 
     assert_ne!(log_in(b"wrong").0, 0);

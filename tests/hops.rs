@@ -4,17 +4,9 @@
 mod harness;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use harness::*;
-
-/// Starts a server that sends before it receives.
-fn greeter() -> SocketAddr {
-    serve(|mut stream| {
-        let _ = stream.write_all(b"hello");
-        let _ = stream.read(&mut [0]);
-    })
-}
 
 fn assert_greeting(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
@@ -28,7 +20,7 @@ fn relay_with_hop(hop: &str) -> Relay {
 /// Connects to an existing target through a failing hop. Returns the SOCKS reply code and the logged `end`.
 fn failure(hop: &str) -> (u8, String) {
     let mut relay = relay_with_hop(hop);
-    let reply = socks5(relay.address(), greeter()).map(|_| ()).unwrap_err();
+    let reply = socks5(relay.address(), greeter("hello")).map(|_| ()).unwrap_err();
     let closed = relay.closed();
     assert_eq!(closed["path"].as_str().unwrap(), hop.replace("me:secret@", ""), "{closed}");
     (reply, closed["end"].as_str().unwrap().to_owned())
@@ -43,7 +35,7 @@ fn socks_and_http_hop_chains_carry_server_first_protocols() {
         let mut arguments = vec!["-L", "auto://127.0.0.1:0"];
         hops.iter().for_each(|hop| arguments.extend(["-F", hop]));
         let relay = Relay::run(&arguments, 1);
-        assert_greeting(socks5(relay.address(), greeter()).unwrap());
+        assert_greeting(socks5(relay.address(), greeter("hello")).unwrap());
     }
 }
 
@@ -70,7 +62,7 @@ fn unreachable_hop_is_not_reported_as_an_unreachable_target() {
 
 /// Asserts that the responses to a CONNECT and a GET have `sentence` in the field `Proxy-Status` and in the body.
 fn check_answers(relay: &Relay, sentence: &str) {
-    let target = greeter();
+    let target = greeter("hello");
     for request in [format!("CONNECT {target}"), format!("GET http://{target}/")] {
         let mut client = connect(relay.address());
         write!(client, "{request} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
@@ -117,7 +109,7 @@ fn unreachable_second_hop_is_not_reported_as_a_refused_target() {
         let hop = format!("{second}://{}", unused_address());
         let hops = ["-L", "auto://127.0.0.1:0", "-F", &format!("{first}://{}", far.address()), "-F", &hop];
         let mut relay = Relay::run(&hops, 1);
-        assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(1), "{first}, {second}");
+        assert_eq!(socks5(relay.address(), greeter("hello")).map(|_| ()), Err(1), "{first}, {second}");
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["detail"]), (&"refused".into(), &format!("hop {hop}").into()));
         check_answers(&relay, &format!("The hop {hop} refused the connection: nothing listens on its port."));
@@ -174,10 +166,10 @@ fn hop_credentials_are_sent_checked_and_never_logged() {
     let far = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
     for scheme in ["socks5", "http"] {
         let relay = relay_with_hop(&format!("{scheme}://runner:baton@{}", far.address()));
-        assert_greeting(socks5(relay.address(), greeter()).unwrap());
+        assert_greeting(socks5(relay.address(), greeter("hello")).unwrap());
 
         let mut relay = relay_with_hop(&format!("{scheme}://runner:stick@{}", far.address()));
-        assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(2));
+        assert_eq!(socks5(relay.address(), greeter("hello")).map(|_| ()), Err(2));
         let closed = relay.closed();
         assert_eq!(closed["end"], "denied_by_hop");
         assert!(!closed.to_string().contains("stick"), "{closed}");
@@ -195,7 +187,7 @@ fn silent_hop_fails_at_the_connect_deadline() {
     );
     let file = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(6));
+    assert_eq!(socks5(relay.address(), greeter("hello")).map(|_| ()), Err(6));
     assert_eq!(relay.closed()["end"], "timed_out");
 }
 
@@ -237,7 +229,7 @@ fn configured_name_servers_are_used_and_failures_distinguished() {
     );
     let file = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    let target = greeter();
+    let target = greeter("hello");
     let request = |name: &str, port: u16| {
         let mut request = vec![5, 1, 0, 3, name.len() as u8];
         request.extend(name.as_bytes());
@@ -261,7 +253,7 @@ fn route_setting_selects_the_resolving_relay() {
     );
     let file = folder.write("proxy.toml", &text);
     let mut proxy = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    let target = greeter();
+    let target = greeter("hello");
     for (resolve, host) in
         [("", "greeter.test"), ("resolve = \"here\"", "127.0.0.1"), ("resolve = \"exit\"", "greeter.test")]
     {

@@ -151,8 +151,7 @@ fn status_lists_the_limit_of_a_session() {
     let client = relay.connect();
     let far = flood(accept(&listener));
     settled_limit(&relay, "down", "client_slow");
-    let shown = ekiden().args(["status", "--admin", &format!("unix:{}", relay.admin.display())]).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = relay.status(&[]);
     let row = shown.lines().find(|line| line.contains("down:client_slow")).unwrap_or_else(|| panic!("{shown}"));
     assert!(row.contains("the client reads"), "{shown}");
     reset(client);

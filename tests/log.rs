@@ -4,14 +4,13 @@
 mod harness;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use harness::*;
 use serde_json::Value;
-use socket2::{Domain, Socket, Type};
 
 /// Loopback addresses that appear in log lines only as the address of the client or of the server.
 const CLIENT: [u8; 4] = [127, 9, 8, 7];
@@ -30,29 +29,21 @@ fn origin() -> SocketAddr {
     address
 }
 
-/// Connects from the address [`CLIENT`].
-fn client(to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((IpAddr::from(CLIENT), 0)).into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    with_timeouts(socket.into())
-}
-
-/// Runs a SOCKS5 session to its end. Returns the reply code of the relay.
+/// Runs a SOCKS5 session from [`CLIENT`] to its end. Returns the reply code of the relay.
 fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
-    let mut stream = client(relay);
-    let (SocketAddr::V4(to), [high, low]) = (to, to.port().to_be_bytes()) else { panic!("IPv4 only") };
-    let [a, b, c, d] = to.ip().octets();
-    stream.write_all(&[5, 1, 0, 5, 1, 0, 1, a, b, c, d, high, low]).unwrap();
-    let answer = read_exactly(&mut stream, 12)[3];
-    let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
-    let _ = stream.read_to_end(&mut Vec::new());
-    answer
+    match socks5_from(CLIENT, relay, to) {
+        Ok(mut stream) => {
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            assert!(read_remaining(&mut stream).0.ends_with(b"page"));
+            0
+        }
+        Err(code) => code,
+    }
 }
 
-/// Requests a page through the HTTP proxy. Returns the whole response.
+/// Requests a page from [`CLIENT`] through the HTTP proxy. Returns the whole response.
 fn page(relay: SocketAddr, from: SocketAddr) -> String {
-    let mut stream = client(relay);
+    let mut stream = connect_from(CLIENT, relay);
     write!(stream, "GET http://{from}/page HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n").unwrap();
     String::from_utf8(read_remaining(&mut stream).0).unwrap()
 }
@@ -191,7 +182,7 @@ fn failed_handshakes_do_not_flood_the_log() {
         let _ = stream.read(&mut [0; 16]);
     }
     // The limit applies per source, so the line of another source is written.
-    let mut other = client(relay.address());
+    let mut other = connect_from(CLIENT, relay.address());
     other.write_all(b"not SOCKS at all").unwrap();
     let _ = other.read(&mut [0; 16]);
     relay.next(|event| event["client"].as_str().is_some_and(|client| client.starts_with("127.9.8.7:")));

@@ -9,13 +9,6 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use harness::*;
 
-fn greeter(word: &'static str) -> SocketAddr {
-    serve(move |mut stream| {
-        let _ = stream.write_all(word.as_bytes());
-        let _ = stream.read(&mut [0]);
-    })
-}
-
 fn config(listeners: &[(&str, SocketAddr)]) -> String {
     let mut text = "version = 1\n".to_owned();
     for (name, target) in listeners {
@@ -139,21 +132,17 @@ fn status_and_metrics_show_a_running_session() {
     assert_eq!(sessions.len(), 1);
     assert_eq!((&sessions[0]["bytes_down"], &sessions[0]["target"]), (&1000.into(), &target.to_string().into()));
 
-    let admin = format!("unix:{}", relay.admin.display());
-    let table = ekiden().args(["status", "--admin", &admin]).output().unwrap();
-    let table = String::from_utf8(table.stdout).unwrap();
+    let table = relay.status(&[]);
     assert!(table.contains(&target.to_string()) && table.contains("1 sessions"), "{table}");
-    let json = ekiden().args(["status", "--json", "--admin", &admin]).output().unwrap();
-    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&relay.status(&["--json"])).unwrap();
     assert_eq!(json["sessions"][0]["session"], sessions[0]["session"]);
 
-    let metrics = relay.ask("/metrics");
-    for line in [
-        r#"ekiden_sessions_open{listener="door"} 1"#,
-        r#"ekiden_sessions_accepted_total{listener="door"} 1"#,
-        r#"ekiden_bytes_total{listener="door",direction="down",way="copy"} 1000"#,
+    for (series, value) in [
+        (r#"ekiden_sessions_open{listener="door"}"#, 1),
+        (r#"ekiden_sessions_accepted_total{listener="door"}"#, 1),
+        (r#"ekiden_bytes_total{listener="door",direction="down",way="copy"}"#, 1000),
     ] {
-        assert!(metrics.lines().any(|found| found == line), "no {line} in:\n{metrics}");
+        assert_eq!(relay.metric(series), Some(value), "{series}");
     }
 }
 

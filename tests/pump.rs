@@ -14,10 +14,6 @@ use std::time::{Duration, Instant};
 use harness::*;
 use socket2::SockRef;
 
-fn is_reset(stream: &mut TcpStream) -> bool {
-    matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
-}
-
 #[test]
 fn bytes_arrive_in_order_across_the_switch_to_splice() {
     for size in [0, 1, 65_535, 65_536, 65_537, 300_000, 20_000_000] {

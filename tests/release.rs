@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Folder, Key, Relay, ekiden, skipped};
+use harness::{Folder, Key, PYTHON, Relay, ekiden, skipped};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -224,7 +224,7 @@ fn file_names_in_the_documentation_have_this_version() {
 /// Reads a YAML file below `examples/`. Returns `None`, with a message about the skipped test, without python3-yaml.
 fn yaml(name: &str) -> Option<serde_json::Value> {
     let script = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
-    let output = Command::new("/usr/bin/python3").args(["-c", script]).arg(root().join("examples").join(name)).output();
+    let output = Command::new(PYTHON).args(["-c", script]).arg(root().join("examples").join(name)).output();
     let Some(output) =
         output.ok().filter(|output| !String::from_utf8_lossy(&output.stderr).contains("No module named"))
     else {

@@ -1,12 +1,10 @@
 //! Many password checks at once. A check is expensive by design, and the relay runs only a few at a time.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-
-use socket2::{Domain, Socket, Type};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use crate::curl::{curl, proxy_option};
-use crate::harness::{Folder, PATIENCE, Relay, eventually, read_exactly, read_remaining, serve};
+use crate::harness::{Folder, Relay, connect_from, eventually, read_exactly, read_remaining, serve};
 use crate::programs::is_any_missing;
 
 /// Users files with `ann` and the password `correct horse`, at the bcrypt cost 10, which is usual for servers, and at
@@ -25,12 +23,7 @@ fn start(folder: &Folder, users: &str, more: &str) -> Relay {
 
 /// Connects to the relay from 127.0.1.`number`.
 fn client(relay: &Relay, number: u8) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 1, number), 0)).into()).unwrap();
-    socket.connect(&SocketAddr::from(([127, 0, 0, 1], relay.address().port())).into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
+    connect_from([127, 0, 1, number], SocketAddr::from(([127, 0, 0, 1], relay.address().port())))
 }
 
 /// Sends `user` and `password` (RFC 1929), and does not wait for the reply.

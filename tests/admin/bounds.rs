@@ -1,29 +1,17 @@
 //! Limits of the admin listener: connections, time and size of request heads, and readers of the stream.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
-
 use crate::fixture::{Fixture, Snapshots, TOKEN};
-use crate::harness::{PATIENCE, connect, eventually, read_all, read_remaining};
+use crate::harness::{connect, connect_from, eventually, read_all, read_remaining};
 
 /// Limits of the relay, equal to its constants: connections, stream readers, and time and size of a request head.
 const MOST_CONNECTIONS: usize = 64;
 const MOST_READERS: usize = 16;
 const HEAD: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 16 << 10;
-
-/// Connects from the loopback address `source`.
-fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((source.parse::<IpAddr>().unwrap(), 0)).into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
 
 /// Regression: silent connections occupied all places until their timeout of 10 s, and other requests had to wait.
 #[test]
@@ -43,7 +31,8 @@ fn silent_connections_yield_to_new_connections() {
 fn source_with_the_most_connections_yields_first() {
     let fixture = Fixture::open();
     let mut early = connect(fixture.admin);
-    let clients: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect_from("127.0.0.2", fixture.admin)).collect();
+    let many = 0..4 * MOST_CONNECTIONS;
+    let clients: Vec<TcpStream> = many.map(|_| connect_from([127, 0, 0, 2], fixture.admin)).collect();
     let before = Instant::now();
     assert_eq!(fixture.get("/api/sessions", &[]).status, 200, "all clients have been accepted by now");
     write!(early, "GET /api/access HTTP/1.0\r\n\r\n").unwrap();

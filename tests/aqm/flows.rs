@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::eventually;
+use crate::harness::{KillOnDrop, eventually};
 use crate::network::Network;
 use crate::traffic::{attach, show};
 
@@ -18,31 +18,21 @@ pub struct Flow {
     pub seconds: usize,
 }
 
-/// A process that is killed at the end of the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs connections from the client to the server at the same time. Returns the mean rate of each in bits per second,
 /// without its first [`START`] seconds.
 pub fn run(network: &Network, flows: &[Flow]) -> Vec<f64> {
     let ports = (5201_u16..).take(flows.len());
-    let servers: Vec<Running> = ports.clone().map(|port| serve(network, port)).collect();
+    let servers: Vec<KillOnDrop> = ports.clone().map(|port| serve(network, port)).collect();
     let clients: Vec<Child> = ports.zip(flows).map(|(port, flow)| start(network, port, *flow)).collect();
     let rates = clients.into_iter().map(rate).collect();
     drop(servers);
     rates
 }
 
-fn serve(network: &Network, port: u16) -> Running {
+fn serve(network: &Network, port: u16) -> KillOnDrop {
     let mut server = network.server.command("iperf3");
     server.args(["-s", "-1", "-p", &port.to_string()]).stdout(Stdio::null());
-    let running = Running(server.spawn().expect("iperf3"));
+    let running = KillOnDrop(server.spawn().expect("iperf3"));
     let listening = || network.server.shell(&format!("ss -Hltn sport = :{port}")).out.contains("LISTEN");
     eventually("the port of iperf3", || listening().then_some(()));
     running

@@ -83,13 +83,18 @@ impl Group {
         self.pools().iter().map(|pool| pool["sessions"].as_u64().unwrap()).collect()
     }
 
+    /// The series of a metric for member `at`.
+    fn metric(&self, name: &str, at: usize) -> Option<u64> {
+        self.home.metric(&format!("{name}{{relay=\"{}\"}}", self.member_name(at)))
+    }
+
     fn open(&self, target: SocketAddr, count: usize) -> Vec<TcpStream> {
         (0..count).map(|at| socks5(self.home.address(), target).unwrap_or_else(|code| panic!("{at}: {code}"))).collect()
     }
 
     /// Opens a session from the address `client`. Returns the index of the member that carries it.
     fn member_of(&self, client: IpAddr, target: SocketAddr) -> usize {
-        let stream = socks5_from(client, self.home.address(), target);
+        let stream = socks5_from(client, self.home.address(), target).expect("a session");
         let own = stream.local_addr().unwrap().to_string();
         let session = self.home.sessions().into_iter().find(|session| session["client"] == own).expect("the session");
         let server = session["server"].as_str().unwrap().parse().unwrap();
@@ -117,23 +122,6 @@ fn start_member(site: &mut Site, address: SocketAddr, listener: &str) -> Relay {
     site.relay("", &format!("allow_private = true\npeers = {peers:?}\n{listener}"))
 }
 
-/// Opens a SOCKS5 tunnel to `target` from the address `client`.
-fn socks5_from(client: IpAddr, relay: SocketAddr, target: SocketAddr) -> TcpStream {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::new(client, 0).into()).unwrap();
-    socket.connect(&relay.into()).unwrap();
-    let mut stream = with_timeouts(socket.into());
-    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
-    stream.write_all(&[5, 1, 0]).unwrap();
-    assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
-    let mut request = vec![5, 1, 0, 1];
-    request.extend(target.ip().octets());
-    request.extend(target.port().to_be_bytes());
-    stream.write_all(&request).unwrap();
-    assert_eq!(read_exactly(&mut stream, 10)[1], 0, "{client}");
-    stream
-}
-
 #[test]
 fn sessions_are_shared_equally_and_reported_per_member() {
     let group = Group::with_members(4, "least");
@@ -142,10 +130,8 @@ fn sessions_are_shared_equally_and_reported_per_member() {
     // In real time on a loaded machine, a member may have been slow and got fewer sessions.
     let equal = if is_virtual() { 48..=52 } else { 1..=150 };
     assert!(shares.iter().all(|share| equal.contains(share)), "{shares:?}");
-    let metrics = group.home.ask("/metrics");
     for (at, share) in shares.iter().enumerate() {
-        let line = format!("ekiden_relay_sessions{{relay=\"{}\"}} {share}\n", group.member_name(at));
-        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+        assert_eq!(group.metric("ekiden_relay_sessions", at), Some(*share));
         assert!(group.pool(at, "latency_seconds").as_f64().unwrap() > 0.0);
     }
     drop(sessions);
@@ -294,8 +280,7 @@ fn stopped_member_keeps_its_sessions_and_gets_no_new_sessions() {
     later.iter_mut().for_each(assert_echo);
     assert_within(begun.elapsed(), Duration::ZERO..=Duration::from_millis(10), Duration::ZERO..=Duration::from_secs(5));
     assert_eq!(group.sessions()[1], before);
-    let line = format!("ekiden_relay_slow{{relay=\"{}\"}} 1\n", group.member_name(1));
-    eventually("the metric of the slow member", || group.home.ask("/metrics").contains(&line).then_some(()));
+    eventually("the metric of the slow member", || (group.metric("ekiden_relay_slow", 1) == Some(1)).then_some(()));
     stopped.signal("CONT");
     sessions.iter_mut().for_each(assert_echo);
     waiting.into_iter().for_each(|waiting| assert!(join(waiting).is_ok()));
