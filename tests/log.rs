@@ -101,10 +101,11 @@ fn problems_level_logs_failed_sessions_and_relay_events() {
     assert_eq!(session(address, unused_address()), 5);
     assert!(page(address, unused_address()).starts_with("HTTP/1.1 502"));
     let events = stop_and_read_events(&mut relay);
-    let closed: Vec<&Value> = events.iter().filter(|event| event["event"] == "closed").collect();
-    assert!(!closed.is_empty() && closed.iter().all(|event| event["end"] == "refused"), "{closed:#?}");
-    let requests: Vec<&Value> = events.iter().filter(|event| event["event"] == "request").collect();
-    assert!(requests.iter().all(|event| event["status"] == 502), "{requests:#?}");
+    let fields_of = |name: &str, field: &str| -> Vec<Value> {
+        events.iter().filter(|event| event["event"] == name).map(|event| event[field].clone()).collect()
+    };
+    assert_eq!(fields_of("closed", "end"), ["refused"; 2]);
+    assert_eq!(fields_of("request", "status"), [502]);
     for word in ["listening", "draining", "stopped"] {
         assert!(event_names(&events).contains(&word), "no {word} in {events:#?}");
     }
@@ -141,8 +142,8 @@ fn log_text(format: &str, redact: &str) -> String {
          bind = \"127.0.0.1:0\"\nkind = \"auto\"\n[admin]\nbind = \"off\"\n"
     );
     let file = folder.write("ekiden.toml", text);
-    let mut child = ekiden().args(["run", "-c"]).arg(file).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut child = KillOnDrop(ekiden().args(["run", "-c"]).arg(file).stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.0.stdout.take().unwrap()));
     let mut text = String::new();
     let mut next = |text: &mut String| {
         let line = lines.next()?.unwrap();
@@ -164,9 +165,9 @@ fn log_text(format: &str, redact: &str) -> String {
     while text.matches("closed session=").count() + text.matches("\"event\":\"closed\"").count() < 4 {
         next(&mut text).expect("four sessions end");
     }
-    signal(child.id(), "TERM");
+    signal(child.0.id(), "TERM");
     while next(&mut text).is_some() {}
-    child.wait().unwrap();
+    assert!(child.0.wait().unwrap().success());
     text
 }
 
@@ -204,7 +205,8 @@ fn failed_handshakes_do_not_flood_the_log() {
     let suppressed: u64 = events_named("suppressed").iter().map(|event| event["lines"].as_u64().unwrap()).sum();
     // The line of the other source is not counted, because `next` has already returned it.
     assert_eq!(written + suppressed, MANY, "each session is a line or is counted: {:?}", event_names(&events));
-    assert!(written <= 50 + seconds, "{written} lines of one source in {seconds} s");
+    // A source may cause a burst of 50 lines, and then one line per second.
+    assert!((50..=50 + seconds).contains(&written), "{written} lines of one source in {seconds} s");
     assert!(events_named("suppressed").len() as u64 <= seconds + 2, "more than one summary per second");
 }
 
