@@ -196,7 +196,10 @@ fn doctor_changes_no_setting() {
     for known in ["net.ipv4.tcp_rmem = ", "net.ipv4.tcp_available_congestion_control = ", "0:\tfrom all lookup local"] {
         assert!(before.iter().any(|line| line.starts_with(known)), "no {known} in {before:#?}");
     }
-    host.doctor(&[]);
+    let output = host.doctor(&[]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(printed.contains("\nBAD "))), "{printed}");
+    assert!(printed.contains("send buffer ceiling"), "{printed}");
     assert_eq!(before, state(&host));
 }
 
