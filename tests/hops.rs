@@ -193,11 +193,12 @@ fn silent_hop_fails_at_the_connect_deadline() {
 
 #[test]
 fn relay_with_itself_as_hop_does_not_start() {
-    let output = ekiden()
-        .args(["run", "--admin", "off", "-L", "auto://127.0.0.1:45679", "-F", "socks5://127.0.0.1:45679"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let own = unused_address();
+    let (listener, hop) = (format!("auto://{own}"), format!("socks5://{own}"));
+    let output = ekiden().args(["run", "--admin", "off", "-L", &listener, "-F", &hop]).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains(&format!("{own} is a listener of this relay, and sessions would loop")), "{message}");
 }
 
 /// Returns the response of a name server to a query (RFC 1035, 4): names with `greeter` have an IPv4 address and no
