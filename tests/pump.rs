@@ -185,6 +185,7 @@ fn slow_reader_blocks_the_writer_without_memory_growth() {
         }
         assert!(written < 200 << 20, "the writer is never blocked");
     }
+    assert!(written > 1 << 20, "the buffers of the kernel hold only {written} bytes");
     let growth = relay.resident_kib().saturating_sub(before);
     assert!(growth < 1024, "{growth} KiB of the relay's own memory for one slow reader");
     drop(server);
@@ -214,18 +215,15 @@ fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
             counted.fetch_add(BLOCK as u64, Ordering::Relaxed);
         }
     });
+    let waiting = |read: u64| written.load(Ordering::Relaxed).saturating_sub(read);
     let mut read = 0;
     let mut take = |most: u64, pace: Option<Duration>, enough: &dyn Fn(u64) -> bool| {
         let (until, mut buffer) = (read + most, vec![0; BLOCK]);
         let deadline = Instant::now() + PATIENCE;
-        while read < until && !enough(written.load(Ordering::Relaxed).saturating_sub(read)) {
+        while read < until && !enough(waiting(read)) {
             // The deadline applies only to a paced reader. A fast reader has only the read timeout, because its total
             // time depends on the load of the machine.
-            assert!(
-                pace.is_none() || Instant::now() < deadline,
-                "{} bytes wait",
-                written.load(Ordering::Relaxed) - read
-            );
+            assert!(pace.is_none() || Instant::now() < deadline, "{} bytes wait", waiting(read));
             read += client.read(&mut buffer).unwrap() as u64;
             pace.into_iter().for_each(std::thread::sleep);
         }
