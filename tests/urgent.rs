@@ -42,7 +42,7 @@ fn send_urgent_and_end(stream: &TcpStream, bytes: Vec<u8>, marks: Vec<usize>) ->
 
 /// Sends while the relay is stopped, so that all bytes are in its receive buffer when the relay continues.
 fn send_while_stopped(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
-    relay.signal("STOP");
+    relay.stop();
     send();
     eventually("all bytes in the receive buffer", || (unacknowledged(sender.as_fd()).unwrap() == 0).then_some(()));
     relay.signal("CONT");
