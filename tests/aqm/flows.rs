@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{KillOnDrop, eventually};
 use crate::network::Network;
+use crate::programs::is_any_missing;
 use crate::traffic::{attach, show};
 
 /// Number of seconds at the start of each connection that its mean rate excludes.
@@ -16,6 +17,12 @@ const START: usize = 4;
 pub struct Flow {
     pub congestion: &'static str,
     pub seconds: usize,
+}
+
+/// Creates the network for [`run`]. Returns `None`, with a message about the skipped test, if iperf3 is missing or
+/// namespaces are not permitted.
+pub fn network() -> Option<Network> {
+    if is_any_missing(&["iperf3"]) { None } else { Network::new() }
 }
 
 /// Runs connections from the client to the server at the same time. Returns the mean rate of each in bits per second,
@@ -61,7 +68,7 @@ fn jain(rates: &[f64]) -> f64 {
 /// Without queue management, BBR starves beside CUBIC at this long queue (1 MB at 50 Mbit/s).
 #[test]
 fn auto_shares_more_fairly_than_a_plain_queue() {
-    let Some(network) = Network::new() else { return };
+    let Some(network) = network() else { return };
     network.middle.run("tc", "qdisc add dev wan0 root tbf rate 50mbit burst 20kb limit 1mb");
     let flows = ["bbr", "cubic", "cubic", "reno"].map(|congestion| Flow { congestion, seconds: 14 });
     let plain = run(&network, &flows);

@@ -6,6 +6,8 @@ mod harness;
 #[allow(dead_code, reason = "the hosts of other tests, and these need less of them")]
 #[path = "../rules/network.rs"]
 mod network;
+#[path = "../clients/programs.rs"]
+mod programs;
 
 mod flows;
 mod manage;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::flows::{Flow, run};
+use crate::flows::{self, Flow, run};
 use crate::harness::skipped;
 use crate::network::Network;
 
@@ -44,7 +44,7 @@ fn own_packets_pass_and_forwarded_packets_are_judged_by_connection() {
 
 #[test]
 fn ecn_capable_packets_are_marked_and_others_dropped() {
-    let Some(network) = Network::new() else { return };
+    let Some(network) = flows::network() else { return };
     let small = ["--limit", "1MiB", "--min", "4KiB", "--max", "200KiB", "--wq", "0.05"];
     let plain = [&small[..], &["--no-ecn"]].concat();
     for (ecn, more) in [("1", &small[..]), ("0", &small[..]), ("1", &plain)] {
@@ -63,7 +63,7 @@ fn ecn_capable_packets_are_marked_and_others_dropped() {
 /// A GSO packet of the veth interface is counted as the packets into which a network card would segment it.
 #[test]
 fn superpackets_are_counted_as_their_segments() {
-    let Some(network) = Network::new() else { return };
+    let Some(network) = flows::network() else { return };
     attach(&network, "auto", &[]);
     run(&network, &[Flow { congestion: "cubic", seconds: 2 }]);
     let shown = show(&network, "10ms");
@@ -82,7 +82,7 @@ fn kernel_version() -> (u32, u32) {
 
 #[test]
 fn backlog_option_judges_by_the_real_queue() {
-    let Some(network) = Network::new() else { return };
+    let Some(network) = flows::network() else { return };
     network.middle.run("tc", "qdisc add dev wan0 root tbf rate 20mbit burst 20kb limit 1mb");
     let backlog = ["--backlog", "--limit", "1MiB", "--min", "20KiB", "--max", "200KiB", "--wq", "0.05"];
     if kernel_version() < (6, 2) {
