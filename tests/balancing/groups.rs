@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::harness::*;
 use crate::interceptor::*;
 use crate::relays::*;
-use crate::streams::*;
 
 /// A home relay in front of a group whose members share one key.
 struct Group {

@@ -7,7 +7,6 @@ use std::process::Command;
 use crate::harness::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
-use crate::streams::*;
 
 const RELAYS: usize = 4;
 

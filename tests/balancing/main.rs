@@ -14,9 +14,6 @@ mod programs;
 #[allow(dead_code, reason = "these tests use their own parts of it")]
 #[path = "../sections/relays.rs"]
 mod relays;
-#[allow(dead_code, reason = "these tests use their own parts of it")]
-#[path = "../sections/streams.rs"]
-mod streams;
 
 mod groups;
 mod ipvs;
