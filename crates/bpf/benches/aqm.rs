@@ -15,16 +15,15 @@ use ekiden_bpf::aqm::{PROGRAM, ProgramParams, object};
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Object, ProgramInput};
 
+#[allow(dead_code, reason = "the benchmark loads its programs itself, as it needs them all")]
+#[path = "../tests/bpf/aqm_program.rs"]
+mod aqm_program;
+
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
 
 const BLOCKS: usize = 15;
 const REPEAT: u32 = 200_000;
 const CONNECTIONS: [u64; 4] = [1, 1_000, 10_000, 100_000];
-
-/// Length of `struct __sk_buff`, and the offsets of the fields that a test run sets.
-const CONTEXT: usize = 192;
-const INGRESS: usize = 36;
-const WIRE_LEN: usize = 160;
 
 struct Subject {
     object: Object,
@@ -45,9 +44,7 @@ impl Subject {
     /// Runs one block.
     fn run(&mut self) {
         let packet = packet();
-        let mut context = vec![0; CONTEXT];
-        context[INGRESS..INGRESS + 4].copy_from_slice(&1_u32.to_ne_bytes());
-        context[WIRE_LEN..WIRE_LEN + 4].copy_from_slice(&1514_u32.to_ne_bytes());
+        let mut context = aqm_program::context_of(packet.len(), true);
         let program = self.object.progs_mut().find(|program| program.name() == self.program).unwrap();
         let input = ProgramInput {
             context_in: Some(&mut context),
@@ -66,10 +63,7 @@ impl Subject {
 
 /// A TCP segment in IPv4 that may be marked.
 fn packet() -> Vec<u8> {
-    let mut packet = vec![0; 12];
-    packet.extend([0x08, 0x00]);
-    packet.extend([0x45, 2, 5, 0xdc, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    packet.extend([0x1f, 0x90, 0x00, 0x50]);
+    let mut packet = [&[0; 12][..], &[0x08, 0x00], &aqm_program::ipv4(6, 0x4000, 2, 0)].concat();
     packet.resize(1514, 0);
     packet
 }

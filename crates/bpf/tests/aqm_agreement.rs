@@ -5,8 +5,11 @@ use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
 use ekiden_bpf::aqm::{ProgramParams, encode, object};
 use ekiden_proto::aqm::priority::{self, DynamicParams, StaticParams};
 use ekiden_proto::aqm::{self, ArrivingPacket, DropReason, Verdict, auto, red, virtual_queue};
-use ekiden_testing::skipped;
 use libbpf_rs::{Object, ProgramInput};
+
+#[allow(dead_code, reason = "the packets of these tests have no headers")]
+#[path = "bpf/aqm_program.rs"]
+mod aqm_program;
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
 
@@ -88,13 +91,8 @@ fn arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
 }
 
 fn load(settings: &AqmSettings) -> Option<Object> {
-    match object::load_from(REPLAY, settings, ProgramParams { hash_key: KEY, ethernet: true }) {
-        Ok(object) => Some(object),
-        Err(error) => {
-            skipped(error);
-            None
-        }
-    }
+    let params = ProgramParams { hash_key: KEY, ethernet: true };
+    aqm_program::load_if_supported(|| object::load_from(REPLAY, settings, params))
 }
 
 fn judge_in_kernel(object: &Object, arrival: &ArrivingPacket) -> u32 {

@@ -3,16 +3,15 @@
 
 use ekiden_bpf::aqm::reading::{Connection, Counters};
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TARGET, QueueAmount};
-use ekiden_bpf::aqm::{Error, ProgramParams, maps, object};
-use ekiden_testing::skipped;
+use ekiden_bpf::aqm::{ProgramParams, maps, object};
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 
-static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
+#[path = "bpf/aqm_program.rs"]
+mod aqm_program;
 
-/// Length of `struct __sk_buff`, and the offsets of the fields that a test run sets.
-const CONTEXT: usize = 192;
-const INGRESS: usize = 36;
-const WIRE_LEN: usize = 160;
+use aqm_program::{context_of, ipv4, load_if_supported};
+
+static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
 
 /// Return codes of the program: `TC_ACT_UNSPEC`, which continues with the next filter, and `TC_ACT_SHOT`.
 const PASS: u32 = u32::MAX;
@@ -22,20 +21,14 @@ fn settings(mode: AqmMode) -> AqmSettings {
     AqmSettings::new("10Gbit/s".parse().unwrap(), mode)
 }
 
-fn loaded(result: Result<Object, Error>) -> Option<Object> {
-    result.map_err(skipped).ok()
-}
-
 fn load(settings: &AqmSettings, ethernet: bool) -> Option<Object> {
-    loaded(object::load(settings, ProgramParams { hash_key: 7, ethernet }))
+    load_if_supported(|| object::load(settings, ProgramParams { hash_key: 7, ethernet }))
 }
 
 /// Runs the program `repeat` times on a packet that this host forwards or sends itself. Returns the verdict, and stores
 /// the resulting packet in `packet`.
 fn send(object: &Object, packet: &mut [u8], forwarded: bool, repeat: u32) -> u32 {
-    let mut context = vec![0; CONTEXT];
-    context[INGRESS] = forwarded.into();
-    context[WIRE_LEN..WIRE_LEN + 4].copy_from_slice(&(packet.len() as u32).to_ne_bytes());
+    let mut context = context_of(packet.len(), forwarded);
     let mut sent = packet.to_vec();
     let input = ProgramInput {
         context_in: Some(&mut context),
@@ -72,16 +65,6 @@ fn ethernet(tags: &[u16], protocol: u16) -> Vec<u8> {
     }
     frame.extend(protocol.to_be_bytes());
     frame
-}
-
-fn ipv4(protocol: u8, fragment: u16, ecn: u8, options: usize) -> Vec<u8> {
-    let mut packet = vec![0x45 + (options / 4) as u8, ecn, 0, 100, 0, 0];
-    packet.extend(fragment.to_be_bytes());
-    packet.extend([64, protocol, 0, 0, 10, 1, 0, 1, 10, 2, 0, 2]);
-    packet.extend(vec![1; options]);
-    packet.extend([0x1f, 0x90, 0x00, 0x50]);
-    packet.resize(100, 0);
-    packet
 }
 
 fn ipv6(protocol: u8, ecn: u8) -> Vec<u8> {
@@ -184,11 +167,8 @@ fn million_connections_fill_the_table_and_miss_no_packet() {
     ] {
         let settings = AqmSettings { table: 4096, ..settings(mode.clone()) };
         let set = |name: &str| (name == ".rodata.bench").then(|| CONNECTIONS.to_ne_bytes().to_vec());
-        let Some(object) =
-            loaded(object::load_with(BENCH, &settings, ProgramParams { hash_key: 7, ethernet: true }, set))
-        else {
-            return;
-        };
+        let params = ProgramParams { hash_key: 7, ethernet: true };
+        let Some(object) = load_if_supported(|| object::load_with(BENCH, &settings, params, set)) else { return };
         let mut packet = [ethernet(&[], 0x0800), ipv4(6, 0, 0, 0), vec![0; 1400]].concat();
         send(&object, &mut packet, true, PACKETS);
         let counted = counters(&object);
