@@ -8,6 +8,9 @@ mod connections;
 #[path = "../growth/loaded.rs"]
 mod loaded;
 mod model;
+#[path = "../name_lock/mod.rs"]
+#[allow(dead_code, reason = "these tests register names of their own, without the lock")]
+mod name_lock;
 #[path = "../growth/network.rs"]
 mod network;
 mod response;

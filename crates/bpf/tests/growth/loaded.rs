@@ -1,20 +1,18 @@
 //! A congestion control of this crate in the kernel, under a name of its own, and a connection that uses it.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use ekiden_bpf::congestion::RegistrationMethod;
 use ekiden_bpf::kernel::KernelTypes;
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder};
-use socket2::SockRef;
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder, Program};
 
-use crate::network::Network;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::name_lock::is_any_requirement_missing;
+use crate::network::{Network, PATIENCE, connect};
 
 /// Flag of a registration by a link (linux/bpf.h), which kernels before Linux 6.4 do not support.
 const BPF_F_LINK: u32 = 1 << 13;
@@ -30,8 +28,12 @@ pub struct LoadedControl {
 }
 
 impl LoadedControl {
-    /// Registers the control under a unique name, as all network namespaces share the congestion controls.
-    pub fn new(name: &str, bytes: &[u8]) -> Self {
+    /// Registers the control under a unique name, as all network namespaces share the congestion controls. `None`, with
+    /// a printed reason, where the kernel accepts no congestion control of this process.
+    pub fn new(name: &str, bytes: &[u8]) -> Option<Self> {
+        if is_any_requirement_missing() {
+            return None;
+        }
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = format!("{name:.4}_{}_{count}", std::process::id() % 100_000);
         let method = RegistrationMethod::best_for(&KernelTypes::running().expect("the kernel's types"));
@@ -47,10 +49,21 @@ impl LoadedControl {
                 }
             }
         }
-        let mut object = open.load().expect("the kernel accepts the object: run the test as root");
+        let mut object = open.load().expect("the kernel accepts the object");
         let mut map = object.maps_mut().find(|map| map.name() == name).expect("a map with the name of the algorithm");
         let link = map.attach_struct_ops().expect("the control is registered");
-        Self { name: own, _link: link, object }
+        Some(Self { name: own, _link: link, object })
+    }
+
+    /// Checks that the verifier has processed fewer than `limit` instructions of each program.
+    pub fn assert_verified_below(&self, limit: u32) {
+        let ids: Vec<_> = self.object.progs().filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();
+        let infos: Vec<_> = ProgInfoIter::default().filter(|info| ids.contains(&info.id)).collect();
+        assert!(!ids.is_empty() && infos.len() == ids.len(), "{}: {ids:?}", self.name);
+        for info in infos {
+            eprintln!("{}: {}: {} instructions", self.name, info.name.to_string_lossy(), info.verified_insns);
+            assert!(info.verified_insns < limit, "{}: {:?}", self.name, info.name);
+        }
     }
 
     /// The telemetry of the connection: the words of `struct section`. `None` if none has been recorded.
@@ -68,15 +81,6 @@ fn rename(value: &mut [u8], name: &str, own: &str) {
     assert_eq!(std::str::from_utf8(field).expect("text").trim_end_matches('\0'), name, "the registered name");
     field.fill(0);
     field[..own.len()].copy_from_slice(own.as_bytes());
-}
-
-/// Connects, and selects `congestion` before the first byte is sent.
-fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).expect("the server is there");
-    SockRef::from(&stream).set_tcp_congestion(congestion.as_bytes()).expect("the control is registered");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream
 }
 
 /// Arguments of [`Network::new`] for 40 Mbit/s and a short queue.

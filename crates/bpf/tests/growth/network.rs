@@ -1,12 +1,29 @@
 //! A client, a router and a server in unnamed network namespaces, which end with the test. The router sends to the
 //! server through a short queue.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use ekiden_sys::netns;
+use socket2::{Domain, Socket, Type};
+
+/// Timeout of a connection attempt, and of reads and writes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connects with a congestion control. The socket selects the control before it connects: after another control, such
+/// as bbr, it would stay paced.
+pub fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_tcp_congestion(congestion.as_bytes()).expect("the control is registered");
+    socket.connect_timeout(&address.into(), PATIENCE).expect("the server is there");
+    let stream = TcpStream::from(socket);
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
 
 pub struct Host(OwnedFd);
 

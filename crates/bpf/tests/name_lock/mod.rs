@@ -43,8 +43,7 @@ impl RegistrationLock {
     }
 
     fn acquire_matching(fits: impl Fn(&str) -> bool) -> Option<Self> {
-        if let Some(why) = missing_requirement() {
-            skipped(why);
+        if is_any_requirement_missing() {
             return None;
         }
         let lock = std::env::temp_dir().join("ekiden-congestion-controls.lock");
@@ -95,10 +94,16 @@ pub fn wait_for<T>(label: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-fn missing_requirement() -> Option<String> {
+/// Whether the kernel accepts no congestion control of this process. Prints the reason.
+pub fn is_any_requirement_missing() -> bool {
     let capabilities = ekiden_bpf::kernel::missing_capabilities();
     if !capabilities.is_empty() {
-        return Some(format!("no {capabilities:?}"));
+        skipped(format_args!("no {capabilities:?}"));
+        return true;
     }
-    KernelTypes::running().is_none().then(|| "the kernel has no BTF".to_owned())
+    let has_types = KernelTypes::running().is_some();
+    if !has_types {
+        skipped("the kernel has no BTF");
+    }
+    !has_types
 }

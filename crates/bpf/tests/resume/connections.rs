@@ -1,7 +1,7 @@
 //! Connections with `cubicresume` over a path with an RTT of 100 ms.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -13,13 +13,12 @@ use ekiden_bpf::congestion::{
 use ekiden_proto::event::SectionInfo;
 use ekiden_sys::pacing::{pacing_rate, set_max_pacing_rate};
 use ekiden_sys::tcp_info::tcp_info;
-use socket2::{Domain, Socket, Type};
 
 use crate::long_path::{Line, LongPath, RTT};
 use crate::name_lock::RegistrationLock;
+use crate::network::connect;
 
 const NAME: &str = "cubicresume";
-const PATIENCE: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 
 /// The bandwidth-delay product is 863 packets, and the queue holds more than that.
@@ -47,24 +46,12 @@ impl Bench {
         let listener = self.path.server.inside(|| TcpListener::bind("10.0.0.2:0").unwrap());
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || serve(listener.accept().unwrap().0));
-        let stream = self.path.client.inside(|| connect(address));
+        let stream = self.path.client.inside(|| connect(address, NAME));
+        stream.set_nodelay(true).unwrap();
         let session = Session { registration: &self.registration, stream, server: Some(server) };
         session.send(40);
         session
     }
-}
-
-/// The socket selects the congestion control before it connects: after another control, such as bbr, it would stay
-/// paced.
-fn connect(address: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_tcp_congestion(NAME.as_bytes()).unwrap();
-    socket.connect_timeout(&address.into(), PATIENCE).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_nodelay(true).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
 }
 
 /// Confirms each message, which begins with its length, by one byte.

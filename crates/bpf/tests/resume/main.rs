@@ -7,7 +7,7 @@ mod long_path;
 #[allow(dead_code, reason = "the tests of this suite do not wait for the absence of a control")]
 mod name_lock;
 #[path = "../growth/network.rs"]
-#[allow(dead_code, reason = "only hosts are used, with another line between them")]
+#[allow(dead_code, reason = "another line is between the hosts")]
 mod network;
 mod phases;
 #[path = "../ctcp/rng.rs"]
