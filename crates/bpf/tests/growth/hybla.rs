@@ -1,10 +1,9 @@
 //! Caini, Firrincieli, "TCP Hybla: a TCP Enhancement for Heterogeneous Networks", 2004.
 
-use crate::steps::{GrowthPrograms, Window};
+use crate::steps::{GrowthPrograms, INFINITE_SSTHRESH, Window};
 
 /// 1 in the fixed-point format of rho in the kernel.
 const ONE: u64 = 1024;
-const NEVER: u64 = u32::MAX as u64;
 
 /// rho of an RTT in milliseconds, in 1/1024.
 fn rho(steps: &GrowthPrograms, ms: u64) -> u64 {
@@ -33,7 +32,7 @@ fn rho_is_the_rtt_divided_by_25_ms() {
 fn slow_start_growth_is_exponential_in_rho() {
     let steps = GrowthPrograms::load();
     for ms in [10, 25, 30, 40, 49, 60, 75, 88, 99, 100, 250] {
-        let mut grown = window(&steps, 10, NEVER, ms);
+        let mut grown = window(&steps, 10, INFINITE_SSTHRESH, ms);
         grown.grow(100);
         let expected = 100.0 * ((ms as f64 / 25.0).clamp(1.0, 4.0).exp2() - 1.0);
         let growth = grown.exact_packets() - 10.0;
@@ -67,7 +66,7 @@ fn slow_start_stops_at_ssthresh() {
 fn slow_start_takes_the_same_time_at_all_rtts() {
     let steps = GrowthPrograms::load();
     let after_300_ms = |ms: u64| {
-        let mut grown = window(&steps, 10 * ms / 25, NEVER, ms);
+        let mut grown = window(&steps, 10 * ms / 25, INFINITE_SSTHRESH, ms);
         for _ in 0..300 / ms {
             grown.grow(grown.packets().min(0xffff));
         }

@@ -4,10 +4,7 @@
 use libbpf_rs::{MapCore as _, MapFlags};
 
 use crate::loaded::{LoadedControl, SHORT, transfer_with_telemetry};
-use crate::steps::GrowthPrograms;
-
-/// `TCP_INFINITE_SSTHRESH`.
-const NEVER: u64 = 0x7fff_ffff;
+use crate::steps::{GrowthPrograms, INFINITE_SSTHRESH};
 
 macro_rules! objects {
     ($($name:literal),*) => {
@@ -54,20 +51,20 @@ fn is_explained(steps: &GrowthPrograms, threshold: u64, most: u64, found: u64) -
 fn kernel_changes_of_ssthresh_are_not_mistaken_for_omitted_calls() {
     let steps = GrowthPrograms::load();
     for (threshold, most, found) in [
-        (40, 80, 40),       // no change
-        (40, 80, 60),       // after an idle time: tcp_cwnd_restart
-        (40, 80, 80),       // an undo to an earlier ssthresh
-        (40, 80, NEVER),    // an undo of the first loss
-        (NEVER, 10, NEVER), // no loss yet
-        (5000, 5000, 5000), // from the route's metrics
-        (NEVER - 1, 10, NEVER - 1),
+        (40, 80, 40),                               // no change
+        (40, 80, 60),                               // after an idle time: tcp_cwnd_restart
+        (40, 80, 80),                               // an undo to an earlier ssthresh
+        (40, 80, INFINITE_SSTHRESH),                // an undo of the first loss
+        (INFINITE_SSTHRESH, 10, INFINITE_SSTHRESH), // no loss yet
+        (5000, 5000, 5000),                         // from the route's metrics
+        (INFINITE_SSTHRESH - 1, 10, INFINITE_SSTHRESH - 1),
     ] {
         assert!(is_explained(&steps, threshold, most, found), "{threshold} {most} {found}");
     }
     for (threshold, most, found) in [
-        (NEVER, 79, 0x8110_4110), // as observed
-        (40, 79, 0x8110_1910),    // as observed
-        (NEVER, 79, 40),
+        (INFINITE_SSTHRESH, 79, 0x8110_4110), // as observed
+        (40, 79, 0x8110_1910),                // as observed
+        (INFINITE_SSTHRESH, 79, 40),
         (40, 79, 39),
         (40, 79, 80),
         (40, 79, 0),
@@ -93,5 +90,5 @@ fn largest_window_or_finite_ssthresh_is_recorded() {
     let most = |most, window, threshold| steps.run("step_last_values", [threshold, most, window, threshold, window])[1];
     assert_eq!(most(79, 40, 40), 79);
     assert_eq!(most(79, 79, 5000), 5000, "an undo may restore this ssthresh");
-    assert_eq!(most(79, 79, NEVER), 79);
+    assert_eq!(most(79, 79, INFINITE_SSTHRESH), 79);
 }

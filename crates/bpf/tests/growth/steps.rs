@@ -2,6 +2,9 @@
 
 use crate::stepper::Stepper;
 
+/// The ssthresh of a connection before its first loss: `TCP_INFINITE_SSTHRESH` of the kernel.
+pub const INFINITE_SSTHRESH: u64 = 0x7fff_ffff;
+
 /// The functions of `tests/bpf/growth_steps.bpf.c`.
 pub struct GrowthPrograms(Stepper);
 

@@ -1,8 +1,6 @@
 //! Brakmo, Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global Internet", 1995.
 
-use crate::steps::GrowthPrograms;
-
-const NEVER: u64 = u32::MAX as u64;
+use crate::steps::{GrowthPrograms, INFINITE_SSTHRESH};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Vegas {
@@ -65,7 +63,7 @@ fn rtt_us(window: u64, rate: u64, base_us: u64) -> u64 {
 fn queue_settles_between_alpha_and_beta_packets() {
     let steps = GrowthPrograms::load();
     for (rate, base_us) in [(833, 20_000), (8333, 2000), (8333, 100_000), (83_333, 250_000)] {
-        let mut vegas = Vegas { window: 10, threshold: NEVER, holds: 0 };
+        let mut vegas = Vegas { window: 10, threshold: INFINITE_SSTHRESH, holds: 0 };
         for _ in 0..400 {
             if vegas.is_in_slow_start() && vegas.holds == 0 {
                 vegas.window *= 2;
@@ -97,7 +95,7 @@ fn two_connections_share_a_line_without_starvation() {
 #[test]
 fn slow_start_ends_with_the_first_queue() {
     let steps = GrowthPrograms::load();
-    let start = Vegas { window: 64, threshold: NEVER, holds: 0 };
+    let start = Vegas { window: 64, threshold: INFINITE_SSTHRESH, holds: 0 };
     let held = start.round(&steps, 10_000, 10_000);
     assert_eq!(held, Vegas { holds: 1, ..start });
     assert_eq!(held.round(&steps, 10_000, 10_100), start, "0.6 packets do not count as a queue");
@@ -111,6 +109,6 @@ fn window_never_falls_below_two_packets() {
     let steps = GrowthPrograms::load();
     let vegas = Vegas { window: 2, threshold: 2, holds: 0 };
     assert_eq!(vegas.round(&steps, 10, 1_000_000).window, 3, "two packets cannot be more than beta");
-    let start = Vegas { window: 3, threshold: NEVER, holds: 0 };
+    let start = Vegas { window: 3, threshold: INFINITE_SSTHRESH, holds: 0 };
     assert_eq!(start.round(&steps, 10, 1_000_000).window, 2);
 }

@@ -72,8 +72,10 @@ fn extreme_samples_are_capped_without_overflow() {
         for base_us in [0, 1, 1_000_000, 3_000_000, 1 << 31, most] {
             let mut filter = Filter { steps: &steps, bandwidth: 0 };
             let (_, window) = filter.sample(delivered, us, base_us);
-            let capped = u128::from(filter.bandwidth.min(1 << 38)) * u128::from(base_us.min(1 << 21));
-            assert_eq!(u128::from(window), (capped / 1_024_000_000).max(2), "{delivered} {us} {base_us}");
+            // The caps are 2^28 packets per second and 2^21 us. The bandwidth is in 1/1024 packets per second.
+            let bandwidth = (u128::from(delivered) * 1_024_000_000 / u128::from(us.max(1))).min(1 << 38);
+            let expected = bandwidth * u128::from(base_us.min(1 << 21)) / 1_024_000_000;
+            assert_eq!(u128::from(window), expected.max(2), "{delivered} {us} {base_us}");
         }
     }
 }
