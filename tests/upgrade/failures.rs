@@ -12,12 +12,12 @@ fn check_failure_and_recovery(service: &mut Service, words: &[&str], repair: imp
     for _ in 0..2 {
         let (_, why) = service.upgrade_expecting_failure();
         assert!(words.iter().all(|word| why.contains(word)), "{why}");
-        check_echo(&mut running);
+        assert_echo(&mut running);
         assert_eq!(service.serving_process(), service.serving);
     }
     repair(service);
     let before = service.upgrade();
-    check_echo(&mut running);
+    assert_echo(&mut running);
     drop(running);
     load.end();
     wait_process_end(before);
@@ -25,30 +25,33 @@ fn check_failure_and_recovery(service: &mut Service, words: &[&str], repair: imp
 
 #[test]
 fn upgrade_fails_if_the_new_program_exits_at_once() {
-    let mut service = Service::start(&config_for(greeter(), ""));
+    let mut service = Service::start(&config_for(greeter("hello"), ""));
     service.replace_program("#!/bin/sh\nexit 3\n");
     check_failure_and_recovery(&mut service, &["exited at once", "exit status: 3"], Service::restore_program);
 }
 
 #[test]
 fn upgrade_fails_if_the_program_cannot_be_executed() {
-    let mut service = Service::start(&config_for(greeter(), ""));
+    let mut service = Service::start(&config_for(greeter("hello"), ""));
     service.replace_program("#!/nonexistent/interpreter\n");
     check_failure_and_recovery(&mut service, &["cannot start", "No such file"], Service::restore_program);
 }
 
 #[test]
 fn upgrade_times_out_if_the_new_program_hangs() {
-    let mut service = Service::start(&config_for(greeter(), "[timeouts]\nupgrade = \"1500ms\""));
+    let mut service = Service::start(&config_for(greeter("hello"), "[timeouts]\nupgrade = \"1500ms\""));
     let proof = service.relay.admin.with_extension("pid");
     service.replace_program(&format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", proof.display()));
-    let (_, why) = service.upgrade_expecting_failure();
-    assert!(why.contains("1.5s") && why.contains("timeouts.upgrade"), "{why}");
-    let hung = std::fs::read_to_string(&proof).unwrap();
+    // On a busy machine, the upgrade may time out before the script has written its PID.
+    let hung: u32 = eventually("a script that runs before the timeout", || {
+        let (_, why) = service.upgrade_expecting_failure();
+        assert!(why.contains("1.5s") && why.contains("timeouts.upgrade"), "{why}");
+        std::fs::read_to_string(&proof).ok()?.strip_suffix('\n')?.parse().ok()
+    });
     std::fs::remove_file(&proof).unwrap();
-    wait_process_end(hung.trim().parse().unwrap());
+    wait_process_end(hung);
     service.restore_program();
-    service.configure(&config_for(greeter(), "[timeouts]\nupgrade = \"20s\""));
+    service.configure(&config_for(greeter("hello"), "[timeouts]\nupgrade = \"20s\""));
     signal(service.serving, "HUP");
     service.relay.next(|event| event["event"] == "reloaded");
     service.upgrade();
@@ -57,7 +60,7 @@ fn upgrade_times_out_if_the_new_program_hangs() {
 
 #[test]
 fn upgrade_fails_on_an_invalid_configuration() {
-    let target = greeter();
+    let target = greeter("hello");
     let mut service = Service::start(&config_for(target, ""));
     service.configure("version = 1\nfarward = []\n[[listener]]\nbind = \"nowhere\"\n");
     let repair = |service: &Service| service.configure(&config_for(target, ""));
@@ -67,7 +70,7 @@ fn upgrade_fails_on_an_invalid_configuration() {
 /// The upgrade fails late: the new process has started, and has received the sockets.
 #[test]
 fn upgrade_fails_if_a_port_is_in_use() {
-    let (target, (_taken, address)) = (greeter(), server());
+    let (target, (_taken, address)) = (greeter("hello"), server());
     let mut service = Service::start(&config_for(target, ""));
     let more = format!("[[listener]]\nname = \"other\"\nbind = \"{address}\"\n");
     service.configure(&(config_for(target, "") + &more));
@@ -79,7 +82,7 @@ fn upgrade_fails_if_a_port_is_in_use() {
 /// descriptors: an early stage reports to standard error, a later stage to the old process.
 #[test]
 fn upgrade_fails_if_descriptors_do_not_suffice() {
-    let (mut service, folder) = (Service::start(&config_for(greeter(), "")), Folder::new());
+    let (mut service, folder) = (Service::start(&config_for(greeter("hello"), "")), Folder::new());
     let (real, errors) = (env!("CARGO_BIN_EXE_ekiden"), folder.0.join("errors"));
     let script = format!("#!/bin/sh\nexec 2> {}\nulimit -n 9\nexec {real} \"$@\"\n", errors.display());
     service.replace_program(&script);

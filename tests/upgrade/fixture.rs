@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 
@@ -31,11 +31,7 @@ impl Service {
     /// Like `start`; `prepare` changes the command, for example its environment.
     pub fn start_with(config: &str, prepare: impl FnOnce(&mut Command)) -> Self {
         let folder = Folder::new();
-        let file = folder.write("ekiden.toml", config);
-        let program = folder.0.join("ekiden");
-        symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
-        let mut command = ekiden_at(&program);
-        command.args(["run", "-c"]).arg(file).process_group(0);
+        let mut command = run_command(&folder, config);
         prepare(&mut command);
         let relay = Relay::start(&mut command, config.matches("[[listener]]").count());
         Self { serving: relay.id(), relay, folder }
@@ -93,6 +89,17 @@ impl Service {
     }
 }
 
+/// A command that runs a relay with this configuration. The file `ekiden.toml` and the program, a symbolic link, are in
+/// `folder`.
+pub fn run_command(folder: &Folder, config: &str) -> Command {
+    let file = folder.write("ekiden.toml", config);
+    let program = folder.0.join("ekiden");
+    symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
+    let mut command = ekiden_at(&program);
+    command.args(["run", "-c"]).arg(file).process_group(0);
+    command
+}
+
 /// The configuration of a relay with one TCP listener, which forwards to `target`; `more` precedes the listener.
 pub fn config_for(target: SocketAddr, more: &str) -> String {
     format!(
@@ -137,65 +144,50 @@ impl Download {
     }
 }
 
-/// Starts a server that sends `hello` to every client, and then echoes its bytes.
-pub fn greeter() -> SocketAddr {
-    serve(|mut stream| {
-        let _ = stream.write_all(b"hello");
-        let mut bytes = [0; 100];
-        while let Ok(count) = stream.read(&mut bytes) {
-            if count == 0 || stream.write_all(&bytes[..count]).is_err() {
-                return;
-            }
-        }
-    })
-}
-
-/// Connects to a [`greeter`] through the relay, and checks the greeting.
+/// Connects to a [`greeter`] of `hello` through the relay, and checks the greeting.
 pub fn connect_greeted(at: SocketAddr) -> TcpStream {
     let mut stream = connect(at);
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
     stream
 }
 
-/// Checks that the connection still echoes.
-pub fn check_echo(stream: &mut TcpStream) {
-    stream.write_all(b"and now").unwrap();
-    assert_eq!(read_exactly(stream, 7), b"and now");
-}
-
 /// Four threads, each of which connects at most `MOST` clients one after the other.
 pub struct ClientLoad {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<(usize, Vec<String>)>>,
+    /// Number of clients that have ended.
+    ended: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<Vec<String>>>,
 }
 
 impl ClientLoad {
     pub fn at(address: SocketAddr) -> Self {
         const MOST: usize = 100_000;
-        let stop = Arc::new(AtomicBool::new(false));
-        let run_clients = move |stop: Arc<AtomicBool>| {
-            let mut errors = Vec::new();
-            for number in 0..MOST {
-                if stop.load(Ordering::Relaxed) {
-                    return (number, errors);
-                }
-                errors.extend(run_client(address).err().map(|error| format!("client {number}: {error}")));
-            }
-            (MOST, errors)
-        };
+        let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let threads = (0..4).map(|_| {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || run_clients(stop))
+            let (stop, ended) = (Arc::clone(&stop), Arc::clone(&ended));
+            std::thread::spawn(move || {
+                let mut errors = Vec::new();
+                for number in (0..MOST).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    errors.extend(run_client(address).err().map(|error| format!("client {number}: {error}")));
+                    ended.fetch_add(1, Ordering::Relaxed);
+                }
+                errors
+            })
         });
-        Self { threads: threads.collect(), stop }
+        Self { threads: threads.collect(), stop, ended }
     }
 
-    /// Stops the clients, and checks that none was refused, reset or timed out. Returns their number.
-    pub fn end(self) -> usize {
+    /// Waits until 10 more clients have ended: at least 6 of them have connected after this call.
+    pub fn wait_more_clients(&self) {
+        let before = self.ended.load(Ordering::Relaxed);
+        eventually("more clients", || (self.ended.load(Ordering::Relaxed) >= before + 10).then_some(()));
+    }
+
+    /// Stops the clients, and checks that none was refused, reset or timed out.
+    pub fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
-        let (counts, errors): (Vec<_>, Vec<_>) = self.threads.into_iter().map(join).unzip();
-        assert_eq!(errors.concat(), Vec::<String>::new());
-        counts.iter().sum()
+        let errors: Vec<_> = self.threads.into_iter().flat_map(join).collect();
+        assert_eq!(errors, Vec::<String>::new());
     }
 }
 

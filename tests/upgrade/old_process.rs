@@ -1,6 +1,5 @@
 //! The end of the old process, its listening sockets, and the connections in their accept queues.
 
-use std::io::Read;
 use std::net::TcpStream;
 
 use super::fixture::*;
@@ -8,7 +7,7 @@ use super::harness::*;
 
 #[test]
 fn sigterm_to_the_old_process_ends_only_that_process() {
-    let mut service = Service::start(&config_for(greeter(), ""));
+    let mut service = Service::start(&config_for(greeter("hello"), ""));
     let mut running = connect_greeted(service.relay.address());
     let before = service.upgrade();
     // The old process may have accepted the first connections before it stopped accepting.
@@ -16,11 +15,11 @@ fn sigterm_to_the_old_process_ends_only_that_process() {
         let stream = connect_greeted(service.relay.address());
         (!service.relay.sessions().is_empty()).then_some(stream)
     });
-    check_echo(&mut running);
+    assert_echo(&mut running);
     signal(before, "TERM");
     wait_process_end(before);
-    assert!(running.read(&mut [0]).is_err(), "a session that was cut off must not look finished");
-    check_echo(&mut later);
+    assert!(is_reset(&mut running), "a session that was cut off must not look finished");
+    assert_echo(&mut later);
     assert!(service.relay.next(|event| event["event"] == "stopped")["aborted"].as_u64().unwrap() >= 1);
     connect_greeted(service.relay.address());
 }
@@ -28,13 +27,13 @@ fn sigterm_to_the_old_process_ends_only_that_process() {
 #[test]
 fn sessions_of_the_old_process_end_at_the_drain_deadline() {
     for (timeouts, text) in [("drain = \"300ms\"", "0.3"), ("upgrade_drain = \"400ms\"", "0.4")] {
-        let mut service = Service::start(&config_for(greeter(), &format!("[timeouts]\n{timeouts}")));
+        let mut service = Service::start(&config_for(greeter("hello"), &format!("[timeouts]\n{timeouts}")));
         let mut running = connect_greeted(service.relay.address());
         let before = service.upgrade();
         let draining = service.relay.next(|event| event["event"] == "draining");
         assert_eq!(draining["deadline"].to_string(), text);
         wait_process_end(before);
-        assert!(running.read(&mut [0]).is_err());
+        assert!(is_reset(&mut running));
         connect_greeted(service.relay.address());
     }
 }
@@ -86,7 +85,7 @@ fn with_threads(target: std::net::SocketAddr, threads: usize) -> String {
 /// another number of threads.
 #[test]
 fn queued_connections_are_served_with_any_thread_count() {
-    let target = greeter();
+    let target = greeter("hello");
     let mut service = Service::start(&with_threads(target, 4));
     let address = service.relay.address();
     let mut before = None;
@@ -98,7 +97,7 @@ fn queued_connections_are_served_with_any_thread_count() {
         for client in &mut waiting {
             assert_eq!(read_exactly(client, 5), b"hello");
         }
-        check_echo(&mut first);
+        assert_echo(&mut first);
         // The next round starts with the limit.
         service.configure(&with_threads(target, threads));
         signal(service.serving, "HUP");
@@ -112,7 +111,7 @@ fn queued_connections_are_served_with_any_thread_count() {
 /// A listener that was removed from the configuration is closed, and a new listener is bound.
 #[test]
 fn new_process_closes_and_binds_configured_listeners() {
-    let target = greeter();
+    let target = greeter("hello");
     let other = |name: &str| {
         format!("[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n")
     };

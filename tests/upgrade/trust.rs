@@ -4,11 +4,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::fixture::*;
 use crate::harness::*;
+
+/// Signal number of SIGKILL (signal(7)).
+const SIGKILL: i32 = 9;
 
 /// A user id that no other test and no account has.
 fn user(number: u32) -> String {
@@ -35,34 +39,36 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A child process that is killed on drop.
-struct Process(Child);
+/// A process that `ekiden upgrade` must not signal.
+struct Process(KillOnDrop);
 
 impl Process {
     /// Starts `command`, which is sleep(1). SIGUSR2, the signal of an upgrade, would end the process.
     fn start(mut command: Command) -> Self {
-        Self(command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep runs"))
+        Self(KillOnDrop(command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep runs")))
+    }
+
+    fn id(&self) -> u32 {
+        self.0.0.id()
     }
 
     /// The answer of a relay with this pid to `/api/upgrade`.
     fn answer(&self) -> String {
-        let started = ekiden_sys::process::start_time(self.0.id()).expect("the process runs");
+        let started = ekiden_sys::process::start_time(self.id()).expect("the process runs");
         let view = format!(
             "{{\"pid\":{},\"started\":{started},\"version\":\"0\",\"failed\":0,\"why\":null,\"patience_seconds\":0}}",
-            self.0.id()
+            self.id()
         );
         format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{view}", view.len())
     }
 
-    fn is_alive(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    /// Kills the process, and checks that it got no other fatal signal before. The exit status names the first fatal
+    /// signal of a process, even if the process has not yet run since that signal.
+    fn assert_not_signalled(&mut self) {
+        let Self(KillOnDrop(child)) = self;
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(SIGKILL), "the reported process got a signal: {status}");
     }
 }
 
@@ -117,24 +123,24 @@ fn socket_of_another_user_is_not_trusted() {
     let (own, other, folder) = (user(0), user(1), shared_folder());
     let mut other_process = Process::start(as_user(&own, "sleep"));
     eventually("the exec of the other process", || {
-        let status = std::fs::read_to_string(format!("/proc/{}/comm", other_process.0.id())).ok()?;
+        let status = std::fs::read_to_string(format!("/proc/{}/comm", other_process.id())).ok()?;
         (status.trim() == "sleep").then_some(())
     });
     let mut impostor = as_user(&other, "python3");
     impostor.args(["-c", IMPOSTOR, &other_process.answer()]);
     impostor.arg(folder.0.join(format!("ekiden-{own}.sock")));
     impostor.arg(folder.0.join(format!("ekiden-{own}/ekiden.sock")));
-    let mut impostor = Process(impostor.stdout(Stdio::piped()).spawn().expect("python3 runs"));
+    let mut impostor = KillOnDrop(impostor.stdout(Stdio::piped()).spawn().expect("python3 runs"));
     let mut line = String::new();
     BufReader::new(impostor.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "listens\n");
     for command in ["upgrade", "status"] {
         let output = as_user(&own, folder.0.join("ekiden")).arg(command).env("TMPDIR", &folder.0).output().unwrap();
         let text = text_of(&output);
-        assert!(other_process.is_alive(), "ekiden {command} has signalled the reported process");
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains(&format!("belongs to user {other}")), "{text}");
     }
+    other_process.assert_not_signalled();
 }
 
 /// The PID of the listening process differs from the reported PID, so the upgrade fails.
@@ -149,9 +155,9 @@ fn reported_process_that_does_not_listen_is_not_signalled() {
     });
     let output = ekiden().args(["upgrade", "--admin", &format!("unix:{}", socket.display())]).output().unwrap();
     let text = text_of(&output);
-    assert!(other_process.is_alive(), "the reported process got the signal: {text}");
+    other_process.assert_not_signalled();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let (reported, listening) = (format!("pid {}", other_process.0.id()), format!("process {}", std::process::id()));
+    let (reported, listening) = (format!("pid {}", other_process.id()), format!("process {}", std::process::id()));
     assert!(text.contains(&reported) && text.contains(&listening), "{text}");
 }
 
@@ -166,16 +172,16 @@ fn a_process_without_the_listening_socket_gets_no_signal() {
     });
     let output = ekiden().args(["upgrade", "--admin", &address.to_string()]).output().unwrap();
     let text = text_of(&output);
-    assert!(other_process.is_alive(), "the reported process got the signal: {text}");
+    other_process.assert_not_signalled();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("process {} does not listen", other_process.0.id())), "{text}");
+    assert!(text.contains(&format!("process {} does not listen", other_process.id())), "{text}");
 }
 
 /// Each upgrade passes the admin socket to the new process, and the kernel has to report that process as the peer
 /// (`SO_PEERCRED`).
 #[test]
 fn each_upgrade_signals_the_serving_process() {
-    let mut service = Service::start(&config_for(greeter(), ""));
+    let mut service = Service::start(&config_for(greeter("hello"), ""));
     for _ in 0..3 {
         let output = service.command();
         assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
@@ -192,14 +198,10 @@ fn upgrade_over_a_tcp_admin_address_works() {
     let port = free_port();
     let more = format!("[admin]\nbind = \"127.0.0.1:{port}\"\n");
     let folder = Folder::new();
-    let file = folder.write("ekiden.toml", config_for(greeter(), &more));
-    let program = folder.0.join("ekiden");
-    symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
-    let mut command = ekiden_at(&program);
-    command.args(["run", "-c"]).arg(&file);
+    let mut command = run_command(&folder, &config_for(greeter("hello"), &more));
     let mut relay = Relay::start_with_admin(&mut command, 2, folder.0.join("none"));
     for _ in 0..2 {
-        let output = ekiden().args(["upgrade", "-c"]).arg(&file).output().unwrap();
+        let output = ekiden().args(["upgrade", "-c"]).arg(folder.0.join("ekiden.toml")).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
         relay.upgraded();
     }
