@@ -2,15 +2,11 @@
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::process::Child;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::harness::*;
-
-/// The interpreter of Debian, which finds the Python libraries of Debian's packages.
-pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A server that answers each datagram with `re:` and the datagram, until the end of the test process.
 pub fn udp_echo_server(ip: &str) -> SocketAddr {
@@ -116,12 +112,8 @@ pub fn assert_closed_by(path: &str, closed: &Value, end: &str, up: u64, down: u6
     assert_eq!(closed["detail"].as_str(), detail.as_deref(), "{closed}");
 }
 
-/// A child process that is killed on drop.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Number of datagrams that the relay has dropped at `listener` for `reason`.
+pub fn dropped(relay: &Relay, listener: &str, reason: &str) -> u64 {
+    let series = format!("ekiden_udp_datagrams_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}}");
+    relay.metric(&series).expect(&series)
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::client::*;
 use crate::harness::*;
 use crate::programs;
-use crate::relays::metric_sum;
 
 /// Both families at both sides of the relay, and several targets in one association.
 #[test]
@@ -23,8 +22,12 @@ fn datagrams_and_answers_are_relayed_for_both_families() {
         let [session] = &*relay.sessions() else { panic!("the relay does not have exactly one session") };
         assert_eq!((&session["path"], &session["bytes_up"]), (&"udp".into(), &1403.into()), "{session}");
         drop(client);
-        assert_closed(&relay.closed(), "finished", 1403, 1412, 0);
-        assert!(relay.ask("/metrics").contains("1403"), "the bytes count for the listener");
+        let closed = relay.closed();
+        assert_closed(&closed, "finished", 1403, 1412, 0);
+        let series = |direction| {
+            format!("ekiden_udp_payload_bytes_total{{listener={},direction=\"{direction}\"}}", closed["listener"])
+        };
+        assert_eq!(["up", "down"].map(|direction| relay.metric(&series(direction))), [Some(1403), Some(1412)]);
     }
 }
 
@@ -72,8 +75,7 @@ fn access_rules_apply_to_datagrams() {
     client.send(&header(allowed), b"no");
     // The rules also apply to the address to which a name resolves.
     client.send(&name_header("localhost", allowed.port()), b"no");
-    let denied = || metric_sum(&open, "ekiden_udp_datagrams_dropped_total", "reason=\"denied\"");
-    eventually("both datagrams to be dropped", || (denied() == 2).then_some(()));
+    eventually("both datagrams to be dropped", || (dropped(&open, "auto-0", "denied") == 2).then_some(()));
     drop(client);
     assert_closed(&open.closed(), "finished", 0, 0, 2);
 }

@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::client::Running;
 use crate::harness::*;
 use crate::programs;
 use crate::relays::*;
@@ -33,7 +32,7 @@ fn http3_downloads_through_two_relays() {
     self_signed(&key, &certificate, "localhost");
     let mut server = Command::new(python);
     server.args([SCRIPT, "server"]).arg(&certificate).arg(&key).stdout(Stdio::piped());
-    let mut server = Running(server.spawn().unwrap());
+    let mut server = KillOnDrop(server.spawn().unwrap());
     let mut port = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let mut chain = Chain::start(2);

@@ -8,11 +8,6 @@ use crate::client::*;
 use crate::harness::*;
 use crate::relays::*;
 
-/// Number of datagrams that the relay has dropped for `reason`.
-fn dropped(relay: &Relay, reason: &str) -> usize {
-    metric_sum(relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""))
-}
-
 /// Waits for the `closed` event of the association on a relay of a chain.
 fn association_closed(relay: &mut Relay, path: &str) -> Value {
     relay.next(|event| event["event"] == "closed" && event["path"] == path)
@@ -67,8 +62,8 @@ fn rules_of_every_relay_apply() {
         client.send(&header(*denied), b"no");
     }
     client.assert_echo(servers[3], b"yes");
-    for (name, relay) in [("home", &home), ("middle", &middle), ("far", &far)] {
-        assert_eq!(dropped(relay, "denied"), 1, "{name}");
+    for (name, relay, listener) in [("home", &home, "door"), ("middle", &middle, "section"), ("far", &far, "section")] {
+        assert_eq!(dropped(relay, listener, "denied"), 1, "{name}");
     }
     drop(client);
     assert_closed_by("way", &home.closed(), "finished", 7, 6, 1);
@@ -86,7 +81,8 @@ fn unsolicited_datagrams_are_dropped_by_the_last_relay() {
     socket("127.0.0.2".parse().unwrap()).send_to(b"stranger", at).unwrap();
     server.send_to(b"welcome", at).unwrap();
     assert_eq!(client.receive(10), (header(server.local_addr().unwrap()), b"welcome".to_vec()));
-    assert_eq!((dropped(&chain.relays[1], "stranger"), dropped(&chain.home, "stranger")), (1, 0));
+    assert_eq!(dropped(&chain.relays[1], "section", "stranger"), 1);
+    assert_eq!(dropped(&chain.home, "door", "stranger"), 0);
 }
 
 /// The routes apply to each target: one server is reached directly, the other through a relay.
@@ -146,9 +142,12 @@ fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
     let chain = Layout { far_listener_keys: "rate = \"8kbit/s\"\n".to_owned(), ..Layout::default() }.start();
     let client = Client::new(chain.home.address());
     client.assert_echo(server, &pattern(1400));
-    client.send(&header(server), &pattern(1400));
-    eventually("a dropped datagram", || (dropped(&chain.relays[0], "over_limit") == 1).then_some(()));
-    assert_eq!(dropped(&chain.home, "over_limit"), 0);
+    // The tokens for one datagram arrive in 1.4 s, so that a datagram may pass on a busy machine.
+    eventually("a dropped datagram", || {
+        client.send(&header(server), &pattern(1400));
+        (dropped(&chain.relays[0], "section", "over_limit") > 0).then_some(())
+    });
+    assert_eq!(dropped(&chain.home, "door", "over_limit"), 0);
 }
 
 /// The kill of the relay ends the lane. The association remains, and a later datagram opens another lane.

@@ -26,13 +26,13 @@ while True:
 ";
 
 /// Starts dnsmasq with one name, at an address that no other test uses.
-fn name_server() -> (Running, SocketAddr) {
+fn name_server() -> (KillOnDrop, SocketAddr) {
     let address = own_address();
     let mut command = Command::new(programs::find("dnsmasq").unwrap());
     command.args(["--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--bind-interfaces"]);
     command.args([&format!("--listen-address={}", address.ip()), &format!("--port={}", address.port()), "--pid-file="]);
     command.args(["--address=/name.example/192.0.2.80", "--user=root"]);
-    let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let server = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     (server, address)
 }
 
@@ -51,7 +51,7 @@ fn dig_gets_its_answer_through_two_relays() {
         &address.ip().to_string(),
         &address.port().to_string(),
     ]);
-    let mut forwarder = Running(forwarder.stdout(Stdio::piped()).spawn().unwrap());
+    let mut forwarder = KillOnDrop(forwarder.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
     let read = std::io::BufReader::new(forwarder.0.stdout.take().unwrap()).read_line(&mut line);
     assert!(read.is_ok() && !line.is_empty(), "python3-socks is missing, scripts/setup installs it");
