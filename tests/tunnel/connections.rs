@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::harness::*;
 use super::network::*;
@@ -41,14 +42,15 @@ fn closed_ports_and_missing_hosts_are_reported_across_the_tunnel() {
         let address = SocketAddr::new(sites.row.left("server", family), CLOSED_PORT);
         let error = sites.row["client"].try_connect(address).expect_err("no listener");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-        // The far relay reports the missing host after a failed neighbour discovery.
+        // The far relay reports the missing host after a failed neighbour discovery. If that takes longer than
+        // `timeouts.hold`, the near relay rejects the connection. A timeout would mean that no relay has reported it.
         let absent = match family {
             Family::V4 => "10.0.2.77:9",
             Family::V6 => "[fd00:0:0:2::77]:9",
         };
         let error =
             sites.row["client"].try_connect(absent.parse::<SocketAddr>().unwrap()).expect_err("no host answers");
-        assert!([ErrorKind::HostUnreachable, ErrorKind::TimedOut].contains(&error.kind()), "{error}");
+        assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{error}");
     }
 }
 
@@ -142,7 +144,7 @@ fn stalled_receiver_blocks_only_its_own_connection() {
             Ok(count) => (sent, full) = (sent + count, 0),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 full += 1;
-                thread::park_timeout(std::time::Duration::from_millis(5));
+                pause_until(Instant::now() + Duration::from_millis(5));
             }
             Err(error) => panic!("{error}"),
         }

@@ -2,12 +2,12 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::process::Command;
 
 use crate::harness::*;
 use crate::lanes::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
+use crate::relays::RunningRelay;
 use crate::sites::*;
 
 /// Starts the sites after `change` has modified the configurations. `None` without ping(8) or network namespaces.
@@ -43,17 +43,12 @@ fn pings_cross_in_both_directions() {
     assert_eq!((&lane["stands"], &lane["waiting"]), (&true.into(), &0.into()), "{lane}");
     assert!(lane["packets_sent"].as_u64() >= Some(60) && lane["packets_received"].as_u64() >= Some(60), "{lane}");
     assert!(lane["bytes_sent"].as_u64() > Some(60_000), "{lane}");
-    let crossed = |running, direction| {
-        let line =
-            |listener| format!("ekiden_tunnel_packets_total{{listener=\"{listener}\",direction=\"{direction}\"}} ");
-        metric(running, &line("tunnel")) + metric(running, &line("section"))
+    let sent = |running: &RunningRelay| {
+        let series = |listener| format!("ekiden_tunnel_packets_total{{listener=\"{listener}\",direction=\"up\"}}");
+        ["tunnel", "section"].map(|listener| running.relay.metric(&series(listener)).unwrap_or(0)).iter().sum::<u64>()
     };
-    assert!(crossed(&sites.left, "up") >= 60 && crossed(&sites.right, "up") >= 60);
-    let status = Command::new(env!("CARGO_BIN_EXE_ekiden"))
-        .args(["status", "--admin", &format!("unix:{}", sites.left.relay.admin.display())])
-        .output()
-        .expect("ekiden runs");
-    let table = String::from_utf8(status.stdout).unwrap();
+    assert!(sent(&sites.left) >= 60 && sent(&sites.right) >= 60);
+    let table = sites.left.relay.status(&[]);
     assert!(table.contains("LANE BY") && table.contains("long"), "{table}");
 
     // A lane that the other relay has dialled is reported as a session, with bytes in both directions.
@@ -220,7 +215,7 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
     );
     configs.left = configs.left.replacen("[[relay]]", &table, 1).replacen("[\"other\"]", "[\"middle\", \"other\"]", 1);
     let rules = "allow = [\"10.0.2.2\", \"fd00:0:0:2::2\"]";
-    let mut running = crate::relays::RunningRelay::start(&row["left"], &text(rules));
+    let mut running = RunningRelay::start(&row["left"], &text(rules));
     let sites = Sites::start(row, configs);
     for family in BOTH {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));

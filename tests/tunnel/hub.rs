@@ -222,11 +222,7 @@ fn forged_source_does_not_divert_traffic() {
     assert!(shown.iter().all(|lane| lane["by"] == "one" || lane["by"] == "to-one"), "{shown:?}");
     let drops: u64 = shown.iter().map(|lane| lane["dropped_for"]["wrong_peer"].as_u64().unwrap()).sum();
     assert_eq!(drops, 6, "{shown:?}");
-    let status = std::process::Command::new(env!("CARGO_BIN_EXE_ekiden"))
-        .args(["status", "--admin", &format!("unix:{}", sites.hub.relay.admin.display())])
-        .output()
-        .expect("ekiden runs");
-    let table = String::from_utf8(status.stdout).unwrap();
+    let table = sites.hub.relay.status(&[]);
     assert!(table.contains("DROPPED FOR") && table.contains("wrong_peer "), "{table}");
 }
 

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::*;
 use crate::interceptor::{Direction, Framed, forward_unchanged, start_interceptor};
@@ -49,6 +49,9 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
     eventually("dropped packets", || {
         let unsent = unsent(&sites.row["left"]);
         assert!(unsent <= MAX_UNSENT + MAX_UNSENT / 2, "{unsent} bytes are unsent in the kernel");
+        for lane in lanes(&sites.left) {
+            assert!(lane["waiting"].as_u64().unwrap() <= MAX_WAITING, "{lane}");
+        }
         (lost(&sites) > 5000).then_some(())
     });
     // Sessions continue during the flood.
@@ -57,16 +60,13 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
     let grown = sites.left.relay.resident_kib().saturating_sub(before);
     done.store(true, Ordering::Relaxed);
     let sent = join(flood);
-    let over = Instant::now();
     wait_reachable(&sites.row["client"], server);
-    let back = over.elapsed();
-    assert!(back < Duration::from_secs(5), "{back:?} until a ping was answered");
     check_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
     for running in sites.boxes() {
         assert!(lanes(running).iter().all(|lane| lane["waiting"] == 0), "{:?}", lanes(running));
     }
     assert!(grown < 16 * 1024, "{grown} KiB more");
-    println!("{sent} datagrams sent, {} dropped, {grown} KiB more, a ping after {back:?}", lost(&sites));
+    println!("{sent} datagrams sent, {} dropped, {grown} KiB more", lost(&sites));
     drop((client, far));
     sites.closed();
 }
@@ -74,6 +74,9 @@ fn flood_is_dropped_and_leaves_no_queue_or_memory() {
 /// `MAX_UNSENT_LANE` of `dial/mod.rs`, in bytes. A lane writes at most that many bytes at once, and only while fewer
 /// than half of it are unsent (tcp(7), `TCP_NOTSENT_LOWAT`).
 const MAX_UNSENT: u64 = 16 * 1024;
+
+/// `MAX_PACKETS` of `tunnel/lane.rs`.
+const MAX_WAITING: u64 = 256;
 
 /// The largest number of unsent bytes that the kernel holds for a connection to the other relay (`notsent` of ss(8)).
 fn unsent(host: &Host) -> u64 {

@@ -1,7 +1,7 @@
 //! Helpers that send pings and datagrams through lanes, and read the counters of lanes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -48,7 +48,7 @@ pub fn check_answered(boxes: &[&RunningRelay], host: &Host, address: IpAddr, cou
     for number in 1..=count {
         let label = &format!("ping {arguments:?}, number {number}");
         retry_if_late(label, boxes, || {
-            let mut ping = KillOnDrop::ping(host, &arguments);
+            let mut ping = start_ping(host, &arguments);
             move || {
                 let status = ping.0.try_wait().unwrap()?;
                 assert!(status.success(), "{label}: {status}");
@@ -82,7 +82,7 @@ pub fn check_dropped(
     for number in 1..=count {
         let label = &format!("drop number {number} of ping {arguments:?}, {reason}");
         retry_if_late(label, boxes, || {
-            let mut ping = KillOnDrop::ping(host, &arguments);
+            let mut ping = start_ping(host, &arguments);
             move || {
                 let ended = ping.0.try_wait().unwrap();
                 assert!(!ended.is_some_and(|status| status.success()), "{label}: the ping is answered");
@@ -93,23 +93,10 @@ pub fn check_dropped(
     assert_eq!(dropped(running, listener, reason), first + count, "{reason}");
 }
 
-/// A child process that is killed on drop.
-struct KillOnDrop(Child);
-
-impl KillOnDrop {
-    fn ping(host: &Host, arguments: &[&str]) -> Self {
-        let mut command = Command::new("ping");
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        Self(host.inside(|| command.spawn()).expect("ping runs"))
-    }
-}
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.0.kill();
-        self.0.wait().unwrap();
-    }
+fn start_ping(host: &Host, arguments: &[&str]) -> KillOnDrop {
+    let mut command = Command::new("ping");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+    KillOnDrop(host.inside(|| command.spawn()).expect("ping runs"))
 }
 
 /// Calls `send`, which sends a packet and returns a function that looks for the effect of the packet, and waits for the
@@ -196,8 +183,9 @@ pub fn check_echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
 
 /// Number of packets that the relay has dropped at `listener` for `reason`.
 pub fn dropped(running: &RunningRelay, listener: &str, reason: &str) -> u64 {
-    let line = format!("ekiden_tunnel_packets_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}} ");
-    metric(running, &line)
+    let series = format!("ekiden_tunnel_packets_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}}");
+    // The relay shows the series of a listener after its first lane or its first dropped packet.
+    running.relay.metric(&series).unwrap_or(0)
 }
 
 /// Number of packets that the relay has dropped at all listeners for `reason`.
@@ -206,13 +194,6 @@ pub fn dropped_for(running: &RunningRelay, reason: &str) -> u64 {
     let counts = |line: &str| line.starts_with("ekiden_tunnel_packets_dropped_total{");
     let of_reason = text.lines().filter(|line| counts(line) && line.contains(&format!("reason=\"{reason}\"")));
     of_reason.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
-}
-
-/// The value of the metric whose line begins with `line`; 0 if there is no such line.
-pub fn metric(running: &RunningRelay, line: &str) -> u64 {
-    let text = running.relay.ask("/metrics");
-    let found = text.lines().find_map(|found| found.strip_prefix(line));
-    found.map_or(0, |number| number.parse().unwrap_or_else(|_| panic!("{line}{number}")))
 }
 
 /// The lanes of the relay, as `/api/sessions` shows them.
