@@ -4,15 +4,10 @@ use crate::etcd::Etcd;
 use crate::fixture::*;
 use crate::harness::*;
 
-fn check(text: &str) -> (Option<i32>, String) {
-    let folder = Folder::new();
-    let output = ekiden().arg("check").arg(folder.write("ekiden.toml", text)).output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
 #[test]
 fn check_rejects_foreign_certificates_and_wrong_fleet_settings() {
-    let (fleet, other) = (Fleet::new(), Fleet::new());
+    let (fleet, other, folder) = (Fleet::new(), Fleet::new(), Folder::new());
+    let check_text = |text: &str| check(&folder.write("ekiden.toml", text));
     let (osaka, kobe) = (fleet.site("osaka"), fleet.site("kobe"));
     let text = |key: &str, site: &Site, certificate: &Site| {
         format!(
@@ -21,7 +16,7 @@ fn check_rejects_foreign_certificates_and_wrong_fleet_settings() {
             site.key.file, certificate.certificate
         )
     };
-    assert_eq!(check(&text(&fleet.public, &osaka, &osaka)).0, Some(0));
+    assert_eq!(check_text(&text(&fleet.public, &osaka, &osaka)).0, Some(0));
     for (text, words) in [
         (text(&other.public, &osaka, &osaka), "of another fleet"),
         (text(&fleet.public, &osaka, &kobe), "ekiden fleet request"),
@@ -29,11 +24,11 @@ fn check_rejects_foreign_certificates_and_wrong_fleet_settings() {
         (text("AAAA", &osaka, &osaka), "ekiden fleet keygen"),
         (text(&fleet.public, &osaka, &osaka).replace("certificate =", "certifcate ="), "\"certificate\", perhaps"),
     ] {
-        let (code, printed) = check(&text);
+        let (code, printed) = check_text(&text);
         assert!(code == Some(2) && printed.contains(words), "{code:?} {printed}");
     }
     let lone = "version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:0\"\nfleet = true\n";
-    assert!(check(lone).1.contains("a table [fleet]"));
+    assert!(check_text(lone).1.contains("a table [fleet]"));
 }
 
 #[test]
@@ -58,6 +53,7 @@ fn fleet_list_shows_reachable_members() {
         listed.contains("osaka") && listed.contains(&osaka.key.public) && listed.contains("reachable for"),
         "{listed}"
     );
-    let metrics = relay.ask("/metrics");
-    assert!(metrics.contains("ekiden_fleet_members 1") && metrics.contains("ekiden_fleet_etcd_up 1"), "{metrics}");
+    for series in ["ekiden_fleet_members", "ekiden_fleet_etcd_up"] {
+        assert_eq!(relay.metric(series), Some(1), "{series}");
+    }
 }

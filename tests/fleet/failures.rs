@@ -16,10 +16,9 @@ use super::harness::*;
 
 #[test]
 fn fleet_survives_a_killed_etcd_and_a_relay_restart() {
-    let (mut etcd, target) = (Etcd::start(), echo());
+    let (mut etcd, target) = (Etcd::start(), echo_server());
     let (home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
-    let stored = |text: String| text.contains("name: osaka").then_some(());
-    eventually("osaka in the state file", || std::fs::read_to_string(&home.state).ok().and_then(stored));
+    home.wait_stored("osaka");
     let mut running = session(&at_home, target);
     etcd.kill();
     wait_etcd_event(&mut at_home, "etcd_unreachable");
@@ -43,7 +42,7 @@ fn fleet_survives_a_killed_etcd_and_a_relay_restart() {
 
 #[test]
 fn relays_restore_their_entries_in_an_emptied_etcd() {
-    let (etcd, target) = (Etcd::start(), echo());
+    let (etcd, target) = (Etcd::start(), echo_server());
     let (home, mut at_home, osaka, _at_osaka) = pair(&etcd, &Fleet::new());
     etcd.ask(&["del", "", "--prefix"]);
     // Both relays write their own entries again.
@@ -55,7 +54,7 @@ fn relays_restore_their_entries_in_an_emptied_etcd() {
 
 #[test]
 fn members_survive_the_restore_of_an_old_etcd_snapshot() {
-    let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     let backup = etcd.backup();
@@ -78,7 +77,7 @@ fn members_survive_the_restore_of_an_old_etcd_snapshot() {
 
 #[test]
 fn hanging_etcd_does_not_block_sessions() {
-    let (etcd, target) = (Etcd::start(), echo());
+    let (etcd, target) = (Etcd::start(), echo_server());
     let (_home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
     etcd.signal("STOP");
     // The kernel still accepts connections for the stopped etcd, which never answers.
@@ -98,10 +97,7 @@ fn hanging_etcd_does_not_block_sessions() {
 fn hanging_etcd_is_detected_before_the_next_lease_renewal() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let home = fleet.site("home");
-    let config = home.config(&etcd, "");
-    let text = fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"1h\"");
-    fs::write(&config, text).unwrap();
-    let mut at_home = home.run(&config);
+    let mut at_home = home.run(&home.config_with_times(&etcd, "1h", "1s", ""));
     home.entry_key(&etcd);
     etcd.signal("STOP");
     // The next renewal of the lease is due in 20 minutes.
@@ -131,7 +127,7 @@ fn huge_foreign_values_do_not_hide_members() {
 
 #[test]
 fn fleet_works_over_a_high_latency_etcd() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let proxy = EtcdProxy::with_delay(etcd.port, Duration::from_millis(150));
     let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));
@@ -157,7 +153,7 @@ fn full_etcd_is_reported_and_members_stay_in_use() {
     let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &Fleet::new());
     let much = "x".repeat(100_000);
     eventually("a full etcd", || (!etcd.ctl(&["put", "/much", &much]).status.success()).then_some(()));
-    let (other, target) = (Fleet::new(), echo());
+    let (other, target) = (Fleet::new(), echo_server());
     let kobe = other.site("kobe");
     let mut at_kobe = kobe.start(&etcd, "");
     wait_warning(&mut at_kobe, "etcd is full");
@@ -190,13 +186,12 @@ fn member_expired_during_a_disconnection_is_marked_missing() {
     eventually("the end of osaka's lease", || etcd.value(&entry_key).is_none().then_some(()));
     proxy.resume();
     wait_etcd_event(&mut at_home, "etcd_reachable");
-    let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
-    eventually("osaka as a missing member", missing);
+    wait_missing(&at_home, "osaka");
 }
 
 #[test]
 fn reload_without_etcd_keeps_the_members() {
-    let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let config = home.config_without(&etcd, "state");
     let text = std::fs::read_to_string(&config).unwrap() + BY_OSAKA;
@@ -238,7 +233,7 @@ fn fill(path: &Path) {
 
 #[test]
 fn full_disk_is_reported_once_and_the_state_is_written_later() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (mut home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let small = home.folder("small");
     let Some(mut command) = command_with_small_disk(&small, "64k") else { return };
@@ -292,7 +287,7 @@ fn compaction_does_not_disturb_a_running_watch() {
 
 #[test]
 fn compaction_before_the_watch_causes_a_full_read() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let _at_osaka = osaka.start(&etcd, "");
     osaka.entry_key(&etcd);
@@ -337,7 +332,7 @@ fn compaction_between_pages_causes_a_full_read() {
 
 #[test]
 fn compaction_during_a_disconnection_hides_no_new_member() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let proxy = EtcdProxy::with_delay(etcd.port, std::time::Duration::ZERO);
     let mut at_home = home.run(&home.config_at(&proxy.url(), "", BY_OSAKA));

@@ -1,7 +1,6 @@
 //! Fleets of the tests: keys, certificates, configurations and relays, and entries with other clocks or states.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -39,6 +38,12 @@ pub fn fleet(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Runs `ekiden check CONFIG`. Returns the exit code and the standard error.
+pub fn check(config: &Path) -> (Option<i32>, String) {
+    let output = ekiden().arg("check").arg(config).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 impl Fleet {
     pub fn new() -> Self {
         let folder = Folder::new();
@@ -72,13 +77,22 @@ impl Site {
 
     /// Like `config`, with another URL of etcd and further lines in `[fleet]`.
     pub fn config_at(&self, etcd: &str, settings: &str, more: &str) -> PathBuf {
+        self.write_config(etcd, &format!("lease = \"5s\"\nevery = \"1s\"\n{settings}"), more)
+    }
+
+    /// Like `config`, with these values of `lease` and `every`.
+    pub fn config_with_times(&self, etcd: &Etcd, lease: &str, every: &str, more: &str) -> PathBuf {
+        self.write_config(&etcd.url(), &format!("lease = \"{lease}\"\nevery = \"{every}\""), more)
+    }
+
+    fn write_config(&self, etcd: &str, settings: &str, more: &str) -> PathBuf {
         let (key, certificate, state) = (&self.key.file, &self.certificate, &self.state);
         let text = format!(
             "version = 1\nprivate_key = {key:?}\n\
              [[listener]]\nname = \"sections\"\nkind = \"section\"\nbind = \"{}\"\nfleet = true\n\
              [[listener]]\nname = \"clients\"\nkind = \"socks\"\nbind = \"127.0.0.1:0\"\n\
              [fleet]\netcd = [\"{etcd}\"]\nkey = \"{}\"\ncertificate = {certificate:?}\nstate = {state:?}\n\
-             prefix = \"{}\"\nlease = \"5s\"\nevery = \"1s\"\n{settings}\n{more}",
+             prefix = \"{}\"\n{settings}\n{more}",
             self.address,
             self.fleet,
             Fleet::SHARED,
@@ -117,16 +131,28 @@ impl Site {
             etcd.entries().into_iter().find(is_own).map(|(key, _)| key)
         })
     }
+
+    /// Waits until the relay's state file has the member `name`.
+    pub fn wait_stored(&self, name: &str) {
+        let line = format!("name: {name}");
+        let stored = || fs::read_to_string(&self.state).ok().filter(|text| text.contains(&line));
+        eventually(&format!("{name} in the state file"), stored);
+    }
 }
 
 /// Starts home and osaka, and waits until each relay reports the other as a member. Sessions of home use the path by
 /// osaka.
 pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
+    pair_with(etcd, fleet, |osaka| osaka.config(etcd, ""))
+}
+
+/// Like `pair`; `configure` writes the configuration of osaka.
+pub fn pair_with(etcd: &Etcd, fleet: &Fleet, configure: impl FnOnce(&Site) -> PathBuf) -> (Site, Relay, Site, Relay) {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(etcd, BY_OSAKA);
     // home has an entry before osaka starts: two relays that join at the same time may reject each other at first.
     home.entry_key(etcd);
-    let mut at_osaka = osaka.start(etcd, "");
+    let mut at_osaka = osaka.run(&configure(&osaka));
     wait_fleet_change(&mut at_home, "joined", "osaka");
     wait_fleet_change(&mut at_osaka, "joined", "home");
     (home, at_home, osaka, at_osaka)
@@ -171,14 +197,10 @@ pub fn member(relay: &Relay, name: &str) -> Option<Value> {
     members(relay).into_iter().find(|member| member["name"] == name)
 }
 
-/// Starts a server that sends back all received bytes.
-pub fn echo() -> SocketAddr {
-    serve(|mut stream| {
-        let mut bytes = [0; 1024];
-        while let Ok(count @ 1..) = stream.read(&mut bytes) {
-            let _ = stream.write_all(&bytes[..count]);
-        }
-    })
+/// Waits until a relay lists the member `name` as missing in etcd.
+pub fn wait_missing(relay: &Relay, name: &str) {
+    let missing = || member(relay, name)?["missing_seconds"].is_number().then_some(());
+    eventually(&format!("{name} as a missing member"), missing);
 }
 
 /// Opens a session through the relay's client listener, and asserts one echo of the target.
@@ -186,11 +208,6 @@ pub fn session(relay: &Relay, target: SocketAddr) -> TcpStream {
     let mut stream = socks5(relay.address_of(1), target).unwrap_or_else(|code| panic!("refused: {code}"));
     assert_echo(&mut stream);
     stream
-}
-
-pub fn assert_echo(stream: &mut TcpStream) {
-    stream.write_all(b"still there?").unwrap();
-    assert_eq!(read_exactly(stream, 12), b"still there?");
 }
 
 /// Waits for the closing event of a client's session.

@@ -6,7 +6,7 @@ use super::harness::*;
 
 #[test]
 fn relays_discover_each_other_and_carry_sessions() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // No relay has the name osaka yet, so the next path of the route is used.
@@ -22,15 +22,13 @@ fn relays_discover_each_other_and_carry_sessions() {
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     let names: Vec<_> = members(&at_home).iter().map(|member| member["name"].clone()).collect();
     assert_eq!(names, ["home", "osaka"]);
-    let status = String::from_utf8(
-        ekiden().args(["status", "--admin", &format!("unix:{}", at_home.admin.display())]).output().unwrap().stdout,
-    );
-    assert!(status.as_ref().is_ok_and(|text| text.contains("FLEET")), "{status:?}");
+    let status = at_home.status(&[]);
+    assert!(status.contains("FLEET"), "{status}");
 }
 
 #[test]
 fn draining_relay_keeps_open_sessions_and_gets_no_new_sessions() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (_home, mut at_home, osaka, mut at_osaka) = pair(&etcd, &fleet);
     let mut running = session(&at_home, target);
     at_osaka.signal("TERM");
@@ -68,14 +66,14 @@ fn relay_without_certificate_can_read_the_fleet_but_not_connect() {
     let config = folder.write("ekiden.toml", text);
     let mut reader = Relay::run(&["-c", config.to_str().unwrap()], 1);
     wait_fleet_change(&mut reader, "joined", "osaka");
-    assert!(socks5(reader.address(), echo()).is_err());
+    assert!(socks5(reader.address(), echo_server()).is_err());
     assert_eq!(at_osaka.closed()["end"], "unauthenticated");
     assert_eq!(etcd.entries().len(), 1);
 }
 
 #[test]
 fn joining_and_draining_members_do_not_disturb_sessions() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &fleet);
     let mut running: Vec<_> = (0..20).map(|_| session(&at_home, target)).collect();
     for name in ["kobe", "kyoto", "nara"] {
@@ -97,7 +95,7 @@ fn joining_and_draining_members_do_not_disturb_sessions() {
 
 #[test]
 fn local_configuration_overrides_the_fleet() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let folder = Folder::new();
     let peers = folder.write("peers", format!("{} alice\n", home.key.public));
@@ -123,18 +121,12 @@ fn local_configuration_overrides_the_fleet() {
 
 #[test]
 fn upgrade_does_not_announce_draining_or_leaving() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
-    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    let mut at_home = home.start(&etcd, BY_OSAKA);
-    home.entry_key(&etcd);
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     // Even on a busy machine, the lease must outlast the pause between the last entry of the first process and the
     // first entry of the new process.
-    let config = osaka.config(&etcd, "[timeouts]\nupgrade_drain = \"2s\"\n");
-    let text = std::fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"15s\"");
-    std::fs::write(&config, text).unwrap();
-    let mut at_osaka = osaka.run(&config);
-    wait_fleet_change(&mut at_home, "joined", "osaka");
-    wait_fleet_change(&mut at_osaka, "joined", "home");
+    let (_home, mut at_home, osaka, mut at_osaka) = pair_with(&etcd, &fleet, |osaka| {
+        osaka.config_with_times(&etcd, "15s", "1s", "[timeouts]\nupgrade_drain = \"2s\"\n")
+    });
     let (entry_key, number) = (osaka.entry_key(&etcd), || number(&etcd, &osaka.entry_key(&etcd)));
     let (leases, written, since) = (etcd.leases(), number(), etcd.create_revision(&entry_key));
     assert_eq!(leases.len(), 2);

@@ -16,7 +16,7 @@ use super::harness::*;
 
 #[test]
 fn entries_without_valid_signatures_are_ignored() {
-    let (etcd, fleet, other, target) = (Etcd::start(), Fleet::new(), Fleet::new(), echo());
+    let (etcd, fleet, other, target) = (Etcd::start(), Fleet::new(), Fleet::new(), echo_server());
     let thief = other.site("thief");
     let (_home, mut at_home, osaka, _at_osaka) = pair(&etcd, &fleet);
     // Two fleets under one prefix: the relays reject the entries of the other fleet.
@@ -54,7 +54,7 @@ fn entries_without_valid_signatures_are_ignored() {
 
 #[test]
 fn replayed_old_entries_are_rejected_and_overwritten() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     let mut at_osaka = osaka.start(&etcd, "");
@@ -162,7 +162,7 @@ fn certificates_outside_their_validity_are_rejected() {
 
 #[test]
 fn members_join_and_leave_at_the_bounds_of_certificate_validity() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let tolerance = i64::try_from(MAX_CLOCK_SKEW.as_secs()).unwrap();
     let mut at_home = home.start(&etcd, BY_OSAKA);
@@ -180,7 +180,7 @@ fn members_join_and_leave_at_the_bounds_of_certificate_validity() {
 
 #[test]
 fn relay_is_accepted_after_its_fast_clock_was_corrected() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // The entry has a sequence number that the relay's clock reaches in two days.
@@ -192,8 +192,7 @@ fn relay_is_accepted_after_its_fast_clock_was_corrected() {
     eventually("a new entry", || (etcd.value(&entry_key) != written_ahead).then_some(()));
     wait_path(&mut at_home, target, "by-osaka");
     // At its end the relay deletes its entry from etcd; the sequence number remains in its state file.
-    let stored = |text: String| text.contains("name: osaka").then_some(());
-    eventually("osaka in its state file", || fs::read_to_string(&osaka.state).ok().and_then(stored));
+    osaka.wait_stored("osaka");
     at_osaka.signal("TERM");
     wait_fleet_change(&mut at_home, "left", "osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
@@ -205,7 +204,7 @@ fn relay_is_accepted_after_its_fast_clock_was_corrected() {
 
 #[test]
 fn relay_with_invalid_own_certificate_warns_and_keeps_running() {
-    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let home = fleet.site("home");
     for (window, words) in [
         (2 * DAY..365 * DAY, "certificate rejected by peers: certificate not valid for another"),

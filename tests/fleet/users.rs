@@ -49,7 +49,7 @@ fn expired_and_invalidated_tokens_are_renewed() {
 
 #[test]
 fn wrong_password_is_reported_and_a_reload_corrects_it() {
-    let (etcd, fleet, folder, target) = (etcd_with_users("readwrite"), Fleet::new(), Folder::new(), echo());
+    let (etcd, fleet, folder, target) = (etcd_with_users("readwrite"), Fleet::new(), Folder::new(), echo_server());
     let home = fleet.site("home");
     let (file, settings) = password(&folder, "wrong");
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, BY_OSAKA));
@@ -123,22 +123,19 @@ fn check_requires_a_private_password_file_and_a_user() {
     let (fleet, folder) = (Fleet::new(), Folder::new());
     let home = fleet.site("home");
     let (file, settings) = password(&folder, "right");
-    let check = |settings: &str| {
-        let output = ekiden().arg("check").arg(home.config_at("http://127.0.0.1:1", settings, "")).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
-    assert_eq!(check(&settings).0, Some(0));
+    let check_with = |settings: &str| check(&home.config_at("http://127.0.0.1:1", settings, ""));
+    assert_eq!(check_with(&settings).0, Some(0));
     let nowhere = settings.replace("/password", "/elsewhere");
     for (settings, words) in [
         (nowhere.as_str(), "a readable file with the password of user"),
         ("user = \"relays\"", "the path of a file with the password of user"),
         (settings.lines().nth(1).unwrap(), "the user name for the password in password_file"),
     ] {
-        let (code, printed) = check(settings);
+        let (code, printed) = check_with(settings);
         assert!(code == Some(2) && printed.contains(words), "{printed}");
     }
     folder.write_with_mode("password", "right", 0o640);
-    let (code, printed) = check(&settings);
+    let (code, printed) = check_with(&settings);
     assert!(code == Some(2) && printed.contains(&format!("chmod 600 {}", file.display())), "{printed}");
     assert!(!printed.contains("right"), "{printed}");
 }
