@@ -175,15 +175,16 @@ pub fn wait_etcd_event(relay: &mut Relay, word: &str) -> Value {
 
 /// Returns the number of remaining warnings with these words; the relay must be ending.
 pub fn count_warnings(relay: &mut Relay, words: &str) -> usize {
-    let has_words = |event: &&Value| event["message"].as_str().is_some_and(|message| message.contains(words));
-    relay.remaining_events().iter().filter(has_words).count()
+    relay.remaining_events().iter().filter(|event| is_warning(event, words)).count()
 }
 
 /// Waits for a warning that has these words.
 pub fn wait_warning(relay: &mut Relay, words: &str) -> Value {
-    relay.next(|event| {
-        event["event"] == "warning" && event["message"].as_str().is_some_and(|message| message.contains(words))
-    })
+    relay.next(|event| is_warning(event, words))
+}
+
+fn is_warning(event: &Value, words: &str) -> bool {
+    event["event"] == "warning" && event["message"].as_str().is_some_and(|message| message.contains(words))
 }
 
 /// Returns the members of the fleet in `/api/fleet` of a relay.
