@@ -57,6 +57,7 @@ fn members_survive_the_restore_of_an_old_etcd_snapshot() {
     let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
+    home.entry_key(&etcd);
     let backup = etcd.backup();
     let mut at_osaka = osaka.start(&etcd, "");
     wait_fleet_change(&mut at_home, "joined", "osaka");
