@@ -1,5 +1,7 @@
 //! Relays join, drain, leave and are upgraded without losing a session.
 
+use serde_json::Value;
+
 use super::etcd::Etcd;
 use super::fixture::*;
 use super::harness::*;
@@ -29,7 +31,9 @@ fn relays_discover_each_other_and_carry_sessions() {
 #[test]
 fn draining_relay_keeps_open_sessions_and_gets_no_new_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
-    let (_home, mut at_home, osaka, mut at_osaka) = pair(&etcd, &fleet);
+    // The lease outlasts the test, so that only osaka itself can delete its entry.
+    let (_home, mut at_home, osaka, mut at_osaka) =
+        pair_with(&etcd, &fleet, |osaka| osaka.config_with_times(&etcd, "1h", "1s", ""));
     let mut running = session(&at_home, target);
     at_osaka.signal("TERM");
     wait_fleet_change(&mut at_home, "draining", "osaka");
@@ -109,10 +113,12 @@ fn local_configuration_overrides_the_fleet() {
     let mut at_home = home.start(&etcd, &(relay + BY_OSAKA));
     wait_fleet_change(&mut at_osaka, "joined", "home");
     wait_path(&mut at_home, target, "by-osaka");
+    let is_finished = |event: &Value| event["event"] == "closed" && event["end"] == "finished";
+    assert_eq!(at_osaka.next(is_finished)["peer"], "alice", "the session of wait_path");
     // More sessions than the pooled connections that were opened before osaka had read home's entry.
     for _ in 0..20 {
-        drop(session(&at_home, target));
-        assert_eq!(at_osaka.next(|event| event["end"] == "finished")["peer"], "alice");
+        assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+        assert_eq!(at_osaka.next(is_finished)["peer"], "alice");
     }
     let _at_kobe = kobe.start(&etcd, "");
     // osaka is in the configuration and in the fleet, and is counted once.
