@@ -1,6 +1,6 @@
-//! Checks the examples of the laboratory in the documentation: experiments are valid, other files are TOML with known
-//! top-level keys, and `ekiden-lab` accepts the arguments of every command. The tests of `ekiden` (tests/docs/) check
-//! the other blocks.
+//! Checks the examples of the laboratory in the documentation: experiments and labs are valid, parts of files are TOML
+//! with known top-level keys, and `ekiden-lab` accepts the arguments of every command. The tests of `ekiden`
+//! (tests/docs/) check the other blocks.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "the tests of ekiden use the rest")]
@@ -15,14 +15,18 @@ use std::process::Command;
 use code_blocks::{Kind, pages, root};
 use ekiden_lab::experiment::spec::file::TOP_LEVEL_KEYS;
 use ekiden_lab::experiment::spec::read::Experiment;
-use ekiden_lab::topology::file::LAB_KEYS;
+use ekiden_lab::topology::file::{LAB_KEYS, parse_lab};
 use toml::Table;
 
-/// Checks a file. Returns true for a whole experiment and false for another valid file; an error has the mistakes.
+/// Checks a file. Returns true for a whole experiment or lab, which has the version of the format, and false for a part
+/// of a file; an error has the mistakes.
 fn check_file(text: &str) -> Result<bool, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     if table.contains_key("experiment") {
         return Experiment::parse("page", text).map(|_| true).map_err(|mistakes| mistakes.join("\n"));
+    }
+    if table.contains_key("lab") {
+        return parse_lab(table).map(|_| true).map_err(|mistakes| mistakes.to_string());
     }
     let is_known = |key: &&String| LAB_KEYS.contains(&key.as_str()) || TOP_LEVEL_KEYS.contains(&key.as_str());
     match table.keys().find(|key| !is_known(key)) {
@@ -45,9 +49,9 @@ fn documented_labs_and_experiments_are_valid() {
     }
     let examples = std::fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
     for file in examples.filter(|path| path.is_file()) {
-        let text = std::fs::read_to_string(file).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
         if text.lines().any(|line| line == "lab = 1") {
-            check_file(&text).unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(check_file(&text), Ok(true), "{}", file.display());
             whole += 1;
         }
     }
@@ -58,7 +62,10 @@ fn documented_labs_and_experiments_are_valid() {
 
 #[test]
 fn invalid_files_are_detected() {
-    for wrong in ["lab = 1\n[experiment]\nblocks = 3", "[hots.a]", "not TOML"] {
+    let lab = "lab = 1\nname = \"x\"\n[link.wire]\nends = [\"a\", \"b\"]\n[host.a]\n[host.b]\n";
+    assert_eq!(check_file(lab), Ok(true));
+    let without_a_host = lab.replace("[host.b]\n", "");
+    for wrong in ["lab = 1\n[experiment]\nblocks = 3", &without_a_host, "[hots.a]", "not TOML"] {
         assert!(check_file(wrong).is_err(), "{wrong}");
     }
 }

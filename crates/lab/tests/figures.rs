@@ -47,7 +47,9 @@ fn every_page_matches_the_stored_figures() {
         |(name, text): &(&String, &String)| fs::read_to_string(results_dir().join(name)).unwrap_or_default() != **text;
     let wrong: Vec<&String> = pages.iter().filter(differs).map(|(name, _)| name).collect();
     assert!(wrong.is_empty(), "not as the stored figures: {wrong:?}; `ekiden-lab figures --pages` writes them");
-    let foreign: Vec<PathBuf> = files_with_extension("json").into_iter().filter(|path| !is_built_in(path)).collect();
+    let stored = files_with_extension("json");
+    assert!(stored.len() > 10, "only {} files of figures were found", stored.len());
+    let foreign: Vec<PathBuf> = stored.into_iter().filter(|path| !is_built_in(path)).collect();
     assert!(foreign.is_empty(), "figures of no experiment: {foreign:?}");
 }
 
@@ -56,7 +58,9 @@ fn missed_published_figures_have_a_reason() {
     let pages = result_pages();
     let all = EXPERIMENTS.iter().filter_map(|experiment| pages.figures(&experiment.name));
     let rows = all.flat_map(|figures| figures.published.iter().map(|row| (&figures.manifest.name, row)));
-    let missed = rows.filter(|(_, row)| row.verdict != ExpectationVerdict::Met && row.why.is_none());
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.len() > 10, "only {} published figures were found", rows.len());
+    let missed = rows.into_iter().filter(|(_, row)| row.verdict != ExpectationVerdict::Met && row.why.is_none());
     let missed: Vec<_> = missed.map(|(name, row)| format!("{name}: {}, {}", row.source, row.cell)).collect();
     assert!(missed.is_empty(), "add a `remark` to these expectations: {missed:#?}");
 }
@@ -118,8 +122,9 @@ fn words(text: &str) -> String {
 #[test]
 fn quoted_figures_match_the_stored_figures() {
     let pages = result_pages();
-    let mut wrong = Vec::new();
-    for quote in quotations() {
+    let (quotations, mut wrong) = (quotations(), Vec::new());
+    assert!(quotations.len() > 3, "only {} quotations were found", quotations.len());
+    for quote in &quotations {
         let place = format!("{}, {:?}", quote.page, quote.text);
         let page = fs::read_to_string(code_blocks::root().join(&quote.page)).unwrap();
         if !words(&page).contains(&words(&quote.text)) {
@@ -144,12 +149,13 @@ fn quoted_figures_match_the_stored_figures() {
 #[test]
 fn links_to_results_quote_figures_or_name_an_earlier_run() {
     let quotations = quotations();
-    let mut wrong = Vec::new();
+    let (mut links, mut wrong) = (0, Vec::new());
     for page in code_blocks::pages().iter().filter(|page| !page.name.starts_with("docs/results/")) {
         for part in page.text.split("\n\n").flat_map(|part| part.split("\n- ")).flat_map(|part| part.split("\n|")) {
             let part = words(part);
             for (name, _) in BUILT_IN_EXPERIMENTS {
                 let is_linked = part.contains(&format!("results/{name}.md)"));
+                links += usize::from(is_linked);
                 let is_quoted = quotations.iter().any(|quote| {
                     quote.page == page.name && quote.experiment == name && part.contains(&words(&quote.text))
                 });
@@ -160,6 +166,7 @@ fn links_to_results_quote_figures_or_name_an_earlier_run() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(links > 5, "only {links} links were found");
 }
 
 /// Figures of an earlier format are stale and removed. A file that cannot be read may be valid and is kept.
