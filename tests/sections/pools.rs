@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use crate::harness::*;
 use crate::interceptor::*;
 use crate::relays::*;
-use crate::streams::*;
 
 /// A home relay and a relay, with an interceptor between them that counts connections and records the connection of
 /// each session.

@@ -4,7 +4,6 @@ use std::io::BufRead;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use crate::client::*;
 use crate::harness::*;
 use crate::programs;
 use crate::relays::*;

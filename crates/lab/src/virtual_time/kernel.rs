@@ -179,7 +179,7 @@ mod tests {
         let base = TempDir::for_test();
         let file = base.path().join("kernels");
         fs::write(&file, "").unwrap();
-        let error = list_in(&[base.path().join("missing"), file.clone()]).err().expect("an error");
+        let Err(error) = list_in(&[base.path().join("missing"), file.clone()]) else { panic!("not an error") };
         assert_eq!(error.to_string(), file.display().to_string());
     }
 
