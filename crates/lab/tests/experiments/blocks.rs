@@ -76,7 +76,7 @@ fn packet_log_has_every_packet_drop_and_retransmission() {
     assert!(count(near, "packets") >= count(far, "packets"), "{near} {far}");
     assert!(count(near, "sent_again") >= count(far, "sent_again"), "{near} {far}");
 
-    let folder = fixture.0.join("results/small-quick/packets/direct");
+    let folder = fixture.path().join("results/small-quick/packets/direct");
     let table = std::fs::read_to_string(folder.join("far-relay-server.csv")).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.iter().filter(|row| row[2] == "wire loss").count() as u64, dropped, "{table}");
@@ -88,7 +88,7 @@ fn packet_log_has_every_packet_drop_and_retransmission() {
     let first = rows.iter().find(|row| row[6] == "S").unwrap();
     assert!(first[4].starts_with("10.100.") && first[5].ends_with(":5101"), "{first:?}");
     assert!(folder.join("near-relay-client.csv").exists());
-    let page = std::fs::read_to_string(fixture.0.join("results/small-quick/report.html")).unwrap();
+    let page = std::fs::read_to_string(fixture.path().join("results/small-quick/report.html")).unwrap();
     assert!(page.contains("Sequence numbers over time"));
 }
 

@@ -9,7 +9,7 @@ use crate::virtual_time::{has_no_kernel, stop_while_machines_run};
 
 /// Creates a directory of documentation that has the index of results, but no figures.
 fn make_docs(fixture: &ExperimentFixture) -> PathBuf {
-    let docs = fixture.0.join("docs");
+    let docs = fixture.path().join("docs");
     fs::create_dir(&docs).unwrap();
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/README.md");
     fs::copy(page, docs.join("README.md")).unwrap();
@@ -69,9 +69,8 @@ fn terminated_figures_command_leaves_no_process() {
         return;
     }
     make_docs(&fixture);
-    let child = figures_command(&fixture, "ctcp-oracles").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // One more descendant than of `ekiden-lab run`: the command that makes the runs.
-    let output = stop_while_machines_run(child, "-TERM", 3);
+    let output = stop_while_machines_run(figures_command(&fixture, "ctcp-oracles").stdout(Stdio::null()), "-TERM", 3);
     assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
     assert!(stderr_text(&output).contains("run the same command again to continue"), "{}", stderr_text(&output));
 }

@@ -2,13 +2,13 @@
 //! programs, their continuation, and the comparison of results.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use ekiden_testing::skipped;
 
-use fixture::{ExperimentFixture, SMALL, ekiden, ekiden_or_skip, is_skipped, stderr_text, wait_until};
+use fixture::{ExperimentFixture, Receiver, SMALL, ekiden, ekiden_or_skip, interrupt, is_skipped, stderr_text};
 
 mod blocks;
 mod figures;
@@ -28,7 +28,7 @@ fn mistakes_are_reported_together_and_nothing_runs() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr.contains("small: 2 mistakes\n") && stderr.contains("line 4: colour: unknown key"), "{stderr}");
     assert!(stderr.contains(r#"line 17: workload.file: "1" is not a size like"#), "{stderr}");
-    assert!(!fixture.0.join("results").exists());
+    assert!(!fixture.path().join("results").exists());
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn run_is_captured_unless_no_link_is_emulated() {
         return;
     }
     assert_eq!(fixture.runs().len(), 1, "{}", stderr_text(&output));
-    let folder = fixture.0.join("cap/direct/block-1");
+    let folder = fixture.path().join("cap/direct/block-1");
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
     names.sort();
@@ -84,7 +84,7 @@ fn programs_use_ipv6_in_ipv6_labs() {
     assert_eq!(fixture.runs().len(), 7, "{:?}", fixture.all_runs());
     for run in fixture.runs() {
         let treatment = run["treatment"].as_str().unwrap();
-        let log = fixture.0.join("results/small-quick/packets").join(treatment).join("far-server-relay.csv");
+        let log = fixture.path().join("results/small-quick/packets").join(treatment).join("far-server-relay.csv");
         let log = std::fs::read_to_string(log).unwrap();
         let data = log.lines().filter(|line| line.contains(",[fd00::2]:80,[fd00:")).count();
         assert!(data > 1_000_000 / 1428, "{treatment}: {data} packets: {log:.600}");
@@ -94,9 +94,9 @@ fn programs_use_ipv6_in_ipv6_labs() {
         ("\"haproxy\"\n[", "\"haproxy\"\ntransparent = true\n[", "not supported with transparent relays"),
         ("\"squid\"\n[", "\"dante\"\n[", "not supported with Dante"),
     ] {
-        let wrong = text.replace(key, value).replace("program = \"nginx\"\n", "");
-        assert_ne!(wrong, text);
-        fixture.write(&wrong);
+        let wrong = text.replace(key, value);
+        assert_ne!(wrong, text, "{key}");
+        fixture.write(&wrong.replace("program = \"nginx\"\n", ""));
         let stderr = stderr_text(&fixture.run(&[]));
         assert!(stderr.contains(&format!("family = \"ipv6\": {error}")), "{stderr}");
     }
@@ -130,7 +130,7 @@ fn streams_blocks_and_flows_use_ipv6() {
         assert_eq!(output.status.code(), Some(0), "{workload}: {}", stderr_text(&output));
         assert_eq!(fixture.runs().len(), 2, "{workload}");
         for treatment in ["direct", "relay"] {
-            let log = fixture.0.join("results/small-quick/packets").join(treatment).join("far-relay-server.csv");
+            let log = fixture.path().join("results/small-quick/packets").join(treatment).join("far-relay-server.csv");
             let log = std::fs::read_to_string(log).unwrap();
             let data = log.lines().filter(|line| line.contains(",[fd00:") && line.contains(",[fd00::2]:")).count();
             assert!(data > 500, "{workload}, {treatment}: {data} packets");
@@ -237,7 +237,7 @@ fn small_experiment_runs_resumes_and_reports() {
     if is_skipped(&first) {
         return;
     }
-    let results = fixture.0.join("results/small-quick");
+    let results = fixture.path().join("results/small-quick");
     assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
     let runs = fixture.runs();
     assert_eq!(runs.len(), 4, "{}", stderr_text(&first));
@@ -294,8 +294,13 @@ fn with_slow_link(text: &str) -> String {
 fn killed_relay_invalidates_the_run_and_is_named() {
     let Some(ekiden) = ekiden_or_skip() else { return };
     let fixture = ExperimentFixture::new();
+    // The relay and its shell are killed during the transfer, after 100 of 4000 kB have arrived from the server.
     let command = format!(
-        r#"command = ["timeout", "-s", "KILL", "2", "{}", "run", "--admin", "off", "-L", "tcp://0.0.0.0:8000/{{next}}?allow_open=true&allow_private=true"]
+        r#"command = ["sh", "-c", '''
+"$@" &
+until [ "$(sed -n "s/^ *far: *\([0-9]*\).*/\1/p" /proc/net/dev)" -gt 100000 ]; do sleep 0.01; done
+kill -KILL 0
+''', "sh", "{}", "run", "--admin", "off", "-L", "tcp://0.0.0.0:8000/{{next}}?allow_open=true&allow_private=true"]
 ready = "tcp:8000""#,
         ekiden.display()
     );
@@ -308,7 +313,7 @@ ready = "tcp:8000""#,
     let runs = fixture.all_runs();
     assert_eq!(runs.len(), 3, "the run is tried three times: {}", stderr_text(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
-    assert!(reason.starts_with("timeout on relay "), "{reason}");
+    assert!(reason.starts_with("sh on relay was killed by signal 9"), "{reason}");
 }
 
 /// The experiment with a second relay on the host of the server, and a treatment for each kind of chain of sections.
@@ -352,27 +357,12 @@ fn section_relays_carry_a_file_in_every_mode() {
 fn interrupt_ends_a_run_and_explains_how_to_resume() {
     let fixture = ExperimentFixture::new();
     fixture.write(&with_slow_link(SMALL));
-    // A terminal sends SIGINT to a whole process group. The command gets its own group, which excludes this process.
     let mut command = fixture.lab_command();
-    let child = command
-        .args(["run", "small.toml", "--real", "--no-check"])
-        .process_group(0)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let group = format!("-{}", child.id());
-    let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
-    wait_until(|| fixture.0.join("results/small-quick/runs.jsonl").exists() || reader.is_finished());
-    Command::new("kill").args(["-INT", "--", &group]).status().unwrap();
-    let output = reader.join().unwrap();
+    command.args(["run", "small.toml", "--real", "--no-check"]);
+    let runs = fixture.path().join("results/small-quick/runs.jsonl");
+    let output = interrupt(&mut command, "-INT", Receiver::Group, |_| runs.exists());
     if is_skipped(&output) {
         return;
     }
-    assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
-    assert!(
-        stderr_text(&output).contains("interrupted after 0 of 4 runs: run the same command again to continue"),
-        "{}",
-        stderr_text(&output)
-    );
-    assert_eq!(fixture.all_runs().len(), 0);
+    fixture.assert_interrupted(&output);
 }

@@ -71,8 +71,9 @@ fn continuous_downloads_fail_after_their_relay_is_killed() {
         those.map(|session| session["failed"].is_string()).collect::<Vec<_>>()
     };
     // A session that begins just before the relay is killed may not complete on a busy machine.
-    assert!(failed(10.0, 10.8).iter().all(|failed| !failed), "the relay runs: {sessions:?}");
-    assert!(failed(13.2, 30.0).iter().all(|failed| *failed), "there is no other path: {sessions:?}");
-    let page = std::fs::read_to_string(fixture.0.join("results/small-quick/report.html")).unwrap();
+    let (before, after) = (failed(10.0, 10.8), failed(13.2, 30.0));
+    assert!(!before.is_empty() && !before.contains(&true), "the relay runs: {sessions:?}");
+    assert!(!after.is_empty() && !after.contains(&false), "there is no other path: {sessions:?}");
+    let page = std::fs::read_to_string(fixture.path().join("results/small-quick/report.html")).unwrap();
     assert!(page.contains("Paths over time") && page.contains("<h2>Paths</h2>"), "{}", page.len());
 }

@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text};
+use ekiden_testing::skipped;
+
+use crate::fixture::{ExperimentFixture, bytes_crossed, is_skipped, stderr_text, with_two_routers};
 
 fn with_tunnel() -> String {
-    SMALL
-        .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
-        .replace(
-            "ends = [\"relay\", \"server\"]",
-            "ends = [\"relay\", \"other\"]\ndelay = \"5ms\"\n[link.last]\nends = [\"other\", \"server\"]",
-        )
-        .replace("chain = [\"relay\"]", "chain = [\"relay\", \"other\"]")
+    with_two_routers("delay = \"5ms\"")
         .replace("program = \"RELAY\"", "program = \"softether\"")
         .replace("[experiment]", "[experiment]\nlateness_limit = \"1s\"")
 }
 
-/// The bytes that entered the link between the two routers at the router of the server in a run.
-fn bytes_crossed(run: &serde_json::Value) -> u64 {
-    let links = run["links"].as_array().unwrap();
-    let direction = links.iter().find(|direction| direction["link"] == "far" && direction["from"] == "other").unwrap();
-    direction["bytes_in"].as_u64().unwrap()
+/// Whether a SoftEther of the host runs, which changes the same files. The SoftEther of a lab has its own PID namespace.
+fn runs_on_host() -> bool {
+    let namespace = |process: &Path| std::fs::read_link(process.join("ns/pid")).ok();
+    let own = namespace(Path::new("/proc/self"));
+    let mut processes = Path::new("/proc").read_dir().unwrap().flatten().map(|process| process.path());
+    processes.any(|process| {
+        let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+        name.trim() == "vpnserver" && namespace(&process).is_none_or(|other| Some(other) == own)
+    })
 }
 
 /// The files that a SoftEther installation of the host would write, with their modification times.
@@ -39,7 +39,7 @@ fn with_hidden_name(name: &str) -> bool {
 
 #[test]
 fn softether_carries_a_file_encrypted_and_leaves_no_files() {
-    let before = host_files();
+    let (before, is_comparable) = (host_files(), !runs_on_host());
     let fixture = ExperimentFixture::new();
     fixture.write(&with_tunnel());
     let output = fixture.run(&["--blocks", "1", "--no-check"]);
@@ -61,8 +61,12 @@ fn softether_carries_a_file_encrypted_and_leaves_no_files() {
         bytes_crossed(tunnelled),
         bytes_crossed(direct)
     );
-    assert_eq!(host_files(), before);
-    let manifest = std::fs::read_to_string(fixture.0.join("results/small-quick/manifest.json")).unwrap();
+    if is_comparable {
+        assert_eq!(host_files(), before);
+    } else {
+        skipped("in part: a SoftEther of the host writes the same files");
+    }
+    let manifest = std::fs::read_to_string(fixture.path().join("results/small-quick/manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     let programs = manifest["programs"].as_array().unwrap();
     let version = programs.iter().find(|program| program[0] == "softether").unwrap()[1].as_str().unwrap();

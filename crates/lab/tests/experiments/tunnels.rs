@@ -3,7 +3,7 @@
 
 use ekiden_testing::skipped;
 
-use super::fixture::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use super::fixture::{ExperimentFixture, bytes_crossed, ekiden, is_skipped, stderr_text, with_two_routers};
 
 /// The experiment with a line of 50 Mbit/s and 2 ms in each direction between two routers, and a treatment for each
 /// program, which runs on both routers. The workload is a file or four flows.
@@ -18,13 +18,7 @@ fn with_tunnels(programs: &[&str]) -> String {
     let names: String = programs.iter().map(|program| format!(", \"{program}\"")).collect();
     let flows = "protocol = \"flows\", connections = 4, short = { bytes = \"2KiB\", every = \"100ms\" }, \
                  time = { quick = \"2s\", full = \"2s\" }, warm_up = \"1s\", chain = [\"relay\", \"other\"]";
-    let text = SMALL
-        .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
-        .replace(
-            "ends = [\"relay\", \"server\"]",
-            "ends = [\"relay\", \"other\"]\nrate = \"50Mbit/s\"\ndelay = \"2ms\"\n[link.last]\nends = [\"other\", \"server\"]",
-        )
-        .replace("chain = [\"relay\"]", "chain = [\"relay\", \"other\"]")
+    let text = with_two_routers("rate = \"50Mbit/s\"\ndelay = \"2ms\"")
         .replace("[treatment.relay]\nprogram = \"RELAY\"\n", &programs.iter().map(treatment).collect::<String>())
         .replace(", \"relay\"]\nblocks", &format!("{names}]\nlateness_limit = \"1s\"\nblocks"));
     format!(
@@ -34,13 +28,6 @@ fn with_tunnels(programs: &[&str]) -> String {
 
 fn metric(run: &serde_json::Value, key: &str) -> f64 {
     run["metrics"][key].as_f64().unwrap_or(f64::NAN)
-}
-
-/// The bytes that entered the line at the router of the server in a run.
-fn bytes_crossed(run: &serde_json::Value) -> u64 {
-    let links = run["links"].as_array().unwrap();
-    let direction = links.iter().find(|direction| direction["link"] == "far" && direction["from"] == "other").unwrap();
-    direction["bytes_in"].as_u64().unwrap()
 }
 
 #[test]
@@ -72,13 +59,16 @@ fn every_tunnel_program_carries_files_and_flows() {
             );
         }
         if !is_file {
+            // At least three of the four flows transfer data, and no flow has all of the rate, which would be a Jain's
+            // index of 1/4. The least rate is that of TCP over TCP after losses.
             assert!(metric(run, "stalled") < 0.5 && metric(run, "jain") > 0.25, "{run}");
             assert!(metric(run, "mbit_s") >= 1.0, "{run}");
             // Bytes that are in buffers at the beginning of the measurement can raise its rate above that of the line.
             // They hardly affect the average since the start.
             let last = run["timeline"].as_array().unwrap().last().unwrap();
             assert!(last[1].as_f64().unwrap() * 8.0 / last[0].as_f64().unwrap() < 50e6, "{run}");
-            // The handshake and the response take two round trips of 4 ms. Queues add less than 1.5 s.
+            // The handshake and the response take two round trips of 4 ms. The default queue of 1000 packets adds up to
+            // 240 ms to each, and a lost SYN the initial retransmission timeout of 1 s.
             assert!((8.0..1500.0).contains(&metric(run, "completion_ms")), "{run}");
         }
     }
@@ -88,19 +78,13 @@ fn every_tunnel_program_carries_files_and_flows() {
 /// wget downloads.
 fn transparent(programs: &[&str]) -> String {
     let treatment = |program: &&str| format!("[treatment.{program}]\nprogram = \"{program}\"\ntransparent = true\n");
-    let chain = "chain = [\"relay\", \"other\"]";
-    let stream = format!("protocol = \"stream\", time = {{ quick = \"1s\", full = \"1s\" }}, {}", chain);
+    let stream = "protocol = \"stream\", time = { quick = \"1s\", full = \"1s\" }, chain = [\"relay\", \"other\"]";
     let names: String = programs.iter().map(|program| format!(", \"{program}\"")).collect();
     let levels = format!(
         "[[factor]]\nname = \"what\"\nlevels = [{{ name = \"file\" }}, {{ name = \"stream\", set = {{ workload = {{ {stream} }} }} }}]\n"
     );
-    let text = SMALL
-        .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
-        .replace(
-            "ends = [\"relay\", \"server\"]",
-            "ends = [\"relay\", \"other\"]\n[link.last]\nends = [\"other\", \"server\"]",
-        )
-        .replace("chain = [\"relay\"]", &format!("agent = \"wget\"\n{chain}"))
+    let text = with_two_routers("")
+        .replace("[workload]", "[workload]\nagent = \"wget\"")
         .replace("[treatment.relay]\nprogram = \"RELAY\"\n", &programs.iter().map(treatment).collect::<String>())
         .replace(", \"relay\"]\nblocks", &format!("{names}]\nblocks"));
     format!("{text}\n{levels}")

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use ekiden_testing::skipped;
 
-use crate::fixture::{ExperimentFixture, SMALL, is_skipped, stderr_text, wait_until};
+use crate::fixture::{ExperimentFixture, Receiver, SMALL, interrupt, is_skipped, stderr_text, wait_until};
 
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
                     [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
@@ -40,7 +40,7 @@ fn run_virtually(fixture: &ExperimentFixture, arguments: &[&str]) -> Output {
 }
 
 fn runs_file(fixture: &ExperimentFixture) -> std::path::PathBuf {
-    fixture.0.join("results/small-quick/runs.jsonl")
+    fixture.path().join("results/small-quick/runs.jsonl")
 }
 
 /// Processes that use all processor time until they are dropped.
@@ -74,8 +74,13 @@ fn runs_are_byte_identical_under_load_and_after_interruption() {
     assert!(stderr_text(&first).contains(" s of virtual time in "), "{}", stderr_text(&first));
     let bytes = std::fs::read(runs_file(&fixture)).unwrap();
     assert_eq!(fixture.runs().len(), 4, "{}", stderr_text(&first));
-    let figures: Vec<_> = fixture.runs().iter().map(|run| run["metrics"]["mb_s"].clone()).collect();
-    assert_ne!(figures[0], figures[3], "blocks have seeds of their own");
+    let runs = fixture.runs();
+    for treatment in ["direct", "relay"] {
+        let in_block =
+            |block: u64| runs.iter().find(|run| run["treatment"] == treatment && run["block"] == block).unwrap();
+        let [first, second] = [0, 1].map(|block| &in_block(block)["metrics"]["mb_s"]);
+        assert_ne!(first, second, "{treatment}: blocks have seeds of their own");
+    }
 
     // One run is left in the file. The others are repeated in parallel and under load.
     let _load = Load::start(4);
@@ -136,7 +141,7 @@ fn a_capture_changes_no_byte_of_the_results() {
     assert_eq!(captured.status.code(), Some(0), "{}", stderr_text(&captured));
     assert!(std::fs::read(runs_file(&fixture)).unwrap() == bytes, "the bytes differ with a capture");
     for run in fixture.runs() {
-        let folder = fixture.0.join("cap").join(run["treatment"].as_str().unwrap()).join("block-1");
+        let folder = fixture.path().join("cap").join(run["treatment"].as_str().unwrap()).join("block-1");
         for link in run["links"].as_array().unwrap() {
             let text = |key: &str| link[key].as_str().unwrap().to_owned();
             let name = format!("{}-{}-{}.arrived.pcapng", text("link"), text("from"), text("to"));
@@ -147,12 +152,12 @@ fn a_capture_changes_no_byte_of_the_results() {
         }
     }
     let mut shell = fixture.lab_command();
-    std::fs::write(fixture.0.join("wire.toml"), WIRE).unwrap();
+    std::fs::write(fixture.path().join("wire.toml"), WIRE).unwrap();
     shell.args(["shell", "wire.toml", "client", "--virtual", "--pcap", "cap/shell"]).env("SHELL", "sh");
     let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     shell.stdin.take().unwrap().write_all(b"ping -q -c 2 server; : > /tmp/not-on-the-host\n").unwrap();
     assert!(shell.wait_with_output().unwrap().status.success());
-    let length = |name: &str| std::fs::metadata(fixture.0.join("cap/shell").join(name)).unwrap().len();
+    let length = |name: &str| std::fs::metadata(fixture.path().join("cap/shell").join(name)).unwrap().len();
     assert!(length("wire-client-server.arrived.pcapng") > 2 * 98, "two echo requests");
     assert!(length("wire-server-client.delivered.pcapng") > 2 * 98, "two replies");
     assert!(!Path::new("/tmp/not-on-the-host").exists());
@@ -253,7 +258,7 @@ fn a_round_trip_is_exact() {
     if has_no_kernel(&fixture) {
         return;
     }
-    std::fs::write(fixture.0.join("wire.toml"), WIRE).unwrap();
+    std::fs::write(fixture.path().join("wire.toml"), WIRE).unwrap();
     let mut command = fixture.lab_command();
     command.args(["shell", "wire.toml", "client", "--virtual"]).env("SHELL", "sh").stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -324,7 +329,7 @@ fn machine_is_killed_with_its_parent_process() {
     }
     // The guest prints a line and then waits for input, so the machine does not end by itself.
     let mut command = fixture.lab_command();
-    command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", &fixture.0);
+    command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", fixture.path());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut answer = [0; 5];
     child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
@@ -334,7 +339,7 @@ fn machine_is_killed_with_its_parent_process() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_for_end(&machine);
-    assert_eq!(std::fs::read_dir(&fixture.0).unwrap().count(), 0, "files left behind");
+    assert_eq!(std::fs::read_dir(fixture.path()).unwrap().count(), 0, "files left behind");
 }
 
 /// Copies a file, and permits every user to read and execute the copy.
@@ -353,7 +358,7 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
     let list = fixture.lab_command().args(["kernel", "list"]).output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
     let kernel = list.split_whitespace().find(|word| word.starts_with('/')).unwrap();
-    let [lab, copy] = ["ekiden-lab", "linux"].map(|name| fixture.0.join(name));
+    let [lab, copy] = ["ekiden-lab", "linux"].map(|name| fixture.path().join(name));
     copy_for_all(Path::new(env!("CARGO_BIN_EXE_ekiden-lab")), &lab);
     copy_for_all(Path::new(kernel), &copy);
     let script = "id -u; echo changed > /etc/hostname && cat /etc/hostname; ip link add name a type veth peer name b && echo link";
@@ -362,7 +367,11 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     }
     command.args(["--no-new-privs", "--bounding-set=-all"]).arg(&lab).args(["kernel", "run", "--kernel"]).arg(&copy);
-    command.args(["--", "sh", "-c", script]).current_dir(&fixture.0).env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+        .args(["--", "sh", "-c", script])
+        .current_dir(fixture.path())
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
     let before = std::fs::read("/etc/hostname").ok();
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", stderr_text(&output));
@@ -372,20 +381,14 @@ fn unprivileged_user_is_root_only_inside_the_machine() {
 
 /// Sends `signal` to a command when it has more than `others` descendants, which means that a machine runs. Then waits
 /// until the command and these descendants have ended.
-pub fn stop_while_machines_run(mut command: Child, signal: &str, others: usize) -> Output {
-    let outer = command.id();
+pub fn stop_while_machines_run(command: &mut Command, signal: &str, others: usize) -> Output {
     // The reading that meets the condition is kept. A later reading can be shorter, because a booting kernel has
     // children that end at once.
     let mut machines = Vec::new();
-    wait_until(|| {
+    let output = interrupt(command, signal, Receiver::Process, |outer| {
         machines = descendants(outer);
-        machines.len() > others || command.try_wait().unwrap().is_some()
+        machines.len() > others
     });
-    // After the end of the command, its id may belong to another process.
-    if command.try_wait().unwrap().is_none() {
-        Command::new("kill").args([signal, &outer.to_string()]).status().unwrap();
-    }
-    let output = command.wait_with_output().unwrap();
     assert!(machines.len() > others, "no machine runs: {machines:?}: {}", stderr_text(&output));
     wait_for_end(&machines);
     output
@@ -399,20 +402,16 @@ fn interrupt_ends_machines_and_explains_how_to_resume() {
     }
     fixture.write(&with_losses(SMALL).replace("1MB", "200MB"));
     let mut command = fixture.lab_command();
-    command.args(["run", "small.toml", "--virtual", "--no-check"]).process_group(0).stderr(Stdio::piped());
-    let output = stop_while_machines_run(command.spawn().unwrap(), "-INT", 2);
-    assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
-    let stderr = stderr_text(&output);
-    assert!(stderr.contains("interrupted after 0 of 4 runs: run the same command again to continue"), "{stderr}");
-    assert_eq!(fixture.all_runs().len(), 0);
+    command.args(["run", "small.toml", "--virtual", "--no-check"]);
+    fixture.assert_interrupted(&stop_while_machines_run(&mut command, "-INT", 2));
 }
 
-/// Reads until the output contains `text`, and returns the output.
-fn read_until(from: &mut impl Read, text: &str) -> String {
+/// Reads until `is_complete` returns true for the output, and returns the output.
+fn read_until(from: &mut impl Read, is_complete: impl Fn(&str) -> bool) -> String {
     let (mut output, mut buffer) = (String::new(), [0; 4096]);
-    while !output.contains(text) {
+    while !is_complete(&output) {
         let count = from.read(&mut buffer).unwrap();
-        assert!(count > 0, "ended before {text:?}: {output:?}");
+        assert!(count > 0, "ended too early: {output:?}");
         output.push_str(&String::from_utf8_lossy(&buffer[..count]));
     }
     output
@@ -424,10 +423,22 @@ fn start_on_terminal(fixture: &ExperimentFixture, arguments: &str) -> (Child, Ch
     // Without `exec`, the signal would also end the shell between script(1) and the command.
     let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_ekiden-lab"));
     let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&fixture.0).env("SHELL", "sh");
+    command
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .current_dir(fixture.path())
+        .env("SHELL", "sh");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (keys, screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     (child, keys, screen)
+}
+
+/// The virtual times that a terminal has shown, in seconds.
+fn virtual_times(shown: &str) -> Vec<u32> {
+    let seconds = |text: &str| {
+        let (minutes, seconds) = text.split_once(':')?;
+        Some(minutes.parse::<u32>().ok()? * 60 + seconds.get(..2)?.parse::<u32>().ok()?)
+    };
+    shown.split(", virtual ").skip(1).filter_map(seconds).collect()
 }
 
 /// Each run lasts for minutes of virtual time.
@@ -439,16 +450,17 @@ fn a_terminal_shows_the_time_of_running_machines() {
     }
     fixture.write(&with_losses(SMALL).replace("50Mbit/s", "5Mbit/s").replace("1MB", "200MB"));
     let (mut child, mut keys, mut screen) = start_on_terminal(&fixture, "run small.toml --virtual --no-check");
-    let shown = read_until(&mut screen, "0/4  0:01, virtual ");
+    let shown = read_until(&mut screen, |shown| virtual_times(shown).iter().any(|time| *time > 0));
+    // A machine with a virtual time runs.
     let machines = descendants(child.id());
-    let shown = shown + &read_until(&mut screen, "0/4  0:04, virtual ");
+    let time = virtual_times(&shown).last().copied();
+    let shown = shown + &read_until(&mut screen, |more| virtual_times(more).last().copied() > time);
     keys.write_all(b"\x03").unwrap();
     let mut rest = String::new();
     screen.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(2), "{rest}");
-    let clocks: Vec<&str> = shown.split(", virtual ").skip(1).filter_map(|text| text.get(..4)).collect();
-    assert!(clocks.iter().any(|clock| *clock > "0:00"), "{clocks:?}: {shown:?}");
-    assert!(clocks.is_sorted(), "{clocks:?}");
+    let times = virtual_times(&shown);
+    assert!(times.is_sorted(), "{times:?}: {shown:?}");
     wait_for_end(&machines);
 }
 
@@ -462,7 +474,7 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
         let (mut child, mut keys, mut screen) = start_on_terminal(&fixture, arguments);
         // The terminal echoes the input; only the output of the shell has the sum.
         keys.write_all(b"echo $((40 + 2)) runs\n").unwrap();
-        read_until(&mut screen, "42 runs");
+        read_until(&mut screen, |shown| shown.contains("42 runs"));
         let machine = descendants(child.id());
         assert!(machine.len() > 2, "{machine:?}");
         keys.write_all(b"\x03").unwrap();
@@ -487,7 +499,7 @@ fn an_interrupted_command_waits_for_the_end_of_its_machine() {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         // `Child::wait` closes the standard input, which would end the guest.
         let input = child.stdin.take();
-        read_until(child.stdout.as_mut().unwrap(), "runs");
+        read_until(child.stdout.as_mut().unwrap(), |output| output.contains("runs"));
         let machine = descendants(child.id());
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
