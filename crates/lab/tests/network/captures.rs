@@ -27,14 +27,20 @@ pub const TESTS: &[Test] = &[
     ("deliveries_follow_the_trace", deliveries_follow_the_trace),
 ];
 
-/// Sends 8 MiB over the link `wan` with a capture. Returns the counters of the direction of the data, the counters of
-/// the capture, and its directory.
-fn capture(lab: &Lab, snaplen: u32) -> anyhow::Result<(DirectionReport, CaptureSummary, TempDir)> {
+/// Starts a lab with a capture of its links.
+fn start(lab: &Lab, snaplen: u32) -> anyhow::Result<(TempDir, Network, Emulator)> {
     let folder = TempDir::create(sandbox::run_directory()?, "capture")?;
     let network = Network::build(lab)?;
     let options = EmulationOptions { mode: lab.mode, seed: lab.seed, ..EmulationOptions::default() };
     let capture = CaptureOptions { directory: folder.path().to_owned(), snaplen };
     let emulator = Emulator::start_with_capture(&network.emulated_links(), &options, Some(&capture))?;
+    Ok((folder, network, emulator))
+}
+
+/// Sends 8 MiB over the link `wan` with a capture. Returns the counters of the direction of the data, the counters of
+/// the capture, and its directory.
+fn capture(lab: &Lab, snaplen: u32) -> anyhow::Result<(DirectionReport, CaptureSummary, TempDir)> {
+    let (folder, network, emulator) = start(lab, snaplen)?;
     send(network.host("a").unwrap(), network.host("b").unwrap());
     let (reports, summary) = emulator.stop()?;
     let summary = summary.unwrap().finish()?;
@@ -180,11 +186,7 @@ fn deliveries_follow_the_trace() -> Result<(), Skipped> {
     let list = TRACE.map(|time| time.to_string()).join(", ");
     let forward = conditions(&format!("trace = [{list}]"));
     let lab = lab(&[("wan", Link { forward, ..cable("a", "b") })]);
-    let folder = TempDir::create(sandbox::run_directory().unwrap(), "capture").unwrap();
-    let network = Network::build(&lab).unwrap();
-    let capture = CaptureOptions { directory: folder.path().to_owned(), snaplen: DEFAULT_SNAPLEN };
-    let links = network.emulated_links();
-    let emulator = Emulator::start_with_capture(&links, &EmulationOptions::default(), Some(&capture)).unwrap();
+    let (folder, network, emulator) = start(&lab, DEFAULT_SNAPLEN).unwrap();
     let [a, b] = ["a", "b"].map(|name| network.host(name).unwrap());
     let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
     let receiver = b.enter(|| UdpSocket::bind((b.address(), 0))).unwrap().unwrap();

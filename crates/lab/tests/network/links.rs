@@ -22,7 +22,6 @@ pub const TESTS: &[Test] = &[
         "superpackets_pass_whole_and_packets_are_lost_individually",
         superpackets_pass_whole_and_packets_are_lost_individually,
     ),
-    ("superpackets_of_ipv6_pass_whole", superpackets_of_ipv6_pass_whole),
     ("exact_mode_delivers_packets_individually", exact_mode_delivers_packets_individually),
     ("packets_delivered_together_have_individual_times", packets_delivered_together_have_individual_times),
     ("tun_carries_superpackets_with_losses", tun_carries_superpackets_with_losses),
@@ -78,22 +77,16 @@ fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
 /// them.
 fn superpackets_pass_whole_and_packets_are_lost_individually() -> Result<(), Skipped> {
     let lab = delayed_lab("loss = { model = 'pattern', every = 500, lost = [250] }");
-    let report = carry_report(&Lab { mode: EmulationMode::Fast, ..lab }).unwrap();
-    assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
-    assert!(report.frames_out * 2 < report.packets_out, "{} packets in {}", report.packets_out, report.frames_out);
-    let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
-    assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
-    Ok(())
-}
-
-fn superpackets_of_ipv6_pass_whole() -> Result<(), Skipped> {
-    let lab = delayed_lab("loss = { model = 'pattern', every = 500, lost = [250] }");
-    let report = carry_report(&Lab { mode: EmulationMode::Fast, family: Family::Ipv6, ..lab }).unwrap();
-    assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
-    let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
-    assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
-    let packets = (BYTES as u64).div_ceil(1500 - 40 - 32);
-    assert!(report.packets_in >= packets, "{} packets, of IPv6 {packets}", report.packets_in);
+    for (family, headers) in [(Family::Ipv4, 20 + 32), (Family::Ipv6, 40 + 32)] {
+        let report = carry_report(&Lab { mode: EmulationMode::Fast, family, ..lab.clone() }).unwrap();
+        let DirectionReport { frames_in, packets_in, frames_out, packets_out, .. } = report;
+        assert!(frames_in * 4 < packets_in, "{family:?}: {packets_in} packets in {frames_in} frames");
+        assert!(frames_out * 2 < packets_out, "{family:?}: {packets_out} packets in {frames_out} frames");
+        let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
+        assert!(lost.abs_diff(packets_in / 500) <= 1, "{family:?}: {lost} of {packets_in} packets");
+        let packets = (BYTES as u64).div_ceil(1500 - headers);
+        assert!(packets_in >= packets, "{family:?}: {packets_in} packets, not {packets}");
+    }
     Ok(())
 }
 
@@ -156,12 +149,14 @@ fn kernel_completes_checksums_of_marked_packets() -> Result<(), Skipped> {
     Ok(())
 }
 
-/// Waits for a datagram; false if none arrives within the read timeout of the socket.
-fn has_received(socket: &UdpSocket) -> bool {
-    socket.recv(&mut [0; 16]).is_ok()
+fn link_goes_down_at_its_event() -> Result<(), Skipped> {
+    // On a busy machine, the event can come before the first datagram.
+    assert!((0..5).any(|_| was_up_before_its_event()), "the link is up at first");
+    Ok(())
 }
 
-fn link_goes_down_at_its_event() -> Result<(), Skipped> {
+/// Sends datagrams until the link goes down at an event, and returns whether one has arrived.
+fn was_up_before_its_event() -> bool {
     let mut lab = delayed_lab("");
     let at = "300ms".parse().unwrap();
     let (up, down) = (conditions("delay = '1ms'"), conditions("delay = '1ms'\ndown = true"));
@@ -170,24 +165,22 @@ fn link_goes_down_at_its_event() -> Result<(), Skipped> {
     let running = RunningLab::start(&lab).unwrap();
     let [a, b] = ["a", "b"].map(|name| running.network().host(name).unwrap());
     let receiver = b.enter(|| UdpSocket::bind((b.address(), 0))).unwrap().unwrap();
+    receiver.set_nonblocking(true).unwrap();
     let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
-    let send = || sender.send_to(b"hello", receiver.local_addr().unwrap()).unwrap();
-    send();
-    let in_time = started.elapsed() < Duration::from_millis(250);
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    assert!(!in_time || has_received(&receiver), "the link is up at first");
-    let down = || {
+    let is_down = || {
         let reports = running.reports().unwrap();
         reports.iter().any(|report| report.dropped.get(&DropCause::Down).is_some_and(|count| *count > 0))
     };
     let deadline = started + Duration::from_secs(10);
-    while !down() {
+    let mut has_arrived = false;
+    while !is_down() {
         assert!(Instant::now() < deadline, "the link never went down");
-        send();
+        sender.send_to(b"hello", receiver.local_addr().unwrap()).unwrap();
         std::thread::park_timeout(Duration::from_millis(5));
+        has_arrived |= receiver.recv(&mut [0; 16]).is_ok();
     }
     assert!(started.elapsed() >= Duration::from_millis(300));
-    Ok(())
+    has_arrived
 }
 
 fn equal_seed_and_arrivals_lose_the_same_packets() -> Result<(), Skipped> {

@@ -10,13 +10,17 @@ use ekiden_proto::units::Rate;
 const RATES: [&str; 5] = ["12Mbit/s", "1Mbit/s", "9973kbit/s", "100Mbit/s", "977Mbit/s"];
 
 /// Successive random numbers.
-struct RandomDraws {
+pub struct RandomDraws {
     rng: SeededRng,
     draws: u64,
 }
 
 impl RandomDraws {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn new(seed: u64, name: &str) -> Self {
+        Self { rng: SeededRng::new(seed).derive(name), draws: 0 }
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
         self.draws += 1;
         self.rng.bits(self.draws) % n
     }
@@ -62,7 +66,7 @@ impl PacketMix {
 
 /// The arrivals of a seed, in order of time, and the rate of the line that they are made for.
 pub fn pattern(seed: u64) -> (Vec<Packet>, Rate) {
-    let mut chance = RandomDraws { rng: SeededRng::new(seed).derive("arrivals"), draws: 0 };
+    let mut chance = RandomDraws::new(seed, "arrivals");
     let rate: Rate = RATES[usize::try_from(seed % 5).unwrap()].parse().unwrap();
     let full = 1500 * 8_000_000_000 / rate.bits_per_second();
     let kind = PacketMix { sizes: chance.below(4), flows: chance.between(1, 8), ecn: chance.below(3) };

@@ -1,5 +1,6 @@
 //! Replays of the `auto` queue. It keeps state for seconds, so further patterns are long and have many connections.
 
+use super::arrivals::RandomDraws;
 use super::*;
 
 const LIMITS: [&str; 5] = [
@@ -10,20 +11,11 @@ const LIMITS: [&str; 5] = [
     "kind = 'auto'\nlimit = '60pkt'\ntarget = '500ms'",
 ];
 
-/// Successive random numbers.
-fn random_draws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
-    let rng = SeededRng::new(seed).derive(name);
-    let mut number = 0;
-    move |below| {
-        number += 1;
-        rng.bits(number) % below
-    }
-}
-
 /// About six seconds of traffic for a line of 12 Mbit/s. Connections start and end, change their rate, and pause. In
 /// most patterns the connections together exceed the rate of the line.
 fn changing_connections(seed: u64) -> Vec<Packet> {
-    let mut below = random_draws(seed, "crowd");
+    let mut draws = RandomDraws::new(seed, "crowd");
+    let mut below = |limit| draws.below(limit);
     let connections = 1 + below(40);
     let mut packets = Vec::new();
     for flow in 0..connections {
@@ -45,7 +37,8 @@ fn changing_connections(seed: u64) -> Vec<Packet> {
 
 /// Single packets of more connections than the table has slots, mixed with three connections of many packets.
 fn table_overflow() -> Vec<Packet> {
-    let mut below = random_draws(0, "overflow");
+    let mut draws = RandomDraws::new(0, "overflow");
+    let mut below = |limit| draws.below(limit);
     let flow = |number: u64, draw: u64| if draw == 0 { number as u32 % 3 } else { number as u32 * 2 };
     let packet = |number| Packet {
         number,
