@@ -82,7 +82,7 @@ pub fn transmission_time(bytes: u32, rate: u64) -> Nanos {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{ReceivedProbe, SentProbe};
+    use super::super::probe::SentProbe;
     use super::*;
 
     fn path(text: &str) -> DelayModel {
@@ -91,14 +91,8 @@ mod tests {
 
     fn series(sent: &[(Nanos, Nanos)], lost: &[usize]) -> ProbeSeries {
         let arrived = (0..sent.len()).filter(|number| !lost.contains(number));
-        ProbeSeries {
-            sent: sent
-                .iter()
-                .map(|(at, took)| SentProbe { at: *at, call_time: *took, bytes: 1000, segment: (0, 1) })
-                .collect(),
-            received: arrived.map(|number| ReceivedProbe { number, at: 1, marked: false }).collect(),
-            overflow: 0,
-        }
+        let sent = sent.iter().map(|(at, took)| SentProbe { call_time: *took, ..SentProbe::for_test(*at, 1000) });
+        ProbeSeries::for_test(sent, arrived.map(|number| (number, 1)))
     }
 
     fn expected(path: &DelayModel, series: &ProbeSeries) -> Vec<(usize, Nanos)> {

@@ -64,7 +64,7 @@ pub fn check_order(series: &ProbeSeries) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{ReceivedProbe, SentProbe};
+    use super::super::probe::SentProbe;
     use super::*;
     use crate::stats::normal_quantile;
     use ekiden_emulator::rng::SeededRng;
@@ -115,10 +115,8 @@ mod tests {
 
     #[test]
     fn order_check_fails_for_one_reordered_packet() {
-        let got = |number| ReceivedProbe { number, at: 1, marked: false };
-        let sent = vec![SentProbe { at: 0, call_time: 1, bytes: 48, segment: (0, 1) }; 3];
-        let series =
-            |order: [usize; 3]| ProbeSeries { sent: sent.clone(), received: order.map(got).to_vec(), overflow: 0 };
+        let sent = [SentProbe::for_test(0, 48); 3];
+        let series = |order: [usize; 3]| ProbeSeries::for_test(sent, order.map(|number| (number, 1)));
         assert!(check_order(&series([0, 1, 2])).pass);
         assert!(!check_order(&series([0, 2, 1])).pass);
         assert!(!check_order(&ProbeSeries::default()).pass);

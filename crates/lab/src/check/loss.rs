@@ -168,7 +168,7 @@ pub fn check_hidden_drops(hosts: &[(String, u64)], emulator_drops: u64) -> Findi
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{ReceivedProbe, SentProbe};
+    use super::super::probe::SentProbe;
     use super::*;
     use ekiden_emulator::rng::SeededRng;
 
@@ -181,14 +181,8 @@ mod tests {
 
     fn series(lost: &[bool], places: u16) -> ProbeSeries {
         let segment = |number: usize| ((number % usize::from(places)) as u16, places);
-        ProbeSeries {
-            sent: (0..lost.len()).map(|i| SentProbe { at: 0, call_time: 1, bytes: 48, segment: segment(i) }).collect(),
-            received: (0..lost.len())
-                .filter(|i| !lost[*i])
-                .map(|i| ReceivedProbe { number: i, at: 9, marked: false })
-                .collect(),
-            overflow: 0,
-        }
+        let sent = (0..lost.len()).map(|i| SentProbe { segment: segment(i), ..SentProbe::for_test(0, 48) });
+        ProbeSeries::for_test(sent, (0..lost.len()).filter(|i| !lost[*i]).map(|i| (i, 9)))
     }
 
     fn passes(model: &str, lost: &[bool]) -> Vec<bool> {

@@ -251,6 +251,27 @@ pub fn burst_probes(count: usize, gap: Nanos, bytes: u32, packets: u16) -> Vec<P
 }
 
 #[cfg(test)]
+impl SentProbe {
+    /// A single packet with a reliable send time.
+    pub const fn for_test(at: Nanos, bytes: u32) -> Self {
+        Self { at, call_time: 1, bytes, segment: (0, 1) }
+    }
+}
+
+#[cfg(test)]
+impl ProbeSeries {
+    /// A series in which no probe was marked or dropped by the socket. `received` has the number and the time of arrival
+    /// of each received probe.
+    pub fn for_test(
+        sent: impl IntoIterator<Item = SentProbe>,
+        received: impl IntoIterator<Item = (usize, Nanos)>,
+    ) -> Self {
+        let received = received.into_iter().map(|(number, at)| ReceivedProbe { number, at, marked: false });
+        Self { sent: sent.into_iter().collect(), received: received.collect(), overflow: 0 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -264,13 +285,8 @@ mod tests {
 
     #[test]
     fn series_counts_lost_duplicate_and_reordered_probes() {
-        let sent = |at| SentProbe { at, call_time: 1, bytes: 100, segment: (0, 1) };
-        let got = |number, at| ReceivedProbe { number, at, marked: false };
-        let series = ProbeSeries {
-            sent: (0..5).map(sent).collect(),
-            received: vec![got(0, 10), got(3, 11), got(1, 12), got(1, 13), got(4, 14)],
-            overflow: 0,
-        };
+        let sent = (0..5).map(|at| SentProbe::for_test(at, 100));
+        let series = ProbeSeries::for_test(sent, [(0, 10), (3, 11), (1, 12), (1, 13), (4, 14)]);
         assert_eq!(series.loss_flags(), [false, false, true, false, false]);
         assert_eq!(series.arrival_times()[1], Some(12));
         assert_eq!((series.reordered_count(), series.duplicate_count()), (2, 1));
@@ -279,7 +295,7 @@ mod tests {
 
     #[test]
     fn long_send_call_makes_a_probe_untimely() {
-        let sent = SentProbe { at: 0, call_time: MAX_CALL_TIME, bytes: 100, segment: (0, 1) };
+        let sent = SentProbe { call_time: MAX_CALL_TIME, ..SentProbe::for_test(0, 100) };
         assert!(sent.is_timely());
         assert!(!SentProbe { call_time: MAX_CALL_TIME + 1, ..sent }.is_timely());
     }

@@ -127,7 +127,7 @@ pub fn format_rate(bits_per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{ReceivedProbe, SentProbe};
+    use super::super::probe::SentProbe;
     use super::*;
 
     const LINE_EXPECTATION: LineExpectation =
@@ -136,13 +136,8 @@ mod tests {
     /// Packets of 1250 bytes, sent at 120 % of the rate of the line, at which a packet takes 1 ms. Packet `i` arrives
     /// at `at(i)`.
     fn series(count: u64, at: impl Fn(u64) -> Nanos) -> ProbeSeries {
-        ProbeSeries {
-            sent: (0..count)
-                .map(|i| SentProbe { at: i * 833_333, call_time: 1, bytes: 1250, segment: ((i % 10) as u16, 10) })
-                .collect(),
-            received: (0..count).map(|i| ReceivedProbe { number: i as usize, at: at(i), marked: false }).collect(),
-            overflow: 0,
-        }
+        let sent = |i: u64| SentProbe { segment: ((i % 10) as u16, 10), ..SentProbe::for_test(i * 833_333, 1250) };
+        ProbeSeries::for_test((0..count).map(sent), (0..count).map(|i| (i as usize, at(i))))
     }
 
     #[test]

@@ -156,6 +156,7 @@ fn path_configuration(path: Option<&PathSetting>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::section::tests::{numbered_keys, read};
 
     fn treatment(path: &str) -> Treatment {
         let text = format!("program = \"ekiden\"\nchain = [\"client\"]\nrelays = [\"a\", \"b\"]\npath = {path}");
@@ -163,17 +164,9 @@ mod tests {
     }
 
     fn mesh(folder: &path::Path) -> RelayMesh {
-        let mut made = 0..;
-        let keys = || {
-            let number = made.next().unwrap_or(0);
-            RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
-        };
         let address = |last| IpAddr::from([10, 100, 0, last]);
-        RelayMesh::with_keys(&[("client", address(1)), ("a", address(2)), ("b", address(3))], keys, folder).unwrap()
-    }
-
-    fn read(text: &str) -> toml::Table {
-        text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
+        let hosts = [("client", address(1)), ("a", address(2)), ("b", address(3))];
+        RelayMesh::with_keys(&hosts, numbered_keys(), folder).unwrap()
     }
 
     fn known(table: &toml::Table) -> Vec<&str> {

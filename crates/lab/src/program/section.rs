@@ -159,9 +159,8 @@ fn profile_configuration(treatment: &Treatment) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::Ipv4Addr;
-
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -183,8 +182,18 @@ mod tests {
 
     const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 100, 9, 1)), 5201);
 
-    fn read(text: &str) -> toml::Table {
+    /// Reads the configuration of a relay, and panics if it is not TOML.
+    pub fn read(text: &str) -> toml::Table {
         text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    /// Makes the keys `secret-0` and `public-0`, then those with the next numbers.
+    pub fn numbered_keys() -> impl FnMut() -> anyhow::Result<RelayKeys> {
+        let mut numbers = 0..;
+        move || {
+            let number: u32 = numbers.next().unwrap();
+            RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
+        }
     }
 
     fn names(table: &toml::Table) -> Vec<&str> {
@@ -239,13 +248,8 @@ mod tests {
     #[test]
     fn key_files_are_private_and_relays_admit_the_previous_relay() {
         let folder = crate::temp_dir::TempDir::for_test();
-        let mut made = 0..;
-        let keys = || {
-            let number = made.next().unwrap_or(0);
-            RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
-        };
         let hosts = [("r1", IpAddr::from([10, 100, 0, 2])), ("r2", IpAddr::from([10, 100, 1, 2]))];
-        let SectionChain(relays) = SectionChain::with_keys(&hosts, keys, folder.path()).unwrap();
+        let SectionChain(relays) = SectionChain::with_keys(&hosts, numbered_keys(), folder.path()).unwrap();
         for relay in &relays {
             let mode = std::fs::metadata(&relay.key).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", relay.name);

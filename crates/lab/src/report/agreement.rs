@@ -93,12 +93,8 @@ mod tests {
     use super::*;
 
     fn cells(values: &[(&str, f64, f64)]) -> Vec<CellSummary> {
-        let cell = |(treatment, low, high): &(&str, f64, f64)| CellSummary {
-            levels: std::collections::BTreeMap::new(),
-            treatment: (*treatment).to_owned(),
-            summary: stats::summarise(&[*low, *high]),
-            ratio: None,
-            invalid: 0,
+        let cell = |(treatment, low, high): &(&str, f64, f64)| {
+            CellSummary::for_test(treatment, stats::summarise(&[*low, *high]))
         };
         values.iter().map(cell).collect()
     }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use ekiden_emulator::rng::SeededRng;
 
-    fn assert_near(got: f64, wanted: f64, error: f64) {
+    fn assert_within(got: f64, wanted: f64, error: f64) {
         assert!((got - wanted).abs() <= error, "{got} is not {wanted}");
     }
 
@@ -95,8 +95,8 @@ mod tests {
         ];
         for ((successes, n), wanted) in table {
             let got = wilson(successes, n, Z_95);
-            assert_near(got.0, wanted.0, 0.000_051);
-            assert_near(got.1, wanted.1, 0.000_051);
+            assert_within(got.0, wanted.0, 0.000_051);
+            assert_within(got.1, wanted.1, 0.000_051);
         }
         assert_eq!(wilson(0, 0, Z_95), (0.0, 1.0));
         assert!(wilson(15, 148, Z_99_9).1 > wilson(15, 148, Z_95).1);
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn chi_square_matches_published_tables() {
         let expected = [9.0, 3.0, 3.0, 1.0].map(|share| 556.0 * share / 16.0);
-        assert_near(chi_square(&[315, 108, 101, 32], &expected), 0.925, 0.0005);
+        assert_within(chi_square(&[315, 108, 101, 32], &expected), 0.925, 0.0005);
         for (freedom, critical, p) in [
             (1.0, 3.841_46, 0.05),
             (1.0, 10.828, 0.001),
@@ -115,7 +115,7 @@ mod tests {
             (10.0, 3.9403, 0.95),
             (100.0, 135.807, 0.01),
         ] {
-            assert_near(gamma_q(freedom / 2.0, critical / 2.0), p, 0.000_01);
+            assert_within(gamma_q(freedom / 2.0, critical / 2.0), p, 0.000_01);
         }
         assert_eq!(chi_square(&[10, 10], &[10.0, 10.0]), 1.0);
         assert_eq!(chi_square(&[10, 1], &[11.0, 0.0]), 0.0, "observations in a class with an expectation of 0");
@@ -127,15 +127,15 @@ mod tests {
     #[test]
     fn kolmogorov_smirnov_matches_stephens() {
         for (point, p) in [(1.138, 0.15), (1.224, 0.10), (1.358, 0.05), (1.480, 0.025), (1.628, 0.01)] {
-            assert_near(kolmogorov_tail(point), p, 0.0005);
+            assert_within(kolmogorov_tail(point), p, 0.0005);
         }
-        assert_near(kolmogorov_tail(0.2), 1.0, 1e-11);
+        assert_within(kolmogorov_tail(0.2), 1.0, 1e-11);
         // Miller 1956, "Table of percentage points of Kolmogorov statistics": n = 10, two-sided 5 %: 0.40925. The
         // sample has this distance to the uniform distribution, at its first point.
         let mut samples: Vec<f64> = (1..=10).map(|i| f64::from(i) / 10.0).collect();
         samples[0] = 0.409_25;
         samples[1..4].fill(0.409_25);
-        assert_near(kolmogorov_smirnov(&samples, |x| x), 0.05, 0.001);
+        assert_within(kolmogorov_smirnov(&samples, |x| x), 0.05, 0.001);
         assert_eq!(kolmogorov_smirnov(&[], |x| x), 1.0);
     }
 
@@ -154,7 +154,7 @@ mod tests {
             24, 24, 24, 22, 21, 15, 23, 23, 25, 20, 19, 17, 22, 18, 32, 32, 27, 22, 22, 19, 19, 18, 27, 30, 23, 20, 20,
             29, 29, 27, 27, 23, 26, 24, 18, 17, 15, 14, 21, 33, 35, 35, 31, 26, 21, 34, 30, 29,
         ];
-        assert_near(lag1_correlation(&tenths.map(f64::from)), 0.576, 0.0005);
+        assert_within(lag1_correlation(&tenths.map(f64::from)), 0.576, 0.0005);
         assert_eq!(lag1_correlation(&[2.0, 2.0, 2.0]), 0.0);
         assert_eq!(lag1_correlation(&[]), 0.0);
     }

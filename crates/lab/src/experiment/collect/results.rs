@@ -93,6 +93,14 @@ pub struct CellSummary {
     pub invalid: u32,
 }
 
+#[cfg(test)]
+impl CellSummary {
+    /// The summary of a treatment without levels, ratio and invalid runs.
+    pub fn for_test(treatment: &str, summary: Summary) -> Self {
+        Self { levels: BTreeMap::new(), treatment: treatment.to_owned(), summary, ratio: None, invalid: 0 }
+    }
+}
+
 /// Cells with a further metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExtraMetricCells {

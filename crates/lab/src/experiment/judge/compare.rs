@@ -231,13 +231,7 @@ mod tests {
                 let metrics = [("figure".to_owned(), *value)].into();
                 runs.push(Run { block, treatment: treatment.to_owned(), metrics, ..Run::default() });
             }
-            cells.push(CellSummary {
-                levels: BTreeMap::new(),
-                treatment: treatment.to_owned(),
-                summary: stats::summarise(values),
-                ratio: None,
-                invalid: 0,
-            });
+            cells.push(CellSummary::for_test(treatment, stats::summarise(values)));
         }
         let manifest = Manifest { name: "x".to_owned(), metric: metric.clone(), ..Manifest::default() };
         Results { manifest, runs, cells, ..Results::default() }

@@ -62,13 +62,7 @@ mod tests {
 
     fn cell(treatment: &str, median: f64, ratio: Option<f64>) -> CellSummary {
         let summary = |median| Summary { n: 1, median, ..Summary::default() };
-        CellSummary {
-            levels: std::collections::BTreeMap::new(),
-            treatment: treatment.into(),
-            summary: summary(median),
-            ratio: ratio.map(summary),
-            invalid: 0,
-        }
+        CellSummary { ratio: ratio.map(summary), ..CellSummary::for_test(treatment, summary(median)) }
     }
 
     fn summary_for_ratio(ratio: f64) -> String {

@@ -54,20 +54,13 @@ mod tests {
 
     /// Figures of one cell.
     fn figures(clock: &str, values: [f64; 6]) -> PublishedFigures {
-        let cell = CellSummary {
-            levels: std::collections::BTreeMap::new(),
-            treatment: "relay".to_owned(),
-            summary: stats::summarise(&values),
-            ratio: None,
-            invalid: 0,
-        };
         let metric = Metric { key: "mb_s".to_owned(), unit: "MB/s".to_owned(), higher_is_better: true };
         let machine = vec![("clock".to_owned(), clock.to_owned())];
         PublishedFigures {
             manifest: Manifest { name: "x".to_owned(), metric, machine, ..Manifest::default() },
             cells_digest: String::new(),
             runs: 6,
-            cells: vec![cell],
+            cells: vec![CellSummary::for_test("relay", stats::summarise(&values))],
             also: Vec::new(),
             floors: Vec::new(),
             gains: Vec::new(),
