@@ -80,16 +80,3 @@ fn client_options(known: &Path) -> [String; 5] {
         format!("UserKnownHostsFile={}", known.display()),
     ]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ssh_uses_no_files_of_the_host() {
-        let text = configuration("/run/host", "/run/user.pub");
-        assert!(text.contains("HostKey /run/host\nAuthorizedKeysFile /run/user.pub\n"), "{text}");
-        assert!(text.contains("UsePAM no") && text.contains("PidFile none"), "{text}");
-        assert!(client_options(Path::new("/run/known")).contains(&"UserKnownHostsFile=/run/known".to_owned()));
-    }
-}
