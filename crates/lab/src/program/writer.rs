@@ -122,8 +122,12 @@ mod tests {
     fn write_through_sink(amount: u64, block: usize, pause: Option<Duration>) -> WriterReport {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
-        std::thread::spawn(move || sink::serve_connection(listener.accept().unwrap().0, pause.map(|_| block)).unwrap());
-        run(WriteRequest { to, amount, block, pause }).unwrap()
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| sink::serve_connection(listener.accept().unwrap().0, pause.map(|_| block)));
+            let report = run(WriteRequest { to, amount, block, pause });
+            served.join().unwrap().unwrap();
+            report.unwrap()
+        })
     }
 
     #[test]
@@ -142,14 +146,17 @@ mod tests {
         let pause = Duration::from_millis(2);
         let written = write_through_sink(10 * 64, 64, Some(pause));
         assert_eq!(written.waits.len(), 10);
-        assert!(written.waits.iter().all(|wait| (0.0..1.0).contains(wait)), "{:?}", written.waits);
+        assert!(written.waits.iter().all(|wait| (0.0..=written.completion_s).contains(wait)), "{written:?}");
         assert!(written.write_s >= 9.0 * pause.as_secs_f64(), "{} s", written.write_s);
     }
 
     #[test]
     fn refused_connection_is_reported() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = run(WriteRequest { to: free, amount: 1, block: 1, pause: None }).unwrap_err().to_string();
-        assert_eq!(error, format!("cannot connect to {free}"));
+        // The port of a client is in use, but does not accept connections.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let to = client.local_addr().unwrap();
+        let error = run(WriteRequest { to, amount: 1, block: 1, pause: None }).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot connect to {to}"));
     }
 }

@@ -57,9 +57,9 @@ mod tests {
         let files = ProgramFiles::record([program.clone()]).unwrap();
         files.ensure_unchanged().unwrap();
         fs::rename(&new, &program).unwrap();
-        let error = files.ensure_unchanged().unwrap_err().to_string();
-        assert_eq!(error, format!("{} was replaced while the experiment ran", program.display()));
+        let error = || files.ensure_unchanged().unwrap_err().to_string();
+        assert_eq!(error(), format!("{} was replaced while the experiment ran", program.display()));
         fs::remove_file(&program).unwrap();
-        files.ensure_unchanged().unwrap_err();
+        assert_eq!(error(), format!("{} was replaced while the experiment ran", program.display()));
     }
 }
