@@ -95,21 +95,18 @@ impl Fixture {
     }
 
     /// Waits until `count` connections of relays wait for a session.
-    fn wait_sections_waiting(&self, count: usize) {
-        let line = format!("ekiden_sections_waiting{{listener=\"section\"}} {count}");
-        let shown = || self.relay.ask("/metrics").lines().any(|shown| shown == line);
-        eventually(&line, || shown().then_some(()));
+    fn wait_sections_waiting(&self, count: u64) {
+        eventually(&format!("{count} waiting connections"), || (self.waiting() == Some(count)).then_some(()));
+    }
+
+    fn waiting(&self) -> Option<u64> {
+        self.relay.metric("ekiden_sections_waiting{listener=\"section\"}")
     }
 
     /// Starts the relay that is the admitted peer.
     fn home(&self) -> Relay {
         self.peer.home(&(self.site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO)
     }
-}
-
-fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
-    try_connect_from(source, to).unwrap()
-}
 
 fn try_connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
@@ -119,8 +116,7 @@ fn try_connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn wait_answered(stream: &mut TcpStream) {
-    let header = read_exactly(stream, 10);
-    read_exactly(stream, u16::from_be_bytes([header[8], header[9]]).into());
+    try_read_hello(stream).expect("an answer");
 }
 
 /// Waits until the relay has two ready connections to the next relay.
@@ -176,8 +172,7 @@ fn unproven_connections_are_limited_per_source_address() {
         assert_eq!(read_remaining(replay), (Vec::new(), Ending::Clean));
     }
     fixture.wait_sections_waiting(3);
-    let evicted = "ekiden_sections_evicted_total{listener=\"section\"} 3";
-    assert!(fixture.relay.ask("/metrics").lines().any(|line| line == evicted));
+    assert_eq!(fixture.relay.evictions("section"), 3);
     // Session places are counted separately: both are free.
     let sessions = [fixture.session_from(LOCAL), fixture.session_from(LOCAL)];
     assert_echo(&mut socks5(fixture.home().address(), fixture.target).unwrap());
@@ -238,7 +233,7 @@ fn claimed_client_address_does_not_count_against_that_client() {
 fn peer_sessions_are_limited_per_peer() {
     let mut fixture = Fixture::new("[limits]\nsessions_per_client = 2\n");
     let mut home = fixture.home();
-    let client = |last| socks5_from([127, 0, 0, last], home.address(), fixture.target);
+    let client = |last: u8| socks5_from([127, 0, 0, last], home.address(), fixture.target);
     let mut sessions = [client(1).unwrap(), client(2).unwrap()];
     sessions.iter_mut().for_each(assert_echo);
     assert_eq!(client(3).map(drop), Err(1));

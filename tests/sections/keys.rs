@@ -117,7 +117,7 @@ fn temporary_key_is_reported_with_its_peers_line() {
     let log = folder.0.join("stderr");
     let mut command = ekiden();
     command.args(["run", "--admin", "off", "-L", &format!("auto://{door}"), "-F", &far.url()]);
-    let _home = Running(
+    let _home = KillOnDrop(
         command.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap(),
     );
     eventually("the listener of the home relay", || std::net::TcpStream::connect(door).ok());
@@ -131,16 +131,6 @@ fn temporary_key_is_reported_with_its_peers_line() {
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
     eventually("a session with the admitted key", || socks5(door, echo_server()).ok());
-}
-
-/// A process that is killed when the value is dropped.
-struct Running(std::process::Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// The SOCKS reply code, and `end` and `detail` of the home relay's closing event, for a session that must be refused.

@@ -72,9 +72,7 @@ fn recipe_setup_works() {
     assert_eq!(closed["path"], "by-middle");
     let (mut client, mut server) = pair(&home);
     exchange_messages(&mut client, &mut server);
-    let admin = format!("unix:{}", home.admin.display());
-    let table = ekiden().args(["status", "--admin", &admin]).output().unwrap();
-    let table = String::from_utf8(table.stdout).unwrap();
+    let table = home.status(&[]);
     assert!(table.contains("by-middle"), "{table}");
     assert!(RECIPE.contains("grep ekiden_ready") && home.ask("/metrics").contains("\nekiden_ready"));
 }

@@ -81,7 +81,7 @@ fn running_session_shows_how_its_sections_started() {
             );
             assert!(section["segments_out"].as_u64().unwrap() < 20 && section["jump"].is_null(), "{section}");
         }
-        let table = status(&chain.home);
+        let table = chain.home.status(&[]);
         let is_row =
             |line: &str| line.contains("  server  ") && line.contains(&format!("  {cell} ")) && line.ends_with('-');
         assert!(table.lines().any(is_row), "no {cell} in {table}");
@@ -126,13 +126,6 @@ fn earlier_session_on_the_section_is_not_reported_as_limit() {
         (&"reused".into(), &"down:client_slow".into()),
         "{closed}"
     );
-}
-
-/// The output of `ekiden status`.
-fn status(relay: &Relay) -> String {
-    let admin = format!("unix:{}", relay.admin.display());
-    let output = ekiden().args(["status", "--admin", &admin]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// While one direction is still open, a concurrent session uses another section.
@@ -373,7 +366,7 @@ fn version_1_listener_gets_one_connection_per_session() {
 /// Serves a section as a relay of version 1 that echoes.
 fn serve_first_version(mut section: TcpStream, key: &PrivateKey) {
     let Some(hello) = try_read_hello(&mut section) else { return };
-    let (responder, _) = NoiseResponder::read(key, &hello, FIRST_VERSION).unwrap();
+    let (responder, _) = NoiseResponder::read(key, &Hello::parse(&hello).unwrap().0, FIRST_VERSION).unwrap();
     let (keys, answer) = responder.accept(None);
     section.write_all(&answer).unwrap();
     let TransportKeys { mut send_key, open: mut open_key, .. } = keys;
@@ -393,15 +386,7 @@ fn private_key(key: &Key) -> PrivateKey {
 }
 
 fn read_hello(section: &mut TcpStream) -> Hello {
-    try_read_hello(section).expect("a hello")
-}
-
-fn try_read_hello(section: &mut TcpStream) -> Option<Hello> {
-    let mut bytes = vec![0; Hello::HEADER_LENGTH];
-    section.read_exact(&mut bytes).ok()?;
-    let length = usize::from(u16::from_be_bytes([bytes[8], bytes[9]]));
-    bytes.extend(read_exactly(section, length));
-    Some(Hello::parse(&bytes).unwrap().0)
+    Hello::parse(&try_read_hello(section).expect("a hello")).unwrap().0
 }
 
 fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::harness::*;
 use crate::relays::*;
@@ -67,30 +67,12 @@ fn log_metrics_and_api_contain_no_keys_or_payloads() {
     }
 }
 
-/// A relay whose text log goes to a file.
-struct TextLogRelay(Child);
-
-impl TextLogRelay {
-    fn start(folder: &Path, config: &Path) -> Self {
-        let (out, err) = (File::create(folder.join("out")).unwrap(), File::create(folder.join("err")).unwrap());
-        let mut command = ekiden();
-        command.args(["run", "--log", "text", "--admin", "off", "-c"]).arg(config);
-        Self(command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap())
-    }
-
-    /// Ends the relay with SIGTERM, so that all events are written.
-    fn stop(mut self) {
-        let id = self.0.id().to_string();
-        assert!(std::process::Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for TextLogRelay {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a relay whose text log goes to a file.
+fn start_with_text_log(folder: &Path, config: &Path) -> KillOnDrop {
+    let (out, err) = (File::create(folder.join("out")).unwrap(), File::create(folder.join("err")).unwrap());
+    let mut command = ekiden();
+    command.args(["run", "--log", "text", "--admin", "off", "-c"]).arg(config);
+    KillOnDrop(command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap())
 }
 
 #[test]
@@ -102,12 +84,16 @@ fn text_log_contains_no_keys_or_payloads() {
     let home = sites[0].write_home(&format!("forward = [\"{}\"]\n", sites[1].url()), AUTO);
     let text = std::fs::read_to_string(&home).unwrap().replace("127.0.0.1:0", &door.to_string());
     std::fs::write(&home, text).unwrap();
-    let relays = [TextLogRelay::start(&sites[1].folder.0, &far), TextLogRelay::start(&sites[0].folder.0, &home)];
+    let relays = [start_with_text_log(&sites[1].folder.0, &far), start_with_text_log(&sites[0].folder.0, &home)];
     for address in [sites[1].address, door] {
         eventually(&format!("the listener at {address}"), || std::net::TcpStream::connect(address).ok());
     }
     run_sessions(door, sites[1].address);
-    relays.into_iter().for_each(TextLogRelay::stop);
+    for KillOnDrop(relay) in &relays {
+        // Before its end, the relay writes all events.
+        signal(relay.id(), "TERM");
+        wait_process_end(relay.id());
+    }
     for site in &sites {
         let output = |name: &str| std::fs::read_to_string(site.folder.0.join(name)).unwrap();
         assert_no_secret(&(output("out") + &output("err")), "closed", &sites);

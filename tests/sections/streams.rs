@@ -6,23 +6,6 @@ use std::thread::JoinHandle;
 
 use crate::harness::*;
 
-/// Starts an echo server. Returns its address.
-pub fn echo_server() -> SocketAddr {
-    serve(|mut stream| {
-        let mut bytes = [0; 65_536];
-        while let Ok(count @ 1..) = stream.read(&mut bytes) {
-            if stream.write_all(&bytes[..count]).is_err() {
-                return;
-            }
-        }
-    })
-}
-
-pub fn assert_echo(stream: &mut TcpStream) {
-    stream.write_all(b"echo").unwrap();
-    assert_eq!(read_exactly(stream, 4), b"echo");
-}
-
 /// Sends a message from each end, and checks that it arrives at the other.
 pub fn exchange_messages(client: &mut TcpStream, server: &mut TcpStream) {
     client.write_all(b"question").unwrap();
@@ -39,10 +22,6 @@ pub fn exchange_half_closed(first: &mut TcpStream, second: &mut TcpStream) {
     let answer = send(second, pattern(200_000));
     assert!(read_all(first) == pattern(200_000));
     join(answer);
-}
-
-pub fn is_reset(stream: &mut TcpStream) -> bool {
-    read_remaining(stream) == (Vec::new(), Ending::Reset)
 }
 
 /// Sends `bytes` and FIN, in a thread of its own.
@@ -82,6 +61,15 @@ pub fn transfer_both_ways(mut client: TcpStream, mut server: TcpStream, up: usiz
     assert!(read_all(&mut client) == down, "bytes to the client were changed");
     assert!(join(reader) == up, "bytes to the server were changed");
     writers.into_iter().for_each(join);
+}
+
+/// Reads the hello of a section (see `interceptor`); `None` if the connection ends before it.
+pub fn try_read_hello(section: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut hello = vec![0; 10];
+    section.read_exact(&mut hello).ok()?;
+    let length = u16::from_be_bytes([hello[8], hello[9]]);
+    hello.extend(read_exactly(section, length.into()));
+    Some(hello)
 }
 
 /// A SOCKS5 tunnel to a name, or the reply code that refused it.

@@ -98,11 +98,10 @@ fn both_ends_of_a_section_are_tuned_and_other_sockets_are_not() {
     assert!(session(&sessions[1])["up"]["tuning"].is_null(), "the server's section: {sessions:?}");
     assert!(session(&sessions[0])["up"]["tuning"]["record"].as_u64().is_some_and(|record| record >= 4096));
 
-    let admin = format!("unix:{}", section.home.admin.display());
     let row = |line: &str| line.contains(" server ") && line.contains("doubled") && line.contains("1000.0ms");
-    let shown = || String::from_utf8(ekiden().args(["status", "--admin", &admin]).output().unwrap().stdout).unwrap();
-    let status =
-        eventually("the tuning in the status table", || Some(shown()).filter(|status| status.lines().any(row)));
+    let status = eventually("the tuning in the status table", || {
+        Some(section.home.status(&[])).filter(|status| status.lines().any(row))
+    });
     assert!(status.contains("DELAYED ACK"), "{status}");
 }
 
