@@ -166,24 +166,21 @@ const END: usize = 2 + 16;
 /// An interceptor reads the sizes of the records toward the client; the last record marks the end of the stream.
 #[test]
 fn longest_record_crosses_and_empty_record_is_the_end() {
-    let (site, home) = (Site::new(), Site::new());
-    let peers = site.admit(&[(&home.key.public, "home")]);
-    let mut relay = site.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
     let (longest, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let seen = (Arc::clone(&longest), Arc::clone(&last));
-    let middle = start_interceptor(site.address, Framed::Encrypted, move |frame| {
+    let record = move |frame: Frame| {
         // Frames after the hello and the answer to OPEN, which ready connections do not have.
         if frame.direction == Direction::Down && frame.number > 1 {
             seen.0.fetch_max(frame.bytes.len(), Ordering::Relaxed);
             seen.1.store(frame.bytes.len(), Ordering::Relaxed);
         }
         forward_unchanged(frame)
-    });
-    let settings = site.table_at(middle, "far", "encrypt = true\n") + &route_all_through("way", &["far".to_owned()]);
-    let at_home = home.home(&settings, AUTO);
-    let (client, server) = pair(&at_home);
+    };
+    let layout = Layout { encrypt: true, ..Layout::default() };
+    let mut chain = layout.start_through(|address| start_interceptor(address, Framed::Encrypted, record));
+    let (client, server) = chain.pair();
     transfer_both_ways(client, server, 1, 16_000_000);
-    assert_eq!(session_closed(&mut relay)["end"], "finished");
+    assert_eq!(session_closed(&mut chain.relays[0])["end"], "finished");
     assert_eq!((longest.load(Ordering::Relaxed), last.load(Ordering::Relaxed)), (LONGEST, END));
 }
 

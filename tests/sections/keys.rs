@@ -235,25 +235,21 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 /// of new clients in plaintext, and clients that stayed connected used the old configuration.
 #[test]
 fn all_requests_are_encrypted_after_a_reload_with_encrypt() {
-    let (site, home) = (Site::new(), Site::new());
-    let peers = site.admit(&[(&home.key.public, "home")]);
-    let _far = site.relay("", &format!("peers = {peers:?}\n"));
     let received = Arc::new(Mutex::new(Vec::new()));
     let tap = Arc::clone(&received);
-    let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
+    let record = move |frame: Frame| {
         tap.lock().unwrap().extend_from_slice(&frame.bytes);
         forward_unchanged(frame)
-    });
-    let settings = |encrypt: bool| {
-        let table = site.table_at(middle, "far", &format!("encrypt = {encrypt}\n"));
-        table + &route_all_through("way", &["far".to_owned()])
     };
-    let mut relay = home.home(&settings(false), AUTO);
+    let mut chain = Layout::default().start_through(|address| start_interceptor(address, Framed::Plain, record));
+    let relay = &mut chain.home;
     let (server, mut persistent) = (web(), relay.connect());
     request(&mut persistent, server, "in-the-clear");
     assert!(contains(&received.lock().unwrap(), "in-the-clear"), "the tap reads no bytes");
 
-    home.write_home(&settings(true), AUTO);
+    let file = chain.sites[0].folder.0.join("ekiden.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("encrypt = false", "encrypt = true")).unwrap();
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
     relay.sessions();

@@ -146,26 +146,22 @@ fn unanswered_client_data_is_not_sent_again() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     for mode in ["early", "strict"] {
-        let (site, home) = (Site::new(), Site::new());
-        let peers = site.admit(&[(&home.key.public, "home")]);
-        let _relay = site.relay("", &format!("peers = {peers:?}\n"));
         let openings = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&openings);
         // OPEN with the data is forwarded; the answer is replaced by a reset.
-        let middle =
-            start_interceptor(site.address, Framed::Plain, move |frame| match (frame.direction, frame.number) {
-                (Direction::Up, 1) => {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    forward_unchanged(frame)
-                }
-                (Direction::Down, 1) => FrameAction::Reset,
-                _ => forward_unchanged(frame),
-            });
+        let reset_answer = move |frame: Frame| match (frame.direction, frame.number) {
+            (Direction::Up, 1) => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                forward_unchanged(frame)
+            }
+            (Direction::Down, 1) => FrameAction::Reset,
+            _ => forward_unchanged(frame),
+        };
         let (listener, target) = server();
-        let settings = site.table_at(middle, "far", "") + &route_all_through("way", &["far".to_owned()]);
         let listener_keys = format!("kind = \"tcp\"\ntarget = \"{target}\"\nconnect = \"{mode}\"\n");
-        let home = home.home(&settings, &listener_keys);
-        let mut client = home.connect();
+        let layout = Layout { listener_keys, ..Layout::default() };
+        let mut chain = layout.start_through(|address| start_interceptor(address, Framed::Plain, reset_answer));
+        let mut client = chain.home.connect();
         client.write_all(b"pay 100").unwrap();
         let mut server = accept(&listener);
         let (received, _) = read_remaining(&mut server);

@@ -1,6 +1,7 @@
 //! Ready connections: dialled ahead of need, used by one session at a time, limited in number and age, and never the
 //! cause of a failed session.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,11 @@ use crate::relays::*;
 /// A home relay and a relay, with an interceptor between them that counts connections and records the connection of
 /// each session.
 struct CountingPair {
-    home: Relay,
-    relay: Relay,
-    sites: [Site; 2],
+    chain: Chain,
     hellos: Arc<Mutex<usize>>,
     openings: Arc<Mutex<Vec<usize>>>,
     /// Kinds of the hellos to the relay: 0 for a full handshake, 4 for a resumed handshake.
     kinds: Arc<Mutex<Vec<u8>>>,
-    peers: std::path::PathBuf,
 }
 
 impl CountingPair {
@@ -28,13 +26,10 @@ impl CountingPair {
 
     /// `at_far` are settings of the relay.
     fn with(settings: &str, at_far: &str) -> Self {
-        let (site, home) = (Site::new(), Site::new());
-        let peers = site.admit(&[(&home.key.public, "home")]);
-        let relay = site.relay(at_far, &format!("peers = {peers:?}\n"));
         let (hellos, openings) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
         let kinds = Arc::new(Mutex::new(Vec::new()));
         let (hello_count, opening_list, kind_list) = (Arc::clone(&hellos), Arc::clone(&openings), Arc::clone(&kinds));
-        let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
+        let count = move |frame: Frame| {
             match (frame.direction, frame.number) {
                 // A connection is ready when its handshake is answered.
                 (Direction::Down, 0) => *hello_count.lock().unwrap() += 1,
@@ -43,14 +38,21 @@ impl CountingPair {
                 _ => {}
             }
             forward_unchanged(frame)
-        });
-        let settings =
-            format!("{settings}{}{}", site.table_at(middle, "far", ""), route_all_through("way", &["far".to_owned()]));
-        Self { home: home.home(&settings, AUTO), relay, sites: [site, home], hellos, openings, kinds, peers }
+        };
+        let layout = Layout { home: settings.to_owned(), far: at_far.to_owned(), ..Layout::default() };
+        let chain = layout.start_through(|address| start_interceptor(address, Framed::Plain, count));
+        Self { chain, hellos, openings, kinds }
     }
 
     fn hellos(&self) -> usize {
         *self.hellos.lock().unwrap()
+    }
+
+    /// Opens a session to `target` through both relays.
+    fn session(&self, target: SocketAddr) -> TcpStream {
+        let mut session = socks5(self.chain.home.address(), target).unwrap();
+        assert_echo(&mut session);
+        session
     }
 }
 
@@ -60,20 +62,17 @@ fn sessions_use_ready_connections() {
     let pair = CountingPair::new("");
     let target = echo_server();
     // The sessions stay open, so that no session reuses the connection of an earlier one.
-    let mut sessions = vec![socks5(pair.home.address(), target).unwrap()];
-    assert_echo(&mut sessions[0]);
+    let mut sessions = vec![pair.session(target)];
     for session in 1..=10 {
         let used = pair.openings.lock().unwrap().len();
         eventually("a ready connection", || (pair.hellos() > used).then_some(()));
         // The hello is counted before the home relay has received it.
         eventually("the ready connection at the home relay", || {
-            let metrics = pair.home.ask("/metrics");
-            let ready = metrics.lines().find_map(|line| line.strip_prefix("ekiden_ready{relay=\"far\"} "));
-            ready.is_some_and(|ready| ready != "0").then_some(())
+            let ready = pair.chain.home.metric("ekiden_ready{relay=\"relay-1\"}");
+            ready.is_some_and(|ready| ready > 0).then_some(())
         });
         let made = pair.hellos();
-        sessions.push(socks5(pair.home.address(), target).unwrap());
-        assert_echo(&mut sessions[session]);
+        sessions.push(pair.session(target));
         let openings = pair.openings.lock().unwrap();
         assert_eq!(openings.len(), session + 1, "one session, one OPEN");
         assert!(openings[session] < made, "session {session} waited for a connection of its own: {openings:?}, {made}");
@@ -90,18 +89,17 @@ fn later_handshakes_are_resumed_until_the_relay_restarts() {
         // The sessions stay open, so that each needs another connection.
         let mut sessions = Vec::new();
         eventually("a short handshake", || {
-            let mut session = socks5(pair.home.address(), target).unwrap();
-            assert_echo(&mut session);
-            sessions.push(session);
+            sessions.push(pair.session(target));
             (pair.kinds.lock().unwrap().last() == Some(&4)).then_some(())
         });
     };
     wait_resumed(&pair);
     assert_eq!(pair.kinds.lock().unwrap()[0], 0, "the first handshake is not a full one");
-    pair.relay.signal("KILL");
-    pair.relay.exit_code();
+    let relay = &mut pair.chain.relays[0];
+    relay.signal("KILL");
+    relay.exit_code();
     let before = pair.kinds.lock().unwrap().len();
-    pair.relay = pair.sites[0].relay("", &format!("peers = {:?}\n", pair.peers));
+    *relay = Layout::default().relay(&pair.chain.sites, 1);
     wait_resumed(&pair);
     assert!(pair.kinds.lock().unwrap()[before..].contains(&0), "no full handshake after the restart of the relay");
 }
@@ -110,13 +108,10 @@ fn later_handshakes_are_resumed_until_the_relay_restarts() {
 /// a ticket opened connections for a caller that is configured with the previous key.
 #[test]
 fn ticket_of_a_replaced_key_is_stale() {
-    let (site, home, other) = (Site::new(), Site::new(), Key::new());
-    let listener_keys = format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")]));
-    let mut relay = site.relay("", &listener_keys);
     // Kinds of the hellos up and down, by connection: 4 up has a ticket, 5 down means that the ticket is stale.
     let hellos = Arc::new(Mutex::new(Vec::<[Option<u8>; 2]>::new()));
     let recorded = Arc::clone(&hellos);
-    let middle = start_interceptor(site.address, Framed::Plain, move |frame| {
+    let record = move |frame: Frame| {
         if frame.number == 0 && frame.bytes.len() > 7 {
             let mut recorded = recorded.lock().unwrap();
             let all = recorded.len().max(frame.connection + 1);
@@ -124,22 +119,23 @@ fn ticket_of_a_replaced_key_is_stale() {
             recorded[frame.connection][usize::from(frame.direction == Direction::Down)] = Some(frame.bytes[7]);
         }
         forward_unchanged(frame)
-    });
-    let settings = site.table_at(middle, "far", "") + &route_all_through("way", &["far".to_owned()]);
-    let (home, target) = (home.home(&settings, AUTO), echo_server());
+    };
+    let mut chain = Layout::default().start_through(|address| start_interceptor(address, Framed::Plain, record));
+    let target = echo_server();
     // The kind of the answer to the first hello with a ticket, from connection number `from` on.
     let answer_since = |from: usize| {
         let mut sessions = Vec::new();
         eventually("a hello with a ticket", || {
             // A session that stays open keeps its connection, so that the next session needs another connection.
-            sessions.extend(socks5(home.address(), target));
+            sessions.extend(socks5(chain.home.address(), target));
             let hellos = hellos.lock().unwrap();
             let mut since = hellos.iter().skip(from).filter(|[up, _]| *up == Some(4));
             since.find_map(|[_, down]| *down)
         })
     };
     assert_eq!(answer_since(0), 0);
-    let file = site.write("", &listener_keys);
+    let (site, relay, other) = (&chain.sites[1], &mut chain.relays[0], Key::new());
+    let file = site.folder.0.join("ekiden.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace(site.key.file.to_str().unwrap(), other.file.to_str().unwrap())).unwrap();
     relay.signal("HUP");
@@ -154,7 +150,7 @@ fn ticket_of_a_replaced_key_is_stale() {
 fn concurrent_sessions_use_separate_connections() {
     let pair = CountingPair::new("");
     let target = echo_server();
-    let mut sessions: Vec<_> = (0..30).map(|_| socks5(pair.home.address(), target).unwrap()).collect();
+    let mut sessions: Vec<_> = (0..30).map(|_| socks5(pair.chain.home.address(), target).unwrap()).collect();
     sessions.iter_mut().for_each(assert_echo);
     let mut openings = pair.openings.lock().unwrap().clone();
     openings.sort_unstable();
@@ -167,13 +163,14 @@ fn concurrent_sessions_use_separate_connections() {
 fn ready_connections_are_bounded() {
     let pair = CountingPair::new("[limits]\nready_connections = 2\n");
     let target = echo_server();
-    let mut clients: Vec<_> = (0..40).map(|_| socks5(pair.home.address(), target).unwrap()).collect();
+    let home = &pair.chain.home;
+    let mut clients: Vec<_> = (0..40).map(|_| socks5(home.address(), target).unwrap()).collect();
     clients.iter_mut().for_each(assert_echo);
     drop(clients);
-    eventually("the end of all sessions", || pair.home.sessions().is_empty().then_some(()));
-    let address = pair.sites[0].address;
+    eventually("the end of all sessions", || home.sessions().is_empty().then_some(()));
+    let address = pair.chain.sites[1].address;
     eventually("the close of the unused connections", || (connections_to(address) <= 2).then_some(()));
-    assert_echo(&mut socks5(pair.home.address(), target).unwrap());
+    pair.session(target);
     eventually("the close of the unused connections", || (connections_to(address) <= 2).then_some(()));
 }
 
@@ -186,8 +183,8 @@ fn ready_connections_outlive_the_handshake_timeout() {
     // More than three handshake timeouts. The passage of time is tested, so there is no event to wait for.
     pause_until(Instant::now() + Duration::from_secs(2));
     assert_eq!(pair.hellos(), made, "ready connections were dialled again");
-    assert_echo(&mut socks5(pair.home.address(), echo_server()).unwrap());
-    assert_eq!(pair.relay.closed()["end"], "finished", "an unused connection was logged as a session");
+    pair.session(echo_server());
+    assert_eq!(pair.chain.relays[0].closed()["end"], "finished", "an unused connection was logged as a session");
 }
 
 /// Regression, with the same cause as above: the shutdown waited for ready connections.
@@ -196,8 +193,8 @@ fn ready_connections_do_not_delay_shutdown() {
     let mut pair = CountingPair::new("");
     eventually("ready connections", || (pair.hellos() >= 2).then_some(()));
     let asked = Instant::now();
-    pair.relay.signal("TERM");
-    assert_eq!(pair.relay.exit_code(), Some(0));
+    pair.chain.relays[0].signal("TERM");
+    assert_eq!(pair.chain.relays[0].exit_code(), Some(0));
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 

@@ -153,10 +153,17 @@ pub fn relay_name(at: usize) -> String {
 
 impl Layout {
     pub fn start(self) -> Chain {
+        self.start_through(|address| address)
+    }
+
+    /// Like `start`; the home relay dials the first relay at the address that `intercept` returns for the relay's own
+    /// address.
+    pub fn start_through(self, intercept: impl FnOnce(SocketAddr) -> SocketAddr) -> Chain {
         let sites: Vec<Site> = (0..=self.relays).map(|_| Site::new()).collect();
         let mut relays: Vec<Relay> = (1..=self.relays).rev().map(|at| self.relay(&sites, at)).collect();
         relays.reverse();
-        let home = sites[0].home(&self.home_settings(&sites), &self.listener_keys);
+        let [own, dialled] = [sites[1].address, intercept(sites[1].address)].map(|address| address.to_string());
+        let home = sites[0].home(&self.home_settings(&sites).replace(&own, &dialled), &self.listener_keys);
         Chain { home, relays, sites }
     }
 

@@ -21,18 +21,14 @@ const SIZE: usize = 1_000_000;
 type FrameChange = Box<dyn FnMut(Frame) -> FrameAction + Send>;
 
 /// Starts an encrypted session between a home relay and a relay, with the attacker between them. Returns the sockets of
-/// the client and the server, and the relays with their sites.
-fn session(direction: Direction, mut change: FrameChange) -> (TcpStream, TcpStream, (Relay, Relay, Site, Site)) {
-    let (site, home) = (Site::new(), Site::new());
-    let peers = site.admit(&[(&home.key.public, "home")]);
-    let relay = site.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
-    let middle = start_interceptor(site.address, Framed::Encrypted, move |frame| {
-        if frame.direction == direction { change(frame) } else { forward_unchanged(frame) }
-    });
-    let settings = site.table_at(middle, "far", "encrypt = true\n") + &route_all_through("way", &["far".to_owned()]);
-    let at_home = home.home(&settings, AUTO);
-    let (client, server) = pair(&at_home);
-    (client, server, (at_home, relay, site, home))
+/// the client and the server, and the relays.
+fn session(direction: Direction, mut change: FrameChange) -> (TcpStream, TcpStream, Chain) {
+    let attack =
+        move |frame: Frame| if frame.direction == direction { change(frame) } else { forward_unchanged(frame) };
+    let layout = Layout { encrypt: true, ..Layout::default() };
+    let chain = layout.start_through(|address| start_interceptor(address, Framed::Encrypted, attack));
+    let (client, server) = chain.pair();
+    (client, server, chain)
 }
 
 /// Sends `SIZE` bytes and FIN in a thread, which returns whether all of them were sent.
@@ -45,7 +41,7 @@ fn send_until_error(stream: &TcpStream) -> JoinHandle<bool> {
 #[test]
 fn altered_record_is_logged_by_the_detecting_relay() {
     for direction in [Direction::Down, Direction::Up] {
-        let (mut client, mut server, (mut at_home, mut relay, ..)) = session(
+        let (mut client, mut server, mut chain) = session(
             direction,
             change_one(|mut record| {
                 record[2] ^= 1;
@@ -54,8 +50,8 @@ fn altered_record_is_logged_by_the_detecting_relay() {
         );
         let writer = send_until_error(if direction == Direction::Down { &server } else { &client });
         let (receiver, detector, other) = match direction {
-            Direction::Down => (&mut client, &mut at_home, &mut relay),
-            Direction::Up => (&mut server, &mut relay, &mut at_home),
+            Direction::Down => (&mut client, &mut chain.home, &mut chain.relays[0]),
+            Direction::Up => (&mut server, &mut chain.relays[0], &mut chain.home),
         };
         assert_eq!(read_remaining(receiver).1, Ending::Reset, "{direction:?}");
         join(writer);
@@ -213,10 +209,10 @@ fn bytes_after_the_end_record_reset_the_session() {
                 let is_end = frame.number > 1 && frame.bytes.len() == 18;
                 FrameAction::Send(if is_end { [&frame.bytes[..], &behind].concat() } else { frame.bytes })
             };
-            let (mut client, mut server, (mut at_home, mut relay, ..)) = session(direction, Box::new(put));
+            let (mut client, mut server, mut chain) = session(direction, Box::new(put));
             let (sender, receiver, detector, other) = match direction {
-                Direction::Down => (&mut server, &mut client, &mut at_home, &mut relay),
-                Direction::Up => (&mut client, &mut server, &mut relay, &mut at_home),
+                Direction::Down => (&mut server, &mut client, &mut chain.home, &mut chain.relays[0]),
+                Direction::Up => (&mut client, &mut server, &mut chain.relays[0], &mut chain.home),
             };
             sender.write_all(b"all of it").unwrap();
             assert_eq!(read_exactly(receiver, 9), b"all of it");
@@ -240,20 +236,16 @@ fn bytes_after_the_end_record_reset_the_session() {
 #[test]
 fn altered_answer_fails_the_request() {
     for encrypt in [false, true] {
-        let (site, home) = (Site::new(), Site::new());
-        let peers = site.admit(&[(&home.key.public, "home")]);
-        let _relay = site.relay("", &format!("peers = {peers:?}\n"));
         let framed = if encrypt { Framed::Encrypted } else { Framed::Plain };
-        let middle = start_interceptor(site.address, framed, |mut frame| {
+        let alter_answer = |mut frame: Frame| {
             if frame.direction == Direction::Down && frame.number == 1 {
                 *frame.bytes.last_mut().unwrap() ^= 1;
             }
             forward_unchanged(frame)
-        });
-        let more = format!("encrypt = {encrypt}\n");
-        let settings = site.table_at(middle, "far", &more) + &route_all_through("way", &["far".to_owned()]);
-        let mut relay = home.home(&settings, AUTO);
-        assert_eq!(socks5(relay.address(), echo_server()).map(|_| ()), Err(1), "encrypt = {encrypt}");
-        assert_eq!(relay.closed()["end"], "hop_protocol");
+        };
+        let layout = Layout { encrypt, ..Layout::default() };
+        let mut chain = layout.start_through(|address| start_interceptor(address, framed, alter_answer));
+        assert_eq!(socks5(chain.home.address(), echo_server()).map(|_| ()), Err(1), "encrypt = {encrypt}");
+        assert_eq!(chain.home.closed()["end"], "hop_protocol");
     }
 }
