@@ -1,6 +1,6 @@
 //! Chains of relays, with the address, the key and the files of each relay.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -18,16 +18,14 @@ pub struct Site {
     pub folder: Folder,
 }
 
-/// An address that no other test uses, so that a relay can bind to it again after a restart: each call returns a port
-/// of another loopback address.
+/// An address that no other test uses, so that a relay can bind to it again after a restart. Each call returns another
+/// loopback address, with a port of [`free_port`]: processes with the same loopback addresses have PIDs that differ by a
+/// multiple of 250, and `free_port` gives them other ports, none of which the kernel chooses.
 pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let process = 1 + u8::try_from(std::process::id() % 250).expect("less than 250");
-    let listener = TcpListener::bind((Ipv4Addr::new(127, process, high, low), 0)).expect("an unused address of 127/8");
-    let address = listener.local_addr().unwrap();
-    close(listener);
-    address
+    SocketAddr::from(([127, process, high, low], free_port()))
 }
 
 impl Site {
