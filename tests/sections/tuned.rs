@@ -46,10 +46,10 @@ impl Pair {
         let to = self.site.address.to_string();
         let seen = Command::new("ss").args(["-Htin", "state", "established", "dst", &to]).output().unwrap();
         let seen = String::from_utf8(seen.stdout).unwrap();
-        let timeouts = seen.split_whitespace().filter_map(|word| word.strip_prefix("rto:")?.parse().ok());
+        let timeouts = seen.split_whitespace().filter_map(|word| word.strip_prefix("rto:")?.parse::<f64>().ok());
         // ss(8) lists ready connections, too. The session's connection has had the most round trips, so its timeout is
         // the shortest.
-        timeouts.fold(f64::INFINITY, f64::min)
+        timeouts.reduce(f64::min).unwrap_or_else(|| panic!("no timeout in {seen:?}"))
     }
 }
 
