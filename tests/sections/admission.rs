@@ -105,36 +105,27 @@ impl Fixture {
 
     /// Starts the relay that is the admitted peer.
     fn home(&self) -> Relay {
-        self.peer.home(&(self.site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO)
+        self.home_with("")
     }
 
-fn try_connect_from(source: [u8; 4], to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((source, 0)).into())?;
-    socket.connect(&to.into())?;
-    Ok(with_timeouts(socket.into()))
+    /// Like `home`, with these tables in the configuration.
+    fn home_with(&self, settings: &str) -> Relay {
+        let route = route_all_through("way", &["far".to_owned()]);
+        self.peer.home(&format!("{settings}{}{route}", self.site.table("far", "")), AUTO)
+    }
 }
 
 fn wait_answered(stream: &mut TcpStream) {
     try_read_hello(stream).expect("an answer");
 }
 
-/// Waits until the relay has two ready connections to the next relay.
-fn wait_ready(home: &Relay) {
-    let shown = || home.ask("/metrics").lines().any(|line| line == "ekiden_ready{relay=\"far\"} 2");
-    eventually("ready connections", || shown().then_some(()));
+/// Number of ready connections of the home relay.
+fn ready(home: &Relay) -> Option<u64> {
+    home.metric("ekiden_ready{relay=\"far\"}")
 }
 
-/// A SOCKS5 tunnel to `target` for a client at this address, or the reply code that refused it.
-fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
-    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
-    let mut stream = connect_from(source, relay);
-    stream.write_all(&[5, 1, 0]).unwrap();
-    assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
-    let port = target.port().to_be_bytes();
-    stream.write_all(&[&[5, 1, 0, 1][..], &target.ip().octets(), &port].concat()).unwrap();
-    let reply = read_exactly(&mut stream, 10);
-    if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
+fn wait_ready(home: &Relay, count: u64) {
+    eventually("ready connections", || (ready(home) == Some(count)).then_some(()));
 }
 
 /// Regression: each replay of a recorded hello held a place of `limits.sessions` for an hour, so fifty replays blocked
@@ -271,14 +262,18 @@ fn sessions_of_unknown_relays_are_limited_per_address() {
 #[test]
 fn peer_session_waits_for_a_place() {
     let mut fixture = Fixture::new("[limits]\nsessions = 1\n");
-    let home = fixture.home();
-    wait_ready(&home);
+    let home = fixture.home_with("[limits]\nready_connections = 1\n");
+    wait_ready(&home, 1);
     let session = fixture.session_from(LOCAL);
     let paused = fixture.relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
     let (address, target) = (home.address(), fixture.target);
     let waiting = std::thread::spawn(move || socks5(address, target).map(|mut session| assert_echo(&mut session)));
-    eventually("the session at the home relay", || (home.sessions().len() == 1).then_some(()));
+    // The home relay replaces the connection that the session takes. When OPEN has arrived, only the new one waits.
+    eventually("OPEN at the relay", || {
+        let is_replaced = connections_to(fixture.site.address) == 2 && ready(&home) == Some(1);
+        (is_replaced && fixture.waiting() == Some(1)).then_some(())
+    });
     assert_eq!(fixture.relay.sessions().len(), 1);
     drop(session);
     assert_eq!(join(waiting), Ok(()));
@@ -289,7 +284,7 @@ fn peer_session_waits_for_a_place() {
 fn peer_session_without_a_place_is_refused_at_the_deadline() {
     let mut fixture = Fixture::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
     let mut home = fixture.home();
-    wait_ready(&home);
+    wait_ready(&home, 2);
     let session = fixture.session_from(LOCAL);
     assert_eq!(socks5(home.address(), fixture.target).map(drop), Err(1));
     let closed = fixture.closed_of("section");

@@ -2,6 +2,9 @@
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+
+use ekiden_sys::outq::unacknowledged;
 
 use super::harness::*;
 use super::relays::*;
@@ -180,6 +183,8 @@ fn data_before_confirmation_arrives_once_and_in_order() {
             chain.relays[0].stop();
             let mut client = chain.home.connect();
             client.write_all(&pattern(size)[..1]).unwrap();
+            let at_home = || (unacknowledged(client.as_fd()).unwrap() == 0).then_some(());
+            eventually("the first byte at the home relay", at_home);
             chain.relays[0].signal("CONT");
             let writer = send(&client, pattern(size)[1..].to_vec());
             let mut server = accept(&listener);

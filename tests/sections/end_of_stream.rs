@@ -207,6 +207,7 @@ fn stalled_receiver_stops_the_sender_without_memory_growth() {
         }
         assert!(written < 500 << 20, "no back pressure reaches the writer");
     }
+    assert!(written > 1 << 20, "the writer was blocked after {written} bytes, less than all buffers hold");
     for (relay, before) in all.iter().zip(before) {
         let growth = relay.resident_kib().saturating_sub(before);
         assert!(growth < 2048, "{growth} KiB of relay memory for one peer that does not read");

@@ -167,6 +167,8 @@ fn unanswered_client_data_is_not_sent_again() {
         let (received, _) = read_remaining(&mut server);
         assert!(b"pay 100".starts_with(&received[..]), "{received:?}");
         assert!(is_reset(&mut client), "{mode}");
+        chain.home.closed();
+        listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err(), "a second session was opened");
         assert_eq!(openings.load(Ordering::Relaxed), 1, "OPEN was sent again");
     }
