@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 
 use ekiden_sys::ktls::{self, Cipher, Version};
 
-use crate::harness::{Ending, Folder, connect, is_virtual};
+use crate::harness::{Ending, Folder, Relay, connect, is_virtual};
 use crate::programs::{is_any_missing, program, run_successfully};
 
 /// Whether the kernel makes the TLS records of tunnels.
@@ -75,6 +75,18 @@ impl Certificate {
     /// The keys of a `[[listener]]` with this certificate.
     pub fn keys(&self) -> String {
         format!("tls_certificate = \"{}\"\ntls_key = \"{}\"\n", self.file().display(), self.key().display())
+    }
+
+    /// Writes the configuration of a relay with one listener with this certificate, named `door`. `before` are lines
+    /// before the listener, and `keys` are further keys of the listener.
+    pub fn configuration(&self, before: &str, keys: &str) -> PathBuf {
+        let listener = format!("[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{}{keys}\n", self.keys());
+        self.folder.write("ekiden.toml", format!("version = 1\n{before}\n{listener}"))
+    }
+
+    /// Starts a relay with this [`configuration`](Self::configuration).
+    pub fn relay(&self, before: &str, keys: &str) -> Relay {
+        Relay::run(&["-c", self.configuration(before, keys).to_str().unwrap()], 1)
     }
 
     /// A connection to `relay` after the handshake.

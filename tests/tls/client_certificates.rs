@@ -64,8 +64,8 @@ fn client_certificate_identifies_the_user() {
         fetch(&certificate, &relay, &origin, &authority.sign("client", arguments)).assert_ended(0, 200);
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["user"]), (&"finished".into(), &user.into()), "{closed}");
-        let bytes = format!("ekiden_user_bytes_total{{user=\"{user}\",direction=\"down\"}} {}", closed["bytes_down"]);
-        assert!(relay.ask("/metrics").contains(&bytes), "{bytes}");
+        let series = format!("ekiden_user_bytes_total{{user=\"{user}\",direction=\"down\"}}");
+        assert_eq!(relay.metric(&series), closed["bytes_down"].as_u64(), "{series}");
     }
 
     for (arguments, end) in [

@@ -6,15 +6,7 @@ use std::net::TcpStream;
 use tokio_rustls::rustls::version::TLS13;
 
 use crate::certificate::{Certificate, has_kernel_tls};
-use crate::harness::{Folder, Relay, accept, connect, ekiden, eventually, is_closed, read_all, read_exactly, server};
-
-/// A relay with one TLS listener. `before` are lines before the listener, and `keys` are further keys of the listener.
-fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> Relay {
-    let tls = certificate.keys();
-    let text = format!("version = 1\n{before}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}{keys}\n");
-    let file = folder.write("ekiden.toml", text);
-    Relay::run(&["-c", file.to_str().unwrap()], 1)
-}
+use crate::harness::{Relay, accept, connect, eventually, is_closed, read_all, read_exactly, server};
 
 #[test]
 fn plaintext_clients_are_rejected_and_logged() {
@@ -37,8 +29,7 @@ fn plaintext_clients_are_rejected_and_logged() {
 #[test]
 fn incomplete_tls_handshake_times_out() {
     let Some(certificate) = Certificate::new() else { return };
-    let folder = Folder::new();
-    let mut relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"300ms\"", "");
+    let mut relay = certificate.relay("[timeouts]\nhandshake = \"300ms\"", "");
     let mut client = relay.connect();
     // An incomplete TLS record.
     client.write_all(&[22, 3, 1, 1, 0]).unwrap();
@@ -47,10 +38,9 @@ fn incomplete_tls_handshake_times_out() {
     assert_eq!((&event["end"], &event["detail"]), (&"handshake_timeout".into(), &"no complete TLS handshake".into()));
     drop(relay.connect());
     assert_eq!(relay.closed()["end"], "left_early");
-    let metrics = relay.ask("/metrics");
-    for (result, count) in [("timed_out", 1), ("failed", 1)] {
-        let line = format!("ekiden_tls_handshakes_total{{listener=\"door\",result=\"{result}\"}} {count}");
-        assert!(metrics.contains(&line), "{line}: {metrics}");
+    for result in ["timed_out", "failed"] {
+        let series = format!("ekiden_tls_handshakes_total{{listener=\"door\",result=\"{result}\"}}");
+        assert_eq!(relay.metric(&series), Some(1), "{series}");
     }
 }
 
@@ -59,10 +49,7 @@ fn incomplete_tls_handshake_times_out() {
 fn connections_without_handshake_are_limited_and_evicted() {
     let Some(certificate) = Certificate::new() else { return };
     // One thread accepts in the order of arrival.
-    let tls = certificate.keys();
-    let text = format!("version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}");
-    let file = certificate.folder.write("ekiden.toml", text);
-    let relay = Relay::run_with_few_files(&file);
+    let relay = Relay::run_with_few_files(&certificate.configuration("threads = 1", ""));
     let mut silent: Vec<TcpStream> = (0..40).map(|_| relay.connect()).collect();
     assert!(is_closed(&mut silent[0]));
     let (listener, address) = server();
@@ -92,8 +79,7 @@ fn alpn_selects_http_1_1() {
 #[test]
 fn proxy_header_before_the_tls_handshake_is_accepted() {
     let Some(certificate) = Certificate::new() else { return };
-    let folder = Folder::new();
-    let mut relay = relay(&certificate, &folder, "", "proxy_protocol = [\"127.0.0.1\"]");
+    let mut relay = certificate.relay("", "proxy_protocol = [\"127.0.0.1\"]");
     let (listener, address) = server();
     let mut stream = relay.connect();
     stream.write_all(b"PROXY TCP4 203.0.113.9 198.51.100.1 5000 443\r\n").unwrap();
@@ -120,7 +106,6 @@ fn status_shows_tls_version_cipher_and_transfer() {
     assert_eq!(session["tls"], serde_json::json!({ "version": "1.3", "cipher": suite, "transfer": transfer }));
     // The counters are those of the client's own connection.
     assert!(session["down"]["segments_out"].as_u64() > Some(0), "{session}");
-    let table = ekiden().args(["status", "--admin"]).arg(format!("unix:{}", relay.admin.display())).output();
-    let table = String::from_utf8(table.unwrap().stdout).unwrap();
+    let table = relay.status(&[]);
     assert!(table.contains("client   1.3  TLS13_AES") && table.contains(transfer), "{table}");
 }

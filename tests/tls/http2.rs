@@ -6,12 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::certificate::Certificate;
 use crate::curl::curl;
-use crate::harness::{Folder, HTPASSWD, Relay, skipped, unused_address};
+use crate::harness::{Folder, HTPASSWD, PYTHON, Relay, skipped, unused_address};
 use crate::origin;
 use crate::programs::{client, is_any_missing, program, run_successfully, run_to_end};
-
-/// The interpreter of Debian's packages; another interpreter may precede it in PATH.
-const PYTHON: &str = "/usr/bin/python3";
 
 /// A certificate for a test with Python's h2; `None`, with a message, if openssl or h2 is missing.
 pub fn h2_certificate() -> Option<Certificate> {

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::certificate::Certificate;
 use crate::client_certificates::Authority;
-use crate::harness::{Relay, accept, read_exactly, server};
+use crate::harness::{KillOnDrop, Relay, accept, read_exactly, server};
 use crate::programs::{client, is_any_missing};
 use crate::servers::Haproxy;
 
@@ -31,25 +31,13 @@ fn balancer(certificate: &Certificate, authority: &Authority, server: SocketAddr
     Haproxy::start(&tls, server, "send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher")
 }
 
-/// `openssl s_client`, which is killed when the value is dropped.
-struct TlsClient(Child);
-
-impl TlsClient {
-    /// Connects with these options, and sends `request`.
-    fn start(certificate: &Certificate, to: SocketAddr, options: &[&str], request: &str) -> Self {
-        let mut openssl = client("openssl", &certificate.folder);
-        openssl.args(["s_client", "-quiet", "-connect", &to.to_string()]).args(options);
-        let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        child.stdin.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for TlsClient {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Connects `openssl s_client` with these options, and sends `request`.
+fn start_client(certificate: &Certificate, to: SocketAddr, options: &[&str], request: &str) -> KillOnDrop {
+    let mut openssl = client("openssl", &certificate.folder);
+    openssl.args(["s_client", "-quiet", "-connect", &to.to_string()]).args(options);
+    let mut child = openssl.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
+    KillOnDrop(child)
 }
 
 /// Accepts a connection, and reads the TLVs of its PROXY header, which must be of version 2 and for IPv4.
@@ -81,7 +69,7 @@ fn proxy_header_reports_client_tls_like_haproxy() {
         let options = ["-cert", chain.as_str(), "-key", key.as_str()].into_iter().chain(chosen).collect::<Vec<_>>();
         let [reported, expected] =
             [(relay.address(), connect.as_str()), (balancer.address, "")].map(|(to, request)| {
-                let _client = TlsClient::start(&certificate, to, &options, request);
+                let _client = start_client(&certificate, to, &options, request);
                 read_tlvs(&listener)
             });
         assert_eq!(reported, expected, "{chosen:?}: {}", String::from_utf8_lossy(&reported));
@@ -101,6 +89,6 @@ fn tls_report_of_a_load_balancer_is_accepted() {
     let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}?proxy_protocol=127.0.0.1")]);
     let balancer = balancer(&certificate, &authority, relay.address());
     let [_, chain, _, key] = authority.sign("named", &["-subj", "/CN=alice"]);
-    let _client = TlsClient::start(&certificate, balancer.address, &["-cert", &chain, "-key", &key], "hello");
+    let _client = start_client(&certificate, balancer.address, &["-cert", &chain, "-key", &key], "hello");
     assert_eq!(read_exactly(&mut accept(&listener), 5), b"hello");
 }
