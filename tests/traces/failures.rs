@@ -1,6 +1,5 @@
 //! A collector that is unreachable, refuses or does not respond must not affect sessions.
 
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
@@ -9,20 +8,18 @@ use serde_json::Value;
 use crate::collector::*;
 use crate::harness::*;
 use crate::relays::*;
+use crate::streams::*;
 
-fn exported_count(relay: &Relay, result: &str) -> u64 {
-    let line = format!("ekiden_traced_sessions_total{{result=\"{result}\"}} ");
-    let metrics = relay.ask("/metrics");
-    metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+/// Waits until the metric counts `count` exports with this result.
+fn wait_exported(relay: &Relay, result: &str, count: u64) {
+    let series = format!("ekiden_traced_sessions_total{{result=\"{result}\"}}");
+    eventually(&format!("{count} {result} exports"), || (relay.metric(&series) == Some(count)).then_some(()));
 }
 
 /// Runs a session that carries bytes in both directions.
 fn echo(home: &mut Relay) {
     let (mut client, mut server) = pair(home);
-    client.write_all(b"there").unwrap();
-    assert_eq!(read_exactly(&mut server, 5), b"there");
-    server.write_all(b"back").unwrap();
-    assert_eq!(read_exactly(&mut client, 4), b"back");
+    exchange_messages(&mut client, &mut server);
     drop((client, server));
     session_closed(home);
 }
@@ -47,11 +44,12 @@ fn unreachable_collector_is_logged_once_and_losses_are_counted() {
     for expected in [address.to_string().as_str(), "cannot be reached", "ekiden_traced_sessions_total", "reload"] {
         assert!(message.contains(expected), "{expected} is missing in {message}");
     }
-    eventually("the first failed export in the metrics", || (exported_count(&home, "unreachable") == 1).then_some(()));
+    wait_exported(&home, "unreachable", 1);
     echo(&mut home);
-    eventually("the second failed export in the metrics", || (exported_count(&home, "unreachable") == 2).then_some(()));
+    wait_exported(&home, "unreachable", 2);
+    // The metric appears with the first success.
+    assert_eq!(home.metric("ekiden_traced_sessions_total{result=\"sent\"}"), None);
     echo(&mut home);
-    assert_eq!(exported_count(&home, "sent"), 0);
     home.signal("TERM");
     assert_eq!(home.exit_code(), Some(0));
     assert!(!home.remaining_events().iter().any(is_warning), "the warning was logged again");
@@ -64,7 +62,7 @@ fn rejection_by_the_collector_is_logged_with_its_status() {
     echo(&mut home);
     let warning = home.next(is_warning);
     assert!(warning["message"].as_str().unwrap().contains("responds with status 503"), "{warning}");
-    eventually("the refused export in the metrics", || (exported_count(&home, "refused") == 1).then_some(()));
+    wait_exported(&home, "refused", 1);
 }
 
 /// The collector accepts connections and never responds.
@@ -85,9 +83,9 @@ fn returning_collector_receives_traces_again() {
     let address = own_address();
     let (_site, mut home) = relay_exporting_to(address);
     echo(&mut home);
-    eventually("the failed export in the metrics", || (exported_count(&home, "unreachable") == 1).then_some(()));
+    wait_exported(&home, "unreachable", 1);
     let collector = Collector::on(TcpListener::bind(address).unwrap(), CollectorMode::Accept);
     echo(&mut home);
-    eventually("the exported session in the metrics", || (exported_count(&home, "sent") == 1).then_some(()));
+    wait_exported(&home, "sent", 1);
     assert_eq!((collector.requests(), collector.spans().len()), (1, 4));
 }

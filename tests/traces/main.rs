@@ -8,6 +8,9 @@ mod harness;
 #[path = "../sections/relays.rs"]
 #[allow(dead_code, reason = "every test file uses its own part of it")]
 mod relays;
+#[path = "../sections/streams.rs"]
+#[allow(dead_code, reason = "every test file uses its own part of it")]
+mod streams;
 
 mod collector;
 
