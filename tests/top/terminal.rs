@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::harness::PATIENCE;
+use crate::harness::{KillOnDrop, PATIENCE};
 
 /// A program on a terminal, which is killed when the value is dropped.
 pub struct Terminal {
@@ -17,7 +17,7 @@ pub struct Terminal {
     master: File,
     /// The program's side, kept open so that its modes can be read after the program has ended.
     program_side: File,
-    child: Child,
+    child: KillOnDrop,
     written: Receiver<Vec<u8>>,
     pub screen: Screen,
 }
@@ -47,7 +47,7 @@ impl Terminal {
                 resize(&master, columns, lines);
                 let ends = [open(), open(), open()].map(Stdio::from);
                 let [stdin, stdout, stderr] = ends;
-                on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().expect("setsid runs")
+                KillOnDrop(on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().expect("setsid runs"))
             },
             master,
             program_side,
@@ -55,7 +55,7 @@ impl Terminal {
     }
 
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Sends `keys` as keyboard input.
@@ -88,7 +88,7 @@ impl Terminal {
             if let Ok(bytes) = self.written.recv_timeout(Duration::from_millis(5)) {
                 self.screen.write(&bytes);
             }
-            if let Some(status) = self.child.try_wait().expect("waitpid succeeds") {
+            if let Some(status) = self.child.0.try_wait().expect("waitpid succeeds") {
                 return status.code();
             }
             assert!(Instant::now() < deadline, "the program does not end; on the screen:\n{}", self.screen.text());
@@ -99,13 +99,6 @@ impl Terminal {
     pub fn is_restored(&self) -> bool {
         let modes = tcgetattr(&self.program_side).expect("the modes of a terminal").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
