@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -79,7 +79,7 @@ impl Fixture {
         command.args(["--silent", "--output"]).arg(&file).args(arguments).arg(format!("http://{address}/"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = self.row["client"].inside(|| command.spawn()).expect("curl runs");
-        Download { child, file, _folder: folder }
+        Download { _child: KillOnDrop(child), file, _folder: folder }
     }
 
     /// The relay's address on the link to the client.
@@ -135,7 +135,7 @@ fn answer(mut stream: TcpStream) {
 
 /// A download that runs until it is dropped.
 pub struct Download {
-    child: Child,
+    _child: KillOnDrop,
     file: PathBuf,
     _folder: Folder,
 }
@@ -144,13 +144,6 @@ impl Download {
     /// The bytes received.
     pub fn bytes(&self) -> u64 {
         std::fs::metadata(&self.file).expect("the file of the test").len()
-    }
-}
-
-impl Drop for Download {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -236,7 +229,8 @@ impl Fixture {
     /// since its beginning meets the criterion. The sections must never send more than the rate.
     pub fn assert_fair(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Sample) -> bool) {
         wait_begun(downloads);
-        let (sections, run) = (self.sections(), Run::begin(downloads));
+        // The clock starts before the first and is read after the last look at the sections.
+        let (run, sections) = (Run::begin(downloads), self.sections());
         let all: f64 = shares.iter().sum();
         for part in 5.. {
             let got = run.wait_for_bytes(bytes / 5 * part);

@@ -88,9 +88,7 @@ fn status_and_metrics_show_the_shares() {
     {
         assert!(metrics.contains(&format!("ekiden_share_{name}{{interface=\"left\"}}")), "{name}: {metrics}");
     }
-    let admin = format!("unix:{}", fixture.relay.admin.display());
-    let status = ekiden().args(["status", "--admin", &admin]).output().unwrap();
-    let status = String::from_utf8(status.stdout).unwrap();
+    let status = fixture.relay.status(&[]);
     assert!(status.contains("FAIRNESS") && status.contains("20.00 Mbit/s"), "{status}");
     drop(downloads);
     eventually("an interface without senders", || (fixture.interface()["sending"] == 0).then_some(()));
