@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
 use crate::harness::*;
 use crate::network::*;
@@ -43,12 +44,17 @@ fn rules_stay_during_upgrades_and_end_with_the_last_process() {
     let mut running = BOTH.map(|family| connect_intercepted(&row, family));
     for _ in 0..2 {
         let upgraded = std::thread::scope(|scope| {
-            // Clients connect while the new process replaces the old one.
-            let clients = || (0..20).for_each(|number| drop(connect_intercepted(&row, BOTH[number % 2])));
-            let clients: [_; 4] = std::array::from_fn(|_| scope.spawn(clients));
+            // Clients connect until the new process has replaced the old one.
+            let upgrading = Arc::new(());
+            let clients: [_; 4] = std::array::from_fn(|_| {
+                let (row, upgrading) = (&row, Arc::downgrade(&upgrading));
+                let families = BOTH.iter().cycle().take_while(move |_| upgrading.strong_count() > 0);
+                scope.spawn(move || families.for_each(|family| drop(connect_intercepted(row, *family))))
+            });
             let serving = near.serving_process();
             signal(serving, "USR2");
             near.relay.upgraded();
+            drop(upgrading);
             clients.into_iter().try_for_each(|client| client.join())
         });
         upgraded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
