@@ -17,7 +17,7 @@ fn instance(number: u8, interface: &str, more: &str) -> String {
 }
 
 /// Opens a connection from one host to another, and checks that it works.
-fn check_connection(row: &Row, from: &str, to: &str, family: Family) -> (TcpStream, TcpStream) {
+pub fn check_connection(row: &Row, from: &str, to: &str, family: Family) -> (TcpStream, TcpStream) {
     let (listener, port) = row[to].listen();
     let ip = if to == "client" { row.right(to, family) } else { row.left(to, family) };
     let mut client = row[from].connect(SocketAddr::new(ip, port));

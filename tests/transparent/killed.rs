@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 
 use super::harness::*;
+use super::hold::FAILED_DIALS;
 use super::network::*;
 use super::relays::*;
 use super::streams::*;
@@ -49,6 +50,7 @@ fn connections_work_while_the_far_relay_is_down() {
             exchange_messages(&mut client, &mut server);
             assert_eq!(is_relayed(&server), kind == Far::Transparent, "{kind:?}");
         }
+        assert_eq!(pair.near.relay.metric(FAILED_DIALS).is_some(), kind.is_dialled(), "{kind:?}");
         pair.far = Some(site.start(&pair.row["far"]));
         for family in BOTH {
             eventually("a connection through the far relay", || {

@@ -1,5 +1,7 @@
 //! Fragments, small MTUs and rewritten headers: each section handles those of its own part of the path.
 
+use crate::MEBI;
+use crate::daemons::check_connection;
 use crate::harness::*;
 use crate::network::*;
 use crate::relays::*;
@@ -165,16 +167,19 @@ fn relayed_connections_take_no_conntrack_entry() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };
     // A rule with `ct state` makes the kernel track all connections.
     row["near"]
+    let tracked = || {
+        let count = row["near"].inside(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
+        count.unwrap().trim().to_owned()
+    };
         .nft("table inet track { chain forward { type filter hook forward priority 0; ct state invalid drop; }; }");
     let near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     for family in BOTH {
-        let (listener, address) = row.server(family);
-        let mut client = row["client"].connect(address);
-        let mut server = accept(&listener);
-        exchange_messages(&mut client, &mut server);
+        let (_client, server) = check_connection(&row, "client", "server", family);
         assert!(is_relayed(&server));
-        let tracked = row["near"].inside(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
-        assert_eq!(tracked.unwrap().trim(), "0", "{family:?}");
+    // The relay does not intercept connections of the server.
+    let _direct = check_connection(&row, "server", "client", Family::V4);
+    assert_ne!(tracked(), "0", "the kernel tracks no connection");
+        assert_eq!(tracked(), "0", "{family:?}");
     }
     eventually("the end of both sessions", || near.relay.sessions().is_empty().then_some(()));
 }
