@@ -1,8 +1,7 @@
 //! Fail open: while the relay is at a limit, drains or is down, new connections bypass it; without the kernel's packet
 //! queue the relay still works.
 
-use std::io::ErrorKind;
-
+use super::daemons;
 use super::harness::*;
 use super::network::*;
 use super::programs::{run_successfully, run_to_end};
@@ -27,10 +26,7 @@ impl Fixture {
 
 /// Opens a connection, and checks that it works: through a relay if `relayed`, else directly.
 fn check_connection(row: &Row, family: Family, relayed: bool) -> (std::net::TcpStream, std::net::TcpStream) {
-    let (listener, address) = row.server(family);
-    let mut client = row["client"].connect(address);
-    let mut server = accept(&listener);
-    exchange_messages(&mut client, &mut server);
+    let (client, server) = daemons::check_connection(row, "client", "server", family);
     assert_eq!(is_relayed(&server), relayed, "{family:?}");
     (client, server)
 }
@@ -59,9 +55,8 @@ fn connections_bypass_at_the_session_limit() {
     }
     let began = near.relay.next(|event| event["event"] == "bypass_began");
     assert_eq!((&began["reason"], &began["listener"]), (&"session_limit".into(), &"caught".into()), "{began}");
-    let metrics = near.relay.ask("/metrics");
-    let line = "ekiden_connections_passed_total{listener=\"caught\",reason=\"session_limit\"} 2";
-    assert!(metrics.contains(line), "{metrics}");
+    let series = "ekiden_connections_passed_total{listener=\"caught\",reason=\"session_limit\"}";
+    assert_eq!(near.relay.metric(series), Some(2));
     for (client, server) in &mut running {
         exchange_messages(client, server);
     }
@@ -268,10 +263,7 @@ fn relaying_works_without_a_packet_queue() {
         drop(waiting);
         close(listener);
         (0..2).for_each(|_| assert_eq!(near.closed()["end"], "finished"));
-        match row["client"].try_connect(address) {
-            Ok(mut client) => assert!(is_reset(&mut client)),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-        }
+        row["client"].assert_reset(address);
         assert_eq!(near.closed()["end"], "refused");
     }
 }

@@ -72,11 +72,7 @@ fn server_reset_after_accept_is_no_failed_dial() {
     each(PairOptions::default(), |pair, family| {
         let (listener, address) = pair.row.server(family);
         reset_clients(listener);
-        match pair.row["client"].try_connect(address) {
-            Ok(mut client) => assert!(is_reset(&mut client), "far: {:?}", pair.kind),
-            // The reset has arrived before connect(2) returned.
-            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "far: {:?}", pair.kind),
-        }
+        pair.row["client"].assert_reset(address);
         for closed in pair.closed(address) {
             // `reset` if the reset has arrived during the dial.
             assert!(["reset_by_server", "reset"].iter().any(|end| closed["end"] == *end), "{closed}");
@@ -92,10 +88,7 @@ fn failure_without_hold_is_a_reset() {
         let listener = format!("connect = \"{mode}\"");
         each_kind(PairOptions { listener: &listener, ..PairOptions::default() }, |pair, family| {
             let address = SocketAddr::new(pair.row.left("server", family), CLOSED_PORT);
-            match pair.row["client"].try_connect(address) {
-                Ok(mut client) => assert!(is_reset(&mut client), "{mode}, far: {:?}", pair.kind),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{mode}, far: {:?}", pair.kind),
-            }
+            pair.row["client"].assert_reset(address);
             let closed = pair.closed(address);
             assert_eq!(closed.last().expect("a relay")["end"], "refused", "{closed:?}");
             let (mut client, mut server) = pair.connect(family);

@@ -29,3 +29,5 @@ mod quic;
 mod redirect;
 mod upgrade;
 mod web;
+
+const MEBI: usize = 1 << 20;

@@ -2,7 +2,7 @@
 //! only as long as this process or a program inside them, so that nothing remains after the test, even if it is killed.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -128,6 +128,15 @@ impl Host {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Ok(stream)
+    }
+
+    /// Connects from this host, and checks that the connection is reset.
+    pub fn assert_reset(&self, address: SocketAddr) {
+        match self.try_connect(address) {
+            Ok(mut client) => assert!(is_reset(&mut client), "{address}"),
+            // The reset has arrived before connect(2) returned.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{address}"),
+        }
     }
 
     /// Like `try_connect`, in a thread of its own.

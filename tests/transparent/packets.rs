@@ -7,8 +7,6 @@ use crate::network::*;
 use crate::relays::*;
 use crate::streams::*;
 
-const MEBI: usize = 1 << 20;
-
 /// Sets the MTU of the link between two neighbouring hosts.
 fn limit_mtu(row: &Row, host: &str, next: &str, mtu: u32) {
     row[host].ip(&format!("link set right mtu {mtu}\n"));
@@ -167,19 +165,19 @@ fn relayed_connections_take_no_conntrack_entry() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };
     // A rule with `ct state` makes the kernel track all connections.
     row["near"]
+        .nft("table inet track { chain forward { type filter hook forward priority 0; ct state invalid drop; }; }");
+    let near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     let tracked = || {
         let count = row["near"].inside(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
         count.unwrap().trim().to_owned()
     };
-        .nft("table inet track { chain forward { type filter hook forward priority 0; ct state invalid drop; }; }");
-    let near = RunningRelay::start(&row["near"], &intercepting_listener(""));
     for family in BOTH {
         let (_client, server) = check_connection(&row, "client", "server", family);
         assert!(is_relayed(&server));
+        assert_eq!(tracked(), "0", "{family:?}");
+    }
     // The relay does not intercept connections of the server.
     let _direct = check_connection(&row, "server", "client", Family::V4);
     assert_ne!(tracked(), "0", "the kernel tracks no connection");
-        assert_eq!(tracked(), "0", "{family:?}");
-    }
     eventually("the end of both sessions", || near.relay.sessions().is_empty().then_some(()));
 }

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
+use super::MEBI;
 use super::harness::*;
 use super::network::*;
 use super::programs::{Daemon, client, is_any_missing, program, run_successfully};
 use super::relays::*;
 use super::streams::*;
-
-const MEBI: usize = 1 << 20;
 
 /// A folder with the file `www/file` of 20 MiB.
 fn folder() -> Folder {
