@@ -16,7 +16,7 @@ use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Object, ProgramInput};
 
 #[allow(dead_code, reason = "the benchmark loads its programs itself, as it needs them all")]
-#[path = "../tests/bpf/aqm_program.rs"]
+#[path = "../tests/aqm_program/mod.rs"]
 mod aqm_program;
 
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));

@@ -8,7 +8,6 @@ use ekiden_proto::aqm::{self, ArrivingPacket, DropReason, Verdict, auto, red, vi
 use libbpf_rs::{Object, ProgramInput};
 
 #[allow(dead_code, reason = "the packets of these tests have no headers")]
-#[path = "bpf/aqm_program.rs"]
 mod aqm_program;
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));

@@ -6,7 +6,6 @@ use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TARGET, QueueAmoun
 use ekiden_bpf::aqm::{ProgramParams, maps, object};
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 
-#[path = "bpf/aqm_program.rs"]
 mod aqm_program;
 
 use aqm_program::{context_of, ipv4, load_if_supported};
