@@ -1,6 +1,6 @@
 //! Missing permissions, features and files: the messages, and the replacement.
 
-use crate::harness::{Folder, ekiden, eventually};
+use crate::harness::{Folder, KillOnDrop, ekiden, eventually};
 use crate::mount_namespace::{Namespace, UNPRIVILEGED};
 use crate::name_lock::{RegistrationLock, wait_absent};
 
@@ -73,16 +73,6 @@ fn name_held_by_a_process_cannot_be_loaded_or_unloaded() {
     holder.0.wait().unwrap();
     wait_absent(name);
     namespace.ekiden(&format!("cc load {name}")).expect_success();
-}
-
-/// A process that is killed when the value is dropped.
-struct KillOnDrop(std::process::Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
