@@ -135,14 +135,17 @@ fn squid_and_dante_forward_through_ekiden() {
     let folder = Folder::new();
     let mut relay = relay_with_users(&folder);
     let squid = Squid::forwarding_to(relay.address(), "ann:correct%20horse");
+    // The client's address is the same as the parent's, so the text includes the field for the next server.
+    let parent = format!("- FIRSTUP_PARENT/{}", relay.address().ip());
     for (url, target) in [&plain, &secure].into_iter().zip(&targets) {
         curl(&[&proxy_option("http", squid.address), "--cacert", &certificate, url]).assert_success(200, &bytes);
-        squid.wait_logged(&relay.address().ip().to_string());
         if url == &secure {
+            squid.wait_logged(&format!("CONNECT {target} {parent}"));
             // Sessions without this user are squid's probes of its parent.
             let event = relay.next(|event| event["event"] == "closed" && event["user"] == "ann");
             assert_eq!((event["end"].as_str(), event["target"].as_str()), (Some("finished"), Some(target.as_str())));
         } else {
+            squid.wait_logged(&format!("GET {url} {parent}"));
             // squid keeps its connection to the relay for the next request.
             let request = relay.next(|event| event["event"] == "request");
             assert_eq!((request["status"].as_u64(), request["url"].as_str()), (Some(200), Some(url.as_str())));
