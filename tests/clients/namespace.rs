@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::programs::{find, run_to_end};
+use super::programs::{is_any_missing, run_successfully, run_to_end};
 use crate::harness::skipped;
 
 /// Packets to this address are sent and never answered.
@@ -16,13 +16,16 @@ pub const UNREACHABLE: &str = "198.51.100.1";
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Creates a namespace; `None`, with a message that the test is skipped, without root or iproute2.
+    /// Creates a namespace; `None`, with a message that the test is skipped, without the permission or iproute2.
     pub fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ekiden-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let made = find("ip").is_some() && run_to_end(Command::new("ip").args(["netns", "add", &name])).code == 0;
-        if !made {
-            skipped("no network namespaces without root and iproute2");
+        if is_any_missing(&["ip"]) {
+            return None;
+        }
+        let made = run_to_end(Command::new("ip").args(["netns", "add", &name]));
+        if made.code != 0 {
+            skipped(format_args!("no network namespaces: {}", made.err.trim()));
             return None;
         }
         let namespace = Self(name);
@@ -36,11 +39,7 @@ impl Namespace {
             &format!("neighbour add {SILENT} lladdr 02:00:00:00:00:09 dev here"),
         ];
         for command in commands {
-            let done = run_to_end(namespace.command("ip").args(command.split(' ')));
-            if done.code != 0 {
-                skipped(format_args!("ip {command}: {}", done.err.trim()));
-                return None;
-            }
+            run_successfully(namespace.command("ip").args(command.split(' ')));
         }
         Some(namespace)
     }
