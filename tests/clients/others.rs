@@ -6,10 +6,7 @@ use std::process::Command;
 use super::curl::assert_next_closed;
 use super::programs::{client, is_any_missing, run_successfully, run_to_end};
 use super::servers::Nginx;
-use crate::harness::{Folder, Relay, pattern, skipped};
-
-/// The interpreter of Debian's packages; another interpreter may precede it in PATH.
-const PYTHON: &str = "/usr/bin/python3";
+use crate::harness::{Folder, PYTHON, Relay, pattern, skipped};
 
 #[test]
 fn wget_uses_the_proxy_of_its_environment() {
@@ -96,6 +93,27 @@ fn python_requests_uses_http_and_socks_proxies() {
     }
 }
 
+/// Runs `git ARGUMENTS` in `folder`, without the user's settings. Returns the standard output.
+fn git(folder: &Folder, arguments: &[&str]) -> Vec<u8> {
+    let mut git = client("git", folder);
+    git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0").current_dir(&folder.0);
+    run_successfully(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
+}
+
+/// Creates the repository `work` with these files in `folder`, and a bare clone that nginx serves as `/name`.
+pub fn publish_repository(folder: &Folder, nginx: &Nginx, name: &str, files: &[(&str, &[u8])]) {
+    git(folder, &["init", "-q", "work"]);
+    for (file, bytes) in files {
+        folder.write(&format!("work/{file}"), bytes);
+    }
+    git(folder, &["-C", "work", "add", "."]);
+    git(folder, &["-C", "work", "commit", "-q", "-m", "first"]);
+    let bare = nginx.path(name).display().to_string();
+    git(folder, &["clone", "-q", "--bare", "work", &bare]);
+    // git's protocol for plain web servers ("dumb HTTP") requires a file with the list of references.
+    git(folder, &["-C", &bare, "update-server-info"]);
+}
+
 #[test]
 fn git_clones_through_http_and_socks_proxies() {
     if is_any_missing(&["git", "nginx"]) {
@@ -104,28 +122,14 @@ fn git_clones_through_http_and_socks_proxies() {
     let nginx = Nginx::start();
     let folder = Folder::new();
     let bytes = pattern(2_000_000);
-    let git = |arguments: &[&str]| {
-        let mut git = client("git", &folder);
-        git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0").current_dir(&folder.0);
-        run_successfully(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
-    };
-    git(&["init", "-q", "work"]);
-    folder.write("work/file", &bytes);
-    folder.write("work/other", "text\n");
-    git(&["-C", "work", "add", "."]);
-    git(&["-C", "work", "commit", "-q", "-m", "first"]);
-    let bare = nginx.path("bare.git").display().to_string();
-    git(&["clone", "-q", "--bare", "work", &bare]);
-    // git's protocol for plain web servers ("dumb HTTP") requires a file with the list of references.
-    git(&["-C", &bare, "update-server-info"]);
-
-    let commit = git(&["-C", "work", "rev-parse", "HEAD"]);
+    publish_repository(&folder, &nginx, "bare.git", &[("file", &bytes), ("other", b"text\n")]);
+    let commit = git(&folder, &["-C", "work", "rev-parse", "HEAD"]);
     for scheme in ["http", "socks5h"] {
         let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
         let proxy = format!("http.proxy={scheme}://{}", relay.address());
-        git(&["-c", &proxy, "clone", "-q", &nginx.named_url("bare.git"), scheme]);
+        git(&folder, &["-c", &proxy, "clone", "-q", &nginx.named_url("bare.git"), scheme]);
         assert!(std::fs::read(folder.0.join(scheme).join("file")).expect("the cloned file is there") == bytes);
-        assert_eq!(git(&["-C", scheme, "rev-parse", "HEAD"]), commit);
+        assert_eq!(git(&folder, &["-C", scheme, "rev-parse", "HEAD"]), commit);
         // git may use several connections.
         let target = format!("localhost:{}", nginx.address.port());
         let mut down = 0;

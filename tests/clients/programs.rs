@@ -5,9 +5,9 @@ use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use crate::harness::{Folder, eventually, skipped};
+use crate::harness::{Folder, KillOnDrop, eventually, skipped};
 
 /// Timeout of a program, in seconds: long enough for a loaded machine, so that only a hung program exceeds it.
 const DEADLINE: &str = "60";
@@ -100,7 +100,7 @@ pub fn run_successfully(command: &mut Command) -> Vec<u8> {
 }
 
 /// A server in the foreground, killed when the value is dropped.
-pub struct Daemon(Child);
+pub struct Daemon(KillOnDrop);
 
 impl Daemon {
     /// Starts the server, and waits until it accepts connections. Its output is written to `folder`/said.
@@ -108,20 +108,13 @@ impl Daemon {
         let path = folder.join("said");
         let file = File::create(&path).expect("a file for the output");
         let other = file.try_clone().expect("a descriptor");
-        let mut daemon = Self(command.stdout(file).stderr(other).spawn().expect("the server runs"));
+        let mut daemon = KillOnDrop(command.stdout(file).stderr(other).spawn().expect("the server runs"));
         eventually(&format!("the server at {address}"), || {
             if let Ok(Some(status)) = daemon.0.try_wait() {
                 panic!("{command:?} ended: {status}: {}", std::fs::read_to_string(&path).unwrap_or_default());
             }
             TcpStream::connect(address).ok()
         });
-        daemon
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Self(daemon)
     }
 }

@@ -49,41 +49,32 @@ impl Nginx {
     /// Kills nginx with all its connections, and starts it again at the same address.
     pub fn restart(&mut self) {
         self.daemon = None;
-        let path = self.folder.write("nginx.conf", self.configuration());
-        let mut nginx = program("nginx", &self.folder);
-        nginx.args(["-e", "error.log", "-p"]).arg(&self.folder.0).arg("-c").arg(path);
-        self.daemon = Some(Daemon::start(&mut nginx, &self.folder.0, self.secure.unwrap_or(self.address)));
+        let address = self.secure.unwrap_or(self.address);
+        self.daemon = Some(start_nginx(&self.folder, &self.configuration(), address));
     }
 
+    /// Returns the contents of the block `http`.
     fn configuration(&self) -> String {
         let folder = self.folder.0.display();
         let address = self.address;
         let secure = self.secure.map_or_else(String::new, |secure| {
             format!("listen {secure} ssl; ssl_certificate certificate.pem; ssl_certificate_key key.pem;")
         });
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
-            .concat();
-        // One process, so that one SIGKILL ends all connections.
         format!(
-            r#"daemon off; master_process off; user root; pid nginx.pid; error_log error.log;
-            events {{ worker_connections 1024; }}
-            http {{
-                {temporary}
-                log_format seen '$connection_requests $request_method $request_uri $status "$http_via"';
-                access_log access.log seen;
-                types {{ text/html html; text/css css; text/javascript js; image/svg+xml svg; }}
-                default_type application/octet-stream;
-                gzip_proxied any; gzip_types *; gzip_min_length 1;
-                server {{
-                    listen {address}; {secure}
-                    root {folder}/www;
-                    location /gzip/ {{ alias {folder}/www/; gzip on; }}
-                    location /put/ {{ dav_methods PUT; client_max_body_size 0; }}
-                    location /small/ {{ dav_methods PUT; client_max_body_size 1k; }}
-                    location = /moved {{ return 302 http://localhost:$server_port/here; }}
-                }}
-            }}"#
+            r#"log_format seen '$connection_requests $request_method $request_uri $status "$http_via"';
+            access_log access.log seen;
+            types {{ text/html html; text/css css; text/javascript js; image/svg+xml svg; }}
+            default_type application/octet-stream;
+            gzip_proxied any; gzip_types *; gzip_min_length 1;
+            server {{
+                listen {address}; {secure}
+                root {folder}/www;
+                location /gzip/ {{ alias {folder}/www/; gzip on; }}
+                location /put/ {{ dav_methods PUT; client_max_body_size 0; }}
+                location /small/ {{ dav_methods PUT; client_max_body_size 1k; }}
+                location = /moved {{ return 302 http://localhost:$server_port/here; }}
+            }}
+            "#
         )
     }
 
@@ -131,6 +122,23 @@ impl Nginx {
             (lines.len() >= count).then_some(lines)
         })
     }
+}
+
+/// Starts nginx with `http` as the contents of the block `http`, and waits until `address` accepts connections.
+fn start_nginx(folder: &Folder, http: &str, address: SocketAddr) -> Daemon {
+    let path = folder.0.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {path}/{kind};\n"))
+        .concat();
+    // One process, so that one SIGKILL ends all connections.
+    let text = format!(
+        "daemon off; master_process off; user root; pid nginx.pid; error_log error.log;\n\
+         events {{ worker_connections 1024; }}\nhttp {{\n{temporary}{http}}}\n"
+    );
+    let file = folder.write("nginx.conf", text);
+    let mut nginx = program("nginx", folder);
+    nginx.args(["-e", "error.log", "-p"]).arg(&folder.0).arg("-c").arg(file);
+    Daemon::start(&mut nginx, &folder.0, address)
 }
 
 /// Waits until a log has `text`.
@@ -299,20 +307,11 @@ pub struct NginxBehindProxy {
 impl NginxBehindProxy {
     pub fn start() -> Self {
         let (folder, address) = (Folder::new(), unused_address());
-        let path = folder.0.display().to_string();
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {path}/{kind};\n"))
-            .concat();
-        let text = format!(
-            "daemon off; master_process off; user root; pid nginx.pid; error_log error.log;\n\
-             events {{ worker_connections 64; }}\n\
-             http {{ {temporary} access_log off; server {{ listen {address} proxy_protocol;\n\
-             return 200 \"$proxy_protocol_addr:$proxy_protocol_port $connection_requests\"; }} }}\n"
+        let http = format!(
+            "access_log off; server {{ listen {address} proxy_protocol;\n\
+             return 200 \"$proxy_protocol_addr:$proxy_protocol_port $connection_requests\"; }}\n"
         );
-        let file = folder.write("nginx.conf", text);
-        let mut command = program("nginx", &folder);
-        command.args(["-e", "error.log", "-p"]).arg(&folder.0).arg("-c").arg(file);
-        let daemon = Daemon::start(&mut command, &folder.0, address);
+        let daemon = start_nginx(&folder, &http, address);
         Self { address, _daemon: daemon, _folder: folder }
     }
 }

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::programs::{Daemon, client, is_any_missing, program, run_successfully, run_to_end};
+use super::others::publish_repository;
+use super::programs::{Daemon, client, is_any_missing, program, run_to_end};
 use super::servers::{Nginx, Sshd};
-use crate::harness::{Folder, Relay, skipped, unused_address};
+use crate::harness::{Folder, PYTHON, Relay, skipped, unused_address};
 
 /// The proxy methods: the columns of the table.
 const METHODS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
@@ -59,7 +60,7 @@ impl Fixture {
         let relay = Relay::listen(&["auto://127.0.0.1:0", &tls]);
         let sshd = Sshd::start();
         let fixture = Self { rsync: Self::rsync(&nginx, &folder), relay, text, nginx, sshd, folder };
-        fixture.make_repository();
+        publish_repository(&fixture.folder, &fixture.nginx, "repository", &[("file", fixture.text.as_bytes())]);
         fixture.write_settings();
         fixture
     }
@@ -71,21 +72,6 @@ impl Fixture {
         let mut rsync = program("rsync", folder);
         rsync.args(["--daemon", "--no-detach", "--address=127.0.0.1"]).arg(format!("--port={}", address.port()));
         (address.port(), Daemon::start(rsync.arg("--config").arg(file), &folder.0, address))
-    }
-
-    fn make_repository(&self) {
-        let git = |arguments: &[&str]| {
-            let mut git = client("git", &self.folder);
-            git.env("GIT_CONFIG_NOSYSTEM", "1").current_dir(&self.folder.0);
-            run_successfully(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
-        };
-        git(&["init", "-q", "work"]);
-        self.folder.write("work/file", &self.text);
-        git(&["-C", "work", "add", "."]);
-        git(&["-C", "work", "commit", "-q", "-m", "first"]);
-        let bare = self.nginx.path("repository").display().to_string();
-        git(&["clone", "-q", "--bare", "work", &bare]);
-        git(&["-C", &bare, "update-server-info"]);
     }
 
     /// Writes the settings that are independent of the relay: the certificate of the test, and the address of the sshd.
@@ -128,7 +114,7 @@ impl Fixture {
             ("example.com 80", format!("localhost {plain}")),
             ("127.0.0.1 80", format!("127.0.0.1 {plain}")),
             ("127.0.0.1:80/", format!("127.0.0.1:{plain}/")),
-            ("python3 ", "/usr/bin/python3 ".to_owned()),
+            ("python3 ", format!("{PYTHON} ")),
         ] {
             command = command.replace(page, &test);
         }
