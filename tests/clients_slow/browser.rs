@@ -1,5 +1,6 @@
 //! A headless Chromium loads a page with sub-resources.
 
+use super::chromium::OPTIONS;
 use super::is_skipped;
 use super::programs::{client, run_successfully};
 use super::servers::Nginx;
@@ -10,9 +11,7 @@ use crate::harness::{Folder, Relay};
 fn dump_page(proxy: &str, url: &str) -> String {
     let folder = Folder::new();
     let mut chromium = client("chromium", &folder);
-    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
-    chromium.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
-    chromium.args(["--disable-dev-shm-usage", "--ignore-certificate-errors", "--proxy-bypass-list=<-loopback>"]);
+    chromium.args(OPTIONS).args(["--ignore-certificate-errors", "--proxy-bypass-list=<-loopback>"]);
     chromium.arg(format!("--user-data-dir={}", folder.0.join("data").display()));
     let out = run_successfully(chromium.arg(proxy).args(["--dump-dom", url]));
     String::from_utf8_lossy(&out).into_owned()

@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// the script duplicates its standard input and output there.
 const START: &str = r#"exec timeout -k 2 240 "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"#;
 
-const SETTINGS: [&str; 9] = [
+/// Options of every headless browser: no background requests, and TCP only.
+pub const OPTIONS: [&str; 9] = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -30,7 +31,7 @@ const SETTINGS: [&str; 9] = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-dev-shm-usage",
-    "--remote-debugging-pipe",
+    "--disable-sync",
 ];
 
 /// One browser at a time: several browsers that share the CPUs may exceed [`PATIENCE`].
@@ -54,7 +55,8 @@ impl Chromium {
         let lock = BROWSER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
         let mut command = program("sh", &folder);
-        command.args(["-c", START, "sh"]).arg(find("chromium").expect("chromium is there")).args(SETTINGS).args(more);
+        command.args(["-c", START, "sh"]).arg(find("chromium").expect("chromium is there")).args(OPTIONS).args(more);
+        command.arg("--remote-debugging-pipe");
         command.arg(format!("--user-data-dir={}", folder.0.join("data").display())).arg("about:blank");
         let (child, to, from) = spawn(&mut command);
         let (calls, errors) = (Cell::new(0), RefCell::default());
