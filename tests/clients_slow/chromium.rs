@@ -72,9 +72,10 @@ impl Chromium {
         browser
     }
 
-    /// Loads the page at `url`.
+    /// Loads the page at `url`. Fails if the page cannot be loaded.
     pub fn navigate(&self, url: &str) {
-        self.call("Page.navigate", json!({ "url": url }));
+        let answer = self.call("Page.navigate", json!({ "url": url }));
+        assert!(answer["errorText"].is_null(), "{url}: {answer}");
     }
 
     /// Returns the value of an expression in the page; awaits a promise. Fails if the expression throws.
