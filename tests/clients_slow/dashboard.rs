@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::chromium::Chromium;
 use super::is_skipped;
-use crate::harness::{Folder, Key, Relay, accept, connect, ekiden, pattern, serve, server};
+use crate::harness::{Folder, Key, Relay, accept, connect, ekiden, pattern, serve, server, unused_address};
 
 const LIVE: &str = "document.getElementById('state').dataset.state === 'live'";
 const TOKEN: &str = "correct-horse-battery-staple";
@@ -14,13 +14,13 @@ const TOKEN: &str = "correct-horse-battery-staple";
 /// A relay with the dashboard at a loopback port, and a listener for clients.
 struct Home {
     relay: Relay,
-    folder: Folder,
+    _folder: Folder,
 }
 
 impl Home {
     fn start(listener: &str, more: &str) -> Self {
         let folder = Folder::new();
-        Self { relay: Self::run(&folder, "127.0.0.1:0", listener, more), folder }
+        Self { relay: Self::run(&folder, "127.0.0.1:0", listener, more), _folder: folder }
     }
 
     fn run(folder: &Folder, admin: &str, listener: &str, more: &str) -> Relay {
@@ -96,8 +96,11 @@ fn dashboard_shows_the_relay_and_handles_keys_and_themes() {
     }
     assert!(browser.text("#diagrams").contains("via-osaka") && browser.text("#pools").contains("osaka"));
     browser.wait_until("document.querySelector('#profiles').innerText.includes('longhaul')");
-    // Repeated rendering must not put chips into the headings of profiles.
     browser.wait_until("document.querySelectorAll('#events time').length > 0");
+    // Repeated rendering must not put chips into the headings of profiles. The next rendering fills the emptied heading.
+    browser.wait_until("document.querySelectorAll('#profiles .chips .chip').length > 0");
+    browser.evaluate("document.querySelector('#profiles h3').textContent = ''");
+    browser.wait_until("document.querySelector('#profiles h3').textContent !== ''");
     assert_eq!(browser.evaluate("document.querySelectorAll('#profiles h3 .chip').length"), 0);
     assert!(browser.text("#events").contains("listening listener=admin"), "{}", browser.text("#events"));
 
@@ -167,12 +170,11 @@ fn dashboard_reports_a_lost_relay_and_reconnects() {
     if is_skipped(&["chromium"]) {
         return;
     }
-    let home = Home::start("kind = \"auto\"", "");
-    let (url, admin) = (home.url(), home.admin().to_string());
+    let (folder, admin) = (Folder::new(), unused_address().to_string());
+    let relay = Home::run(&folder, &admin, "kind = \"auto\"", "");
     let browser = Chromium::start(&[]);
-    browser.navigate(&url);
+    browser.navigate(&format!("http://{admin}/"));
     browser.wait_until(LIVE);
-    let Home { relay, folder } = home;
     drop(relay);
     browser.wait_until("document.getElementById('state').dataset.state === 'lost'");
     assert!(browser.text("#banner").contains("trying again in"), "{}", browser.text("#banner"));
