@@ -112,15 +112,24 @@ impl Page {
         blocks
     }
 
-    /// Returns the inline code outside of blocks, with line numbers. Inline code must not continue on another line.
-    pub fn spans(&self) -> Vec<(usize, &str)> {
-        let (mut spans, mut inside) = (Vec::new(), false);
+    /// Returns the lines outside of blocks, with line numbers.
+    pub fn prose(&self) -> Vec<(usize, &str)> {
+        let (mut lines, mut inside) = (Vec::new(), false);
         for (number, line) in self.text.lines().enumerate() {
             if line.trim_start().starts_with("```") {
                 inside = !inside;
             } else if !inside {
-                spans.extend(line.split('`').skip(1).step_by(2).map(|span| (number + 1, span)));
+                lines.push((number + 1, line));
             }
+        }
+        lines
+    }
+
+    /// Returns the inline code outside of blocks, with line numbers. Inline code must not continue on another line.
+    pub fn spans(&self) -> Vec<(usize, &str)> {
+        let mut spans = Vec::new();
+        for (number, line) in self.prose() {
+            spans.extend(line.split('`').skip(1).step_by(2).map(|span| (number, span)));
         }
         spans
     }

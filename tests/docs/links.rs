@@ -12,13 +12,9 @@ fn anchor(heading: &str) -> String {
 
 /// Returns the targets of links, with their line numbers.
 fn links(page: &Page) -> Vec<(usize, &str)> {
-    let (mut links, mut inside) = (Vec::new(), false);
-    for (number, line) in page.text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            inside = !inside;
-        } else if !inside {
-            links.extend(line.split("](").skip(1).filter_map(|rest| Some((number + 1, rest.split_once(')')?.0))));
-        }
+    let mut links = Vec::new();
+    for (number, line) in page.prose() {
+        links.extend(line.split("](").skip(1).filter_map(|rest| Some((number, rest.split_once(')')?.0))));
     }
     links
 }
