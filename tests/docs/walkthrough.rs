@@ -81,6 +81,7 @@ fn fill_placeholders(text: &str, topology: &Topology, machines: &mut [Machine]) 
     {
         let key =
             machine_named(machines, machine).run("cat /etc/ekiden/key key 2>/dev/null | sed -n 's/^public-key: //p'");
+        assert_eq!(key.lines().count(), 1, "public keys on {machine} for {words}: {key:?}");
         text = text.replace(words, key.trim());
     }
     text
