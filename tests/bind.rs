@@ -88,18 +88,10 @@ fn request(relay: &Relay, peer: &str) -> (TcpStream, u8, SocketAddr) {
     (client, code, bound)
 }
 
-/// Returns whether the relay listens at this IPv4 address. A connection attempt would not show this, because another
-/// test may get a port that the relay has released.
+/// Returns whether the relay listens at this address. A connection attempt would not show this, because another test may
+/// get a port that the relay has released.
 fn is_listening(relay: &Relay, address: SocketAddr) -> bool {
-    let files = std::fs::read_dir(format!("/proc/{}/fd", relay.id())).unwrap();
-    let files: Vec<_> = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok()).collect();
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let port = format!(":{:04X}", address.port());
-    table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
-        // proc_pid_net(5): the local address, the state, 0A for LISTEN, and the inode.
-        let is_listener = fields[1].ends_with(&port) && fields[3] == "0A";
-        is_listener && files.contains(&format!("socket:[{}]", fields[9]).into())
-    })
+    ekiden_sys::process::has_listener(relay.id(), address).unwrap()
 }
 
 #[test]
