@@ -17,7 +17,7 @@ use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 
 use curl::{curl, proxy_option};
-use harness::{Folder, Key, Relay, accept, eventually, is_closed, read_exactly, server, socks5};
+use harness::{Folder, Key, Relay, accept, is_closed, read_exactly, server, socks5, wait_read};
 use programs::is_any_missing;
 use servers::{Haproxy, NginxBehindProxy};
 
@@ -86,18 +86,6 @@ fn fragmented_header_is_accepted() {
         drop((stream, at_server));
         assert_eq!(relay.closed()["client"], client);
     }
-}
-
-/// Waits until the relay has read all bytes of `stream`, so that its receive queue is empty (proc(5), /proc/net/tcp).
-fn wait_read(stream: &TcpStream) {
-    let hex = |address: SocketAddr| format!(":{:04X}", address.port());
-    let (relay, own) = (hex(stream.peer_addr().unwrap()), hex(stream.local_addr().unwrap()));
-    eventually("the relay to read", || {
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let mut of_relay = fields.filter(|fields| fields[1].ends_with(&relay) && fields[2].ends_with(&own));
-        of_relay.next().filter(|fields| fields[4].ends_with(":00000000")).map(|_| ())
-    });
 }
 
 #[test]

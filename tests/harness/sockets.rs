@@ -2,10 +2,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::PATIENCE;
+use super::{PATIENCE, eventually};
 
 /// Connects to `address`. Reads and writes of the connection fail after [`PATIENCE`].
 pub fn connect(address: SocketAddr) -> TcpStream {
@@ -212,6 +213,26 @@ pub fn is_closed(stream: &mut TcpStream) -> bool {
 /// Returns whether the peer resets the connection without sending a byte.
 pub fn is_reset(stream: &mut TcpStream) -> bool {
     read_remaining(stream) == (Vec::new(), Ending::Reset)
+}
+
+/// Waits until the other end has read all bytes of an IPv4 connection within this host.
+pub fn wait_read(stream: &TcpStream) {
+    // The address columns of /proc/net/tcp (proc_net(5)) for the other end.
+    let column = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
+        IpAddr::V6(_) => panic!("IPv4 only"),
+    };
+    let (local, remote) = (column(stream.peer_addr().unwrap()), column(stream.local_addr().unwrap()));
+    eventually("the other end to read all bytes", || {
+        // Acknowledged bytes are in the receive queue of the other end, so an empty queue then shows that they are read.
+        if ekiden_sys::outq::unacknowledged(stream.as_fd()).unwrap() > 0 {
+            return None;
+        }
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|row| row[1] == local && row[2] == remote)?;
+        row[4].ends_with(":00000000").then_some(())
+    });
 }
 
 /// Closes a socket with a reset.

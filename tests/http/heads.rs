@@ -2,12 +2,9 @@
 //! cause.
 
 use std::io::{ErrorKind, Read};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-use ekiden_sys::outq::unacknowledged;
 
 use super::exchange::*;
 use super::harness::*;
@@ -166,34 +163,13 @@ fn client_hello_gets_a_tls_alert_and_is_logged() {
     }
 }
 
-/// Waits until the relay has read all bytes that this client has sent.
-fn wait_until_read(client: &TcpStream) {
-    // The address columns of /proc/net/tcp (proc_net(5)) for the relay's end of the connection.
-    let column = |address: SocketAddr| match address.ip() {
-        IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
-        IpAddr::V6(_) => panic!("IPv4 only"),
-    };
-    let (local, remote) = (column(client.peer_addr().unwrap()), column(client.local_addr().unwrap()));
-    eventually("the relay to read all bytes", || {
-        // Acknowledged bytes are in the relay's receive queue, so an empty queue then shows that the relay has read
-        // them.
-        if unacknowledged(client.as_fd()).unwrap() > 0 {
-            return None;
-        }
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let row = rows.find(|row| row[1] == local && row[2] == remote)?;
-        row[4].ends_with(":00000000").then_some(())
-    });
-}
-
 /// The first byte of a ClientHello alone is not enough to recognise TLS.
 #[test]
 fn split_client_hello_is_recognised_and_similar_bytes_are_not() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let mut client = relay.connect();
     send(&mut client, &CLIENT_HELLO[..1]);
-    wait_until_read(&client);
+    wait_read(&client);
     send(&mut client, &CLIENT_HELLO[1..]);
     assert_eq!(read_all(&mut client), ALERT);
     drop(client);

@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 
+use ekiden_proto::wire::section::Hello;
+
 use crate::harness::*;
 
 /// Sends a message from each end, and checks that it arrives at the other.
@@ -65,7 +67,7 @@ pub fn transfer_both_ways(mut client: TcpStream, mut server: TcpStream, up: usiz
 
 /// Reads the hello of a section (see `interceptor`); `None` if the connection ends before it.
 pub fn try_read_hello(section: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut hello = vec![0; 10];
+    let mut hello = vec![0; Hello::HEADER_LENGTH];
     section.read_exact(&mut hello).ok()?;
     let length = u16::from_be_bytes([hello[8], hello[9]]);
     hello.extend(read_exactly(section, length.into()));
