@@ -15,6 +15,11 @@ const MAX_SPIN_SHARE: Nanos = 8;
 /// Maximum spinning that may be saved up, in nanoseconds.
 const MAX_SPIN_BUDGET: Nanos = 20_000_000;
 
+/// Maximum number of pairs of readings of two clocks.
+const MAX_READINGS: usize = 4;
+/// Time for a pair of readings that is short enough to take them as simultaneous, in nanoseconds.
+const SHORT_GAP: Nanos = 1000;
+
 /// Keeps every processor out of deep sleep while the file is open (Documentation/power/pm_qos_interface.rst). A wakeup
 /// takes tens of microseconds, in a virtual machine sometimes milliseconds. Returns `None` without the privilege.
 #[must_use]
@@ -48,12 +53,26 @@ impl Clock {
         Nanos::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Converts a kernel timestamp, which is in wall-clock time. `now` and `wall` are simultaneous readings of both
-    /// clocks.
+    /// Reads this clock and the wall clock. The thread may be interrupted between two readings, so this
+    /// reads up to [`MAX_READINGS`] pairs, and returns the one that took the shortest time.
     #[must_use]
-    pub fn from_kernel_timestamp(now: Nanos, wall: SystemTime, stamp: SystemTime) -> Nanos {
-        let age = wall.duration_since(stamp).unwrap_or_default();
-        now.saturating_sub(Nanos::try_from(age.as_nanos()).unwrap_or(0))
+    pub fn read_both(&self) -> ClockReading {
+        let read = || {
+            let (before, wall) = (self.now(), SystemTime::now());
+            let gap = self.now() - before;
+            (gap, ClockReading { now: before + gap / 2, wall })
+        };
+        let mut best = read();
+        for _ in 1..MAX_READINGS {
+            if best.0 <= SHORT_GAP {
+                break;
+            }
+            let next = read();
+            if next.0 < best.0 {
+                best = next;
+            }
+        }
+        best.1
     }
 
     /// Waits until `deadline`, or until a descriptor of `poll` is readable. Never returns before the deadline without a
@@ -96,8 +115,78 @@ impl Clock {
     }
 }
 
+/// Simultaneous readings of the emulator's clock and of the wall clock.
+#[derive(Debug, Clone, Copy)]
+pub struct ClockReading {
+    /// Time of the emulator's clock, in nanoseconds.
+    pub now: Nanos,
+    /// Time of the wall clock.
+    pub wall: SystemTime,
+}
+
+/// Times of arrival of the frames at one port.
+#[derive(Debug, Default)]
+pub struct ArrivalTimes {
+    last: Nanos,
+}
+
+impl ArrivalTimes {
+    /// Returns when the next frame arrived. `timestamp` is the kernel's, in wall-clock time, taken before `reading`; a
+    /// frame without one arrives now.
+    ///
+    /// The times never decrease. Timestamps can: two processors may queue frames in another order than they stamped
+    /// them, and the wall clock may be stepped.
+    pub fn next(&mut self, reading: ClockReading, timestamp: Option<SystemTime>) -> Nanos {
+        let age = timestamp.and_then(|stamp| reading.wall.duration_since(stamp).ok()).unwrap_or_default();
+        let at = reading.now.saturating_sub(Nanos::try_from(age.as_nanos()).unwrap_or(Nanos::MAX));
+        self.last = self.last.max(at);
+        self.last
+    }
+}
+
 impl Default for Clock {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(now: Nanos) -> ClockReading {
+        ClockReading { now, wall: SystemTime::UNIX_EPOCH + Duration::from_nanos(1_000_000 + now) }
+    }
+
+    /// The kernel's timestamp of a frame that arrived at `at`.
+    fn stamp(at: Nanos) -> Option<SystemTime> {
+        Some(reading(at).wall)
+    }
+
+    #[test]
+    fn both_clocks_are_read_at_the_same_time() {
+        let clock = Clock::new();
+        let (now, wall) = (clock.now(), SystemTime::now());
+        let reading = clock.read_both();
+        assert!((now..=clock.now()).contains(&reading.now));
+        assert!((wall..=SystemTime::now()).contains(&reading.wall));
+    }
+
+    #[test]
+    fn frame_arrives_at_its_timestamp_or_now() {
+        let mut arrivals = ArrivalTimes::default();
+        assert_eq!(arrivals.next(reading(5000), stamp(3000)), 3000);
+        assert_eq!(arrivals.next(reading(5000), None), 5000);
+        assert_eq!(arrivals.next(reading(6000), stamp(9000)), 6000, "the wall clock was stepped back");
+    }
+
+    #[test]
+    fn times_of_arrival_never_decrease() {
+        let mut arrivals = ArrivalTimes::default();
+        assert_eq!(arrivals.next(reading(5000), stamp(4000)), 4000);
+        assert_eq!(arrivals.next(reading(5000), stamp(3999)), 4000, "queued after a frame with a later timestamp");
+        let stepped =
+            ClockReading { wall: reading(6000).wall + Duration::from_secs(1_000_000_000_000), ..reading(6000) };
+        assert_eq!(arrivals.next(stepped, stamp(5900)), 4000, "the wall clock was stepped forward");
     }
 }

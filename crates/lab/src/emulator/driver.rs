@@ -17,7 +17,7 @@ use ekiden_sys::packet::ReceivedFrame;
 use ekiden_sys::poll::Poll;
 
 use crate::emulator::EmulatedLink;
-use crate::emulator::clock::{self, Clock};
+use crate::emulator::clock::{self, ArrivalTimes, Clock};
 use crate::emulator::port::OpenPort;
 
 /// Maximum number of frames received from a port before other work.
@@ -34,6 +34,8 @@ enum DriverCommand {
 struct Driver {
     emulation: Emulation,
     ports: Vec<OpenPort>,
+    /// One for each port.
+    arrivals: Vec<ArrivalTimes>,
     clock: Clock,
     commands: Receiver<DriverCommand>,
     /// Channel to the writer of the capture; `None` without a capture.
@@ -74,10 +76,10 @@ impl Driver {
 
     fn receive(&mut self, index: usize) -> io::Result<()> {
         self.ports[index].receive(&mut self.buffers, &mut self.received)?;
-        let (now, wall) = (self.clock.now(), SystemTime::now());
+        let reading = self.clock.read_both();
         let link_header = self.ports[index].link_header_len();
         for (buffer, frame) in self.buffers.iter_mut().zip(&self.received) {
-            let at = frame.timestamp.map_or(now, |stamp| Clock::from_kernel_timestamp(now, wall, stamp));
+            let at = self.arrivals[index].next(reading, frame.timestamp);
             self.emulation.on_frame(index, buffer, *frame, at, link_header);
         }
         Ok(())
@@ -160,6 +162,7 @@ impl DriverThread {
         let (clock, epoch) = (Clock::new(), SystemTime::now());
         let driver = Driver {
             emulation,
+            arrivals: ports.iter().map(|_| ArrivalTimes::default()).collect(),
             ports,
             clock,
             commands: command_receiver,
