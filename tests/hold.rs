@@ -97,7 +97,7 @@ fn unanswered_syn_leaves_the_client_in_syn_sent() {
     let attempt = pair.row["client"].try_connecting(address);
     for closed in pair.closed(address) {
         assert_eq!(closed["end"], "timed_out", "{closed}");
-        assert_took(span_of(&closed["seconds"]), Duration::from_millis(200), PATIENCE);
+        assert_took(span_of(&closed["seconds"]), Duration::from_millis(200), TEST_TIMEOUT);
     }
     let passed = |metrics: &str| metrics.lines().any(|line| line.contains("passed") && line.contains("silent"));
     eventually("the bypass of the packet", || passed(&pair.near.relay.ask("/metrics")).then_some(()));

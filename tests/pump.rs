@@ -219,7 +219,7 @@ fn bytes_in_flight_shrink_when_the_receiver_slows_down() {
     let mut read = 0;
     let mut take = |most: u64, pace: Option<Duration>, enough: &dyn Fn(u64) -> bool| {
         let (until, mut buffer) = (read + most, vec![0; BLOCK]);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while read < until && !enough(waiting(read)) {
             // The deadline applies only to a paced reader. A fast reader has only the read timeout, because its total
             // time depends on the load of the machine.

@@ -5,8 +5,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::fixture::{Fixture, Snapshots, TOKEN};
-use crate::harness::{PATIENCE, assert_took, connect, connect_from, eventually, read_all, read_remaining};
-use crate::relays::connections_to;
+use crate::harness::{
+    TEST_TIMEOUT, assert_took, connect, connect_from, connections_to, eventually, read_all, read_remaining,
+};
 
 /// Limits of the relay, equal to its constants: connections, stream readers, and time and size of a request head.
 const MOST_CONNECTIONS: usize = 64;
@@ -69,7 +70,7 @@ fn connections_without_a_complete_request_are_closed() {
     write!(slow, "GET /api/access HTTP/1.1\r\nHost: local").unwrap();
     for mut client in [silent, slow] {
         assert_eq!(read_remaining(&mut client).0, b"", "an incomplete head gets no response");
-        assert_took(began.elapsed(), HEAD, PATIENCE);
+        assert_took(began.elapsed(), HEAD, TEST_TIMEOUT);
     }
 }
 

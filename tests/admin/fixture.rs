@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::harness::{Folder, PATIENCE, Relay, connect, ekiden};
+use crate::harness::{Folder, Relay, TEST_TIMEOUT, connect, ekiden};
 
 pub const TOKEN: &str = "correct-horse-battery-staple";
 
@@ -109,9 +109,9 @@ impl Snapshots {
         serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap()
     }
 
-    /// Reads snapshots until one satisfies `wanted`, and returns it. Panics after [`PATIENCE`].
+    /// Reads snapshots until one satisfies `wanted`, and returns it. Panics after [`TEST_TIMEOUT`].
     pub fn find(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             let snapshot = self.next();
             if wanted(&snapshot) {

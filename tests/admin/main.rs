@@ -4,9 +4,6 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
-#[allow(dead_code, reason = "these tests use their own parts of it")]
-#[path = "../sections/relays.rs"]
-mod relays;
 
 mod fixture;
 

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::programs::{find, program};
 use crate::harness::Folder;
 
-/// Longest wait for Chromium, which runs many processes, perhaps on one busy core.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a wait for Chromium, which runs many processes, perhaps on one busy core.
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Script that starts Chromium. Chromium reads DevTools messages from descriptor 3 and writes them to descriptor 4, so
 /// the script duplicates its standard input and output there.
@@ -34,7 +34,7 @@ pub const OPTIONS: [&str; 9] = [
     "--disable-sync",
 ];
 
-/// One browser at a time: several browsers that share the CPUs may exceed [`PATIENCE`].
+/// One browser at a time: several browsers that share the CPUs may exceed [`BROWSER_TIMEOUT`].
 static BROWSER_LOCK: Mutex<()> = Mutex::new(());
 
 /// A browser with one page.
@@ -95,7 +95,7 @@ impl Chromium {
     /// Waits until an expression is true; an expression that throws counts as false.
     pub fn wait_until(&self, expression: &str) {
         let tried = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + BROWSER_TIMEOUT;
         while self.evaluate(&tried) != true {
             assert!(Instant::now() < deadline, "{expression} is never true; the page: {}", self.text("body"));
             std::thread::park_timeout(Duration::from_millis(20));
@@ -160,7 +160,7 @@ impl Chromium {
             message["sessionId"] = self.page.as_str().into();
         }
         self.to.borrow_mut().write_all(format!("{message}\0").as_bytes()).expect("Chromium reads the pipe");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + BROWSER_TIMEOUT;
         loop {
             match self.from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(answer) if answer["id"] == number => {

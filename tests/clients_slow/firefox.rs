@@ -18,8 +18,8 @@ const FIREFOX: &str = "firefox-esr";
 
 const PAGE: &str = include_str!("../../docs/clients.md");
 
-/// Longest wait for a page: Firefox runs many processes, perhaps on one busy core.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of a wait for a page: Firefox runs many processes, perhaps on one busy core.
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Script of the first process in the PID namespace of Firefox. The process ends when its standard input ends, even if
 /// the test is killed; the kernel then kills all other processes of the namespace (pid_namespaces(7)).
@@ -162,7 +162,7 @@ fn browse(method: &str, secure: bool, user: Option<&str>) {
             run_successfully(python.args(["-c", SAVE_LOGIN]).arg(&profile.0).args([&origin, user, "correct horse"]));
         }
         let firefox = Firefox::start(profile, &site.url(secure));
-        let result = eventually_within(PATIENCE, "the result of the page", || site.result());
+        let result = eventually_within(BROWSER_TIMEOUT, "the result of the page", || site.result());
         drop(firefox);
         assert_eq!(result, site.expected());
         // Even with SOCKS4, Firefox sends the name to the relay (as SOCKS4a).

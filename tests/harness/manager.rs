@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{Receiver, channel};
 
-use super::{Folder, PATIENCE};
+use super::{Folder, TEST_TIMEOUT};
 
 /// A service manager. A thread reads the socket continuously, as a real manager does: the kernel queues only a few
 /// datagrams (`net.unix.max_dgram_qlen`, 10 by default), and further messages would be lost.
@@ -27,7 +27,7 @@ impl Manager {
 
     /// Waits for the next message.
     pub fn next_message(&self) -> String {
-        self.0.recv_timeout(PATIENCE).expect("a message for the manager")
+        self.0.recv_timeout(TEST_TIMEOUT).expect("a message for the manager")
     }
 
     /// Waits for the next message that is not a watchdog keep-alive.

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
 pub use clock::*;
-pub use ekiden_testing::skipped;
+pub use ekiden_testing::{TEST_TIMEOUT, eventually, eventually_within, pause_until, skipped};
 pub use manager::Manager;
 pub use relay::{Relay, relay_with_connection};
 pub use sockets::*;

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{Folder, PATIENCE, accept, connect, ekiden, eventually, server, signal};
+use super::{Folder, TEST_TIMEOUT, accept, connect, ekiden, eventually, server, signal};
 
 /// A relay process, which is killed with its successors when the value is dropped.
 pub struct Relay {
@@ -105,7 +105,7 @@ impl Relay {
         if let Some(at) = self.seen.iter().position(&wanted) {
             return self.seen.remove(at);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(event) if wanted(&event) => return event,
@@ -133,7 +133,7 @@ impl Relay {
 
     /// Waits until the process closes its standard output. Returns all events that no call has returned.
     pub fn remaining_events(&mut self) -> Vec<Value> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(event) => self.seen.push(event),
@@ -186,7 +186,7 @@ impl Relay {
     /// Requests `path` from the admin listener. Returns the body of the response.
     pub fn ask(&self, path: &str) -> String {
         let mut stream = std::os::unix::net::UnixStream::connect(&self.admin).expect("the admin socket answers");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{PATIENCE, eventually};
+use super::{TEST_TIMEOUT, eventually};
 
-/// Connects to `address`. Reads and writes of the connection fail after [`PATIENCE`].
+/// Connects to `address`. Reads and writes of the connection fail after [`TEST_TIMEOUT`].
 pub fn connect(address: SocketAddr) -> TcpStream {
     with_timeouts(TcpStream::connect(address).expect("an open listener"))
 }
@@ -43,19 +43,19 @@ pub fn close(listener: TcpListener) {
     socket2::SockRef::from(&listener).shutdown(Shutdown::Both).expect("an open listener");
 }
 
-/// Waits up to [`PATIENCE`] for a connection, and returns it with timeouts.
+/// Waits up to [`TEST_TIMEOUT`] for a connection, and returns it with timeouts.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(false).unwrap();
     // SO_RCVTIMEO also limits accept(2) (socket(7)).
-    socket2::SockRef::from(listener).set_read_timeout(Some(PATIENCE)).unwrap();
+    socket2::SockRef::from(listener).set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     with_timeouts(listener.accept().expect("a connection").0)
 }
 
-/// Makes a stream blocking, with timeouts of [`PATIENCE`] for reads and writes.
+/// Makes a stream blocking, with timeouts of [`TEST_TIMEOUT`] for reads and writes.
 pub fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream.set_nonblocking(false).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
     stream
 }
 
@@ -267,4 +267,15 @@ fn request_by_socks5(mut stream: TcpStream, request: &[u8]) -> Result<TcpStream,
     stream.write_all(request).unwrap();
     let reply = read_exactly(&mut stream, 10);
     if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
+}
+
+/// Number of established connections to `address`, of all processes in this network namespace.
+pub fn connections_to(address: SocketAddr) -> usize {
+    let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
+    // proc_pid_net(5): the third column is the remote address in network byte order, printed as a native integer, and
+    // the port; the fourth column is the state, 01 for ESTABLISHED.
+    let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let is_established = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
+    table.lines().filter(is_established).count()
 }

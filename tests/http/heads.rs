@@ -43,7 +43,7 @@ fn write_slowly(client: &mut TcpStream, bytes: &[u8]) -> Duration {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             answered => {
                 assert_eq!(answered.unwrap(), 1);
-                client.set_read_timeout(Some(PATIENCE)).unwrap();
+                client.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
                 return began.elapsed();
             }
         }

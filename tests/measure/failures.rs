@@ -31,7 +31,7 @@ fn reports_are_requested_again_after_a_restart() {
     let begun = Instant::now();
     let _far_relay = far.relay("", "allow_open = true\n");
     // The relay requests the report again after a delay, and probes the section after another delay: 14 s in all.
-    eventually_within(3 * PATIENCE, "a report of the restarted relay", || {
+    eventually_within(3 * TEST_TIMEOUT, "a report of the restarted relay", || {
         let reported = find_entry(&home.relay, own, Some(key))?;
         (reported["sending"]["age_seconds"].as_f64()? < begun.elapsed().as_secs_f64()).then_some(())
     });

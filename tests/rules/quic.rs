@@ -3,21 +3,21 @@
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 
-use super::harness::PATIENCE;
+use super::harness::TEST_TIMEOUT;
 use super::network::{Host, Network, apply, ekiden_rules};
 use super::sockets::{CLIENT, SERVER, address};
 
 /// Opens a UDP socket on `host` with the address `from`, connected to port `port` of a server.
 fn dial(host: &Host, from: &str, server: &str, port: u16) -> UdpSocket {
     let socket = host.inside(|| UdpSocket::bind(address(from, 0))).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket.connect(address(server, port)).unwrap();
     socket
 }
 
 fn server(network: &Network, ip: &str, port: u16) -> UdpSocket {
     let socket = network.server.inside(|| UdpSocket::bind(address(ip, port))).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     socket
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::PATIENCE;
+use crate::harness::TEST_TIMEOUT;
 use crate::network::Host;
 
 pub const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
@@ -37,16 +37,16 @@ pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
     })
 }
 
-/// Connects from `from` on `host`, with a transparent socket if there is a mark. Fails after [`PATIENCE`].
+/// Connects from `from` on `host`, with a transparent socket if there is a mark. Fails after [`TEST_TIMEOUT`].
 pub fn connect(host: &Host, from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> std::io::Result<TcpStream> {
     host.inside(|| {
         let socket = new_socket(to, mark);
         socket.set_reuse_address(true)?;
         socket.bind(&from.into())?;
-        socket.connect_timeout(&to.into(), PATIENCE)?;
+        socket.connect_timeout(&to.into(), TEST_TIMEOUT)?;
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+        stream.set_write_timeout(Some(TEST_TIMEOUT))?;
         Ok(stream)
     })
 }
@@ -65,7 +65,7 @@ fn new_socket(address: SocketAddr, mark: Option<u32>) -> Socket {
 pub fn exchange(one: &mut TcpStream, other: &mut TcpStream) {
     let mut bytes = [0; 4];
     one.write_all(b"ping").unwrap();
-    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     other.read_exact(&mut bytes).unwrap();
     other.write_all(b"pong").unwrap();
     one.read_exact(&mut bytes).unwrap();
@@ -85,8 +85,8 @@ pub fn is_idle_listener(listener: &TcpListener) -> bool {
 pub fn send_bulk(from: &mut TcpStream, to: &mut TcpStream) {
     const MANY: usize = 1_000_000;
     let mut received = vec![0; MANY];
-    to.set_read_timeout(Some(PATIENCE)).unwrap();
-    from.set_write_timeout(Some(PATIENCE + Duration::from_secs(1))).unwrap();
+    to.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    from.set_write_timeout(Some(TEST_TIMEOUT + Duration::from_secs(1))).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| from.write_all(&vec![7; MANY]).unwrap());
         to.read_exact(&mut received).unwrap();

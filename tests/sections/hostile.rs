@@ -79,7 +79,7 @@ fn record_session() -> (Fixture, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener
         let _ = sender.send(frame.clone());
         forward_unchanged(frame)
     });
-    let hop = fixture.site.url().replace(&fixture.site.address.to_string(), &middle.to_string());
+    let hop = fixture.site.url_at(middle);
     let home = start(&fixture._home.write_home(&format!("forward = [\"{hop}&encrypt=true\"]\n"), AUTO));
     let (listener, target) = server();
     let mut client = socks5(home.address(), target).unwrap();
@@ -146,7 +146,7 @@ fn check_altered_open(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
         let opening = frame.direction == Direction::Up && frame.number == 1;
         FrameAction::Send(if opening && is_armed.load(Ordering::Relaxed) { change(frame.bytes) } else { frame.bytes })
     });
-    let hop = fixture.site.url().replace(&fixture.site.address.to_string(), &middle.to_string());
+    let hop = fixture.site.url_at(middle);
     let home = start(&fixture._home.write_home(&format!("forward = [\"{hop}&encrypt={encrypt}\"]\n"), AUTO));
     let (listener, target) = server();
     assert_eq!(socks5(home.address(), target).map(|_| ()), Err(1));

@@ -1,6 +1,7 @@
 //! Chains of relays, with the address, the key and the files of each relay.
 
 use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -46,7 +47,12 @@ impl Site {
 
     /// The argument of `-F` for a relay that dials this relay.
     pub fn url(&self) -> String {
-        format!("section://{}?key={}", self.address, self.key.public)
+        self.url_at(self.address)
+    }
+
+    /// Like `url`, for a relay that dials another address.
+    pub fn url_at(&self, address: SocketAddr) -> String {
+        format!("section://{address}?key={}", self.key.public)
     }
 
     /// Writes the peers file: one line for each peer, with its public key, and its name and options.
@@ -160,8 +166,8 @@ impl Layout {
         let sites: Vec<Site> = (0..=self.relays).map(|_| Site::new()).collect();
         let mut relays: Vec<Relay> = (1..=self.relays).rev().map(|at| self.relay(&sites, at)).collect();
         relays.reverse();
-        let [own, dialled] = [sites[1].address, intercept(sites[1].address)].map(|address| address.to_string());
-        let home = sites[0].home(&self.home_settings(&sites).replace(&own, &dialled), &self.listener_keys);
+        let dialled = intercept(sites[1].address);
+        let home = sites[0].home(&self.home_settings(&sites, dialled), &self.listener_keys);
         Chain { home, relays, sites }
     }
 
@@ -169,14 +175,15 @@ impl Layout {
     pub fn relay(&self, sites: &[Site], at: usize) -> Relay {
         let last = at == self.relays;
         let far = |text: &str| if last { text.to_owned() } else { String::new() };
-        let next_relays = if last { String::new() } else { self.next_relays(sites, at + 1, at + 1) };
+        let next_relays =
+            if last { String::new() } else { self.next_relays(sites, at + 1..=at + 1, sites[at + 1].address) };
         let peers = sites[at].admit(&[(&sites[at - 1].key.public, "caller")]);
         let listener_keys = format!("peers = {peers:?}\nencrypt = {}\n{}", self.encrypt, far(&self.far_listener_keys));
         sites[at].relay(&format!("{}{next_relays}", far(&self.far)), &listener_keys)
     }
 
-    fn home_settings(&self, sites: &[Site]) -> String {
-        let next_relays = self.next_relays(sites, 1, self.relays);
+    fn home_settings(&self, sites: &[Site], dialled: SocketAddr) -> String {
+        let next_relays = self.next_relays(sites, 1..=self.relays, dialled);
         let names: Vec<String> = (1..=self.relays).map(relay_name).collect();
         let route = if self.routing == Routing::Path { route_all_through("way", &names) } else { String::new() };
         match self.routing {
@@ -185,14 +192,13 @@ impl Layout {
         }
     }
 
-    /// The lines of a relay's file for the relays `first` to `last`, of which `first` is the next hop.
-    fn next_relays(&self, sites: &[Site], first: usize, last: usize) -> String {
-        let encrypt = self.encrypt;
+    /// The lines of a relay's file for the relays `relays`. The relay dials the first of them, at `dialled`.
+    fn next_relays(&self, sites: &[Site], relays: RangeInclusive<usize>, dialled: SocketAddr) -> String {
+        let (first, encrypt) = (*relays.start(), format!("encrypt = {}\n", self.encrypt));
+        let address = |at: usize| if at == first { dialled } else { sites[at].address };
         match self.routing {
-            Routing::Path => {
-                (first..=last).map(|at| sites[at].table(&relay_name(at), &format!("encrypt = {encrypt}\n"))).collect()
-            }
-            Routing::Forward => format!("forward = [\"{}&encrypt={encrypt}\"]\n", sites[first].url()),
+            Routing::Path => relays.map(|at| sites[at].table_at(address(at), &relay_name(at), &encrypt)).collect(),
+            Routing::Forward => format!("forward = [\"{}&encrypt={}\"]\n", sites[first].url_at(dialled), self.encrypt),
         }
     }
 }
@@ -232,15 +238,4 @@ pub fn metric_sum(relay: &Relay, metric: &str, label: &str) -> usize {
     let page = relay.ask("/metrics");
     let series = page.lines().filter(|line| line.starts_with(metric) && line.contains(label));
     series.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
-}
-
-/// Number of established connections to `address`, of all processes in this network namespace.
-pub fn connections_to(address: SocketAddr) -> usize {
-    let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
-    // proc_pid_net(5): the third column is the remote address in network byte order, printed as a native integer, and
-    // the port; the fourth column is the state, 01 for ESTABLISHED.
-    let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let is_established = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
-    table.lines().filter(is_established).count()
 }

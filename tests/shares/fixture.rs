@@ -241,7 +241,7 @@ impl Fixture {
             if got.rate() >= 0.80 * all && is_fair(&got) {
                 return;
             }
-            assert!(run.begun.elapsed() < PATIENCE, "shares {shares:?} of {all} bit/s not reached: {got:?}");
+            assert!(run.begun.elapsed() < TEST_TIMEOUT, "shares {shares:?} of {all} bit/s not reached: {got:?}");
         }
     }
 }

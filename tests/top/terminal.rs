@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::harness::{KillOnDrop, PATIENCE};
+use crate::harness::{KillOnDrop, TEST_TIMEOUT};
 
 /// A program on a terminal, which is killed when the value is dropped.
 pub struct Terminal {
@@ -71,7 +71,7 @@ impl Terminal {
 
     /// Waits until `wanted` accepts the screen.
     pub fn wait_until(&mut self, label: &str, wanted: impl Fn(&Screen) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !wanted(&self.screen) {
             match self.written.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(bytes) => self.screen.write(&bytes),
@@ -82,7 +82,7 @@ impl Terminal {
 
     /// Waits until the program ends by itself. Returns the exit code.
     pub fn end(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             // The program blocks until its output is read.
             if let Ok(bytes) = self.written.recv_timeout(Duration::from_millis(5)) {

@@ -106,7 +106,7 @@ fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAd
         let socket = Socket::new(Domain::for_address(own), Type::STREAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
         socket.bind(&own.into()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         match socket.connect(&to.into()) {
             Err(error) if error.kind() == ErrorKind::AddrNotAvailable => None,
             result => result.map(|()| Some(TcpStream::from(socket))).expect("the server listens"),

@@ -124,9 +124,9 @@ impl Host {
 
     /// Like `connect`, for an address that may not answer.
     pub fn try_connect(&self, address: SocketAddr) -> std::io::Result<TcpStream> {
-        let stream = self.inside(|| TcpStream::connect_timeout(&address, PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let stream = self.inside(|| TcpStream::connect_timeout(&address, TEST_TIMEOUT))?;
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         Ok(stream)
     }
 

@@ -12,7 +12,7 @@ use crate::streams::*;
 fn udp_sockets(row: &Row, family: Family) -> (UdpSocket, UdpSocket) {
     let bind = |host: &str, address| {
         let socket = row[host].inside(|| UdpSocket::bind(address)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         socket
     };
     let address = SocketAddr::new(row.left("server", family), 443);

@@ -9,10 +9,10 @@ use crate::relays::site;
 use crate::sites::*;
 
 /// Runs a relay that cannot start, and returns its standard error. A relay that starts nevertheless is ended after
-/// `PATIENCE`.
+/// `TEST_TIMEOUT`.
 fn run_failing(host: &Host, command: &mut Command) -> String {
     let mut bounded = Command::new("timeout");
-    bounded.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
+    bounded.arg(TEST_TIMEOUT.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
     let Output { status, stderr, .. } = host.inside(|| bounded.output()).expect("ekiden runs");
     let text = String::from_utf8(stderr).expect("text");
     assert_eq!(status.code(), Some(1), "{text}");

@@ -39,11 +39,11 @@ pub fn wait_reachable(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
-/// Sends `count` pings one after the other, and checks that each is answered within `PATIENCE`. A lane drops packets
+/// Sends `count` pings one after the other, and checks that each is answered within `TEST_TIMEOUT`. A lane drops packets
 /// that have waited for more than 100 ms, which happens on a busy machine, so a ping that one of `boxes` has counted as
 /// late is sent again; any other lost ping fails the test.
 pub fn check_answered(boxes: &[&RunningRelay], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
-    let (time_limit, address) = (PATIENCE.as_secs().to_string(), address.to_string());
+    let (time_limit, address) = (TEST_TIMEOUT.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &time_limit], more, &[address.as_str()]].concat();
     for number in 1..=count {
         let label = &format!("ping {arguments:?}, number {number}");
@@ -76,7 +76,7 @@ pub fn check_dropped(
     count: u64,
 ) {
     let Ping { host, address, more } = ping;
-    let (time_limit, address) = (PATIENCE.as_secs().to_string(), address.to_string());
+    let (time_limit, address) = (TEST_TIMEOUT.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &time_limit], *more, &[address.as_str()]].concat();
     let first = dropped(running, listener, reason);
     for number in 1..=count {

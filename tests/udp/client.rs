@@ -85,7 +85,7 @@ impl Client {
 
 pub fn socket(ip: IpAddr) -> UdpSocket {
     let udp = UdpSocket::bind((ip, 0)).unwrap();
-    udp.set_read_timeout(Some(PATIENCE)).unwrap();
+    udp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     udp
 }
 

@@ -193,7 +193,7 @@ impl ClientLoad {
 
 fn run_client(address: SocketAddr) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     let mut bytes = [0; 5];
     stream.read_exact(&mut bytes)?;
     stream.shutdown(std::net::Shutdown::Write)?;

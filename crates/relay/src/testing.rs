@@ -1,28 +1,12 @@
 //! Helpers that the tests of several modules share.
 
-use std::time::{Duration, Instant};
-
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, TransportKeys, Versions};
+use ekiden_testing::eventually;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::Config;
 use crate::config::read::{Flags, load};
-
-/// Timeout of each wait in these tests.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Repeats `look` until it returns a value.
-pub fn eventually<T>(label: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "timeout while waiting for {label}");
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
 
 /// Waits until `condition` is true.
 pub fn wait_until(label: &str, condition: impl Fn() -> bool) {
@@ -34,17 +18,6 @@ pub async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (near, listener.accept().await.unwrap().0)
-}
-
-/// Like [`tcp_pair`], with blocking sockets whose reads have a timeout.
-pub fn blocking_tcp_pair() -> (std::net::TcpStream, std::net::TcpStream) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (far, _) = listener.accept().unwrap();
-    for end in [&near, &far] {
-        end.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    }
-    (near, far)
 }
 
 /// Returns the keys of both sides after a handshake, those of the dialler first.

@@ -221,11 +221,10 @@ mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::net::Shutdown;
 
-    use ekiden_testing::skipped;
+    use ekiden_testing::{eventually, skipped, tcp_pair};
 
     use super::*;
     use crate::splice::Pipe;
-    use crate::testing::{eventually, tcp_pair};
 
     const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 

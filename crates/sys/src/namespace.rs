@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::thread;
 
+use ekiden_testing::eventually;
+
 use crate::netns;
-use crate::testing::eventually;
 use crate::transparent::is_local;
 
 /// Runs `test` on a thread in a new network namespace, after setting `lo` up and running `commands`, whose words are

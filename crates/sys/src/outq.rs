@@ -47,7 +47,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::testing::tcp_pair;
+    use ekiden_testing::tcp_pair;
 
     #[test]
     fn queued_bytes_are_counted_on_both_sides() {

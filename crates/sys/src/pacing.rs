@@ -96,7 +96,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::testing::{eventually, tcp_pair};
+    use ekiden_testing::{eventually, tcp_pair};
 
     #[test]
     fn pacing_rate_obeys_the_maximum() {

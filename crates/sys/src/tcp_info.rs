@@ -157,7 +157,7 @@ pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<RawTcpInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::tcp_pair;
+    use ekiden_testing::tcp_pair;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
 

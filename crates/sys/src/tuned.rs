@@ -81,7 +81,8 @@ mod tests {
     use super::*;
     use crate::namespace::run_in_namespace;
     use crate::sockopt::{SocketRole, apply_setting};
-    use crate::testing::{has_timer_options, tcp_pair};
+    use crate::testing::has_timer_options;
+    use ekiden_testing::tcp_pair;
 
     #[test]
     fn timer_settings_take_effect_and_segments_are_counted() {

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use ekiden_testing::TEST_TIMEOUT;
 use socket2::{Domain, Socket, Type};
 
 /// Both ends of a connection. The near end uses the congestion control.
@@ -24,8 +24,8 @@ impl LoopbackConnection {
 
     pub fn new(near: TcpStream, far: TcpStream) -> Self {
         for end in [&near, &far] {
-            end.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            end.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            end.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+            end.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         }
         Self { near, far }
     }

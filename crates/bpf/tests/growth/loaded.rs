@@ -12,7 +12,7 @@ use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder, Program};
 
 use crate::name_lock::is_any_requirement_missing;
-use crate::network::{Network, PATIENCE, connect};
+use crate::network::{Network, TIMEOUT, connect};
 
 /// Flag of a registration by a link (linux/bpf.h), which kernels before Linux 6.4 do not support.
 const BPF_F_LINK: u32 = 1 << 13;
@@ -100,7 +100,7 @@ pub fn transfer_with_telemetry(
     configure(&stream);
     let server = thread::spawn(move || {
         let (mut accepted, _) = listener.accept().expect("a connection");
-        accepted.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        accepted.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let mut received = Vec::new();
         accepted.read_to_end(&mut received).expect("all bytes arrive");
         accepted.write_all(&[1]).expect("the client waits");

@@ -11,17 +11,17 @@ use ekiden_sys::netns;
 use socket2::{Domain, Socket, Type};
 
 /// Timeout of a connection attempt, and of reads and writes.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Connects with a congestion control. The socket selects the control before it connects: after another control, such
 /// as bbr, it would stay paced.
 pub fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_tcp_congestion(congestion.as_bytes()).expect("the control is registered");
-    socket.connect_timeout(&address.into(), PATIENCE).expect("the server is there");
+    socket.connect_timeout(&address.into(), TIMEOUT).expect("the server is there");
     let stream = TcpStream::from(socket);
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     stream
 }
 

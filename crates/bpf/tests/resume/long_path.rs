@@ -17,8 +17,8 @@ use crate::network::Host;
 
 /// The round-trip time without load.
 pub const RTT: Duration = Duration::from_millis(100);
-/// Timeout of a wait for a packet, after which a thread checks whether it has to end.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Interval at which a thread that waits for packets checks whether it has to end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MTU: u32 = 1500;
 
 /// The line of one direction.
@@ -83,8 +83,8 @@ fn carry([mut from, mut to]: [&File; 2], line: Line, most_queued: &AtomicU32, ha
     let mut idle_from = Instant::now();
     let mut packet = [0; MTU as usize];
     while !has_ended.load(Ordering::Relaxed) {
-        let due = under_way.front().map_or(PATIENCE, |(due, _)| due.saturating_duration_since(Instant::now()));
-        poll.wait(Some(due.min(PATIENCE))).expect("a device");
+        let due = under_way.front().map_or(CHECK_INTERVAL, |(due, _)| due.saturating_duration_since(Instant::now()));
+        poll.wait(Some(due.min(CHECK_INTERVAL))).expect("a device");
         while let Ok(length) = from.read(&mut packet) {
             let now = Instant::now();
             let begins = idle_from.max(now);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use ekiden_emulator::emulation::EmulationOptions;
 use ekiden_emulator::ledger::{DirectionReport, DropCause};
@@ -14,6 +13,7 @@ use ekiden_lab::emulator::Emulator;
 use ekiden_lab::temp_dir::TempDir;
 use ekiden_lab::topology::network::Network;
 use ekiden_lab::topology::{Backend, Lab, sandbox};
+use ekiden_testing::eventually;
 
 use crate::labs::{cable, lab};
 use crate::links::{conditions, delayed_lab, send};
@@ -192,11 +192,9 @@ fn deliveries_follow_the_trace() -> Result<(), Skipped> {
     let receiver = b.enter(|| UdpSocket::bind((b.address(), 0))).unwrap().unwrap();
     let there = receiver.local_addr().unwrap();
     (0..PACKETS).for_each(|_| assert_eq!(sender.send_to(&[0; 1472], there).unwrap(), 1472));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while emulator.reports().unwrap()[0].packets_out < PACKETS as u64 {
-        assert!(Instant::now() < deadline, "{:?}", emulator.reports().unwrap()[0]);
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    eventually("the delivery of all packets", || {
+        (emulator.reports().unwrap()[0].packets_out == PACKETS as u64).then_some(())
+    });
     emulator.stop().unwrap().1.unwrap().finish().unwrap();
 
     let text = std::fs::read_to_string(folder.path().join("wan-a-b.trace")).unwrap();

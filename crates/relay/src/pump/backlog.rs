@@ -198,13 +198,12 @@ mod tests {
     use std::io::ErrorKind;
 
     use ekiden_sys::tcp_info::tcp_counters;
-    use ekiden_testing::skipped;
+    use ekiden_testing::{TEST_TIMEOUT, skipped};
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::TEST_TIMEOUT;
 
     /// Size in bytes of a receive buffer that exceeds `MIN_AHEAD` by 4 MiB.
     const EXCESSIVE: u32 = MIN_AHEAD + (4 << 20);

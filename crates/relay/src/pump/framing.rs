@@ -334,6 +334,7 @@ mod tests {
 
     use ekiden_proto::direction::Direction;
     use ekiden_proto::event::EndReason;
+    use ekiden_testing::TEST_TIMEOUT;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::timeout;
 
@@ -379,7 +380,7 @@ mod tests {
             let _ = SockRef::from(&beyond).shutdown(std::net::Shutdown::Both);
             end.unwrap()
         };
-        timeout(Duration::from_secs(20), async { tokio::join!(others, session) }).await.expect("an end of the session")
+        timeout(TEST_TIMEOUT, async { tokio::join!(others, session) }).await.expect("an end of the session")
     }
 
     fn end_after(bytes: u64) -> impl Fn(&RecordCipher) -> Vec<u8> {

@@ -146,14 +146,14 @@ impl Drop for PooledPipe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::blocking_tcp_pair;
+    use ekiden_testing::tcp_pair;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
 
     #[test]
     fn only_empty_pipes_return_to_the_pool() {
         let pool = PipePool::new(2);
-        let (mut writer, reader) = blocking_tcp_pair();
+        let (mut writer, reader) = tcp_pair();
         writer.write_all(b"bytes").unwrap();
         let mut pipe = pool.take().unwrap();
         assert_eq!(pipe.fill(reader.as_fd(), 100).unwrap(), 5);

@@ -104,6 +104,7 @@ mod tests {
     use std::rc::Rc;
 
     use ekiden_proto::direction::Direction;
+    use ekiden_testing::TEST_TIMEOUT;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::timeout;
 
@@ -133,7 +134,7 @@ mod tests {
             peer.write_all(&[0]).await.unwrap();
         };
         let session = async { tokio::join!(run(params, None::<PendingAnswer<'_, ()>>), peers).0 };
-        let end = timeout(Duration::from_secs(20), session).await.expect("the byte is detected");
+        let end = timeout(TEST_TIMEOUT, session).await.expect("the byte is detected");
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }
 

@@ -14,13 +14,14 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
+use ekiden_testing::eventually;
 use prometheus_client::metrics::histogram::Histogram;
 use relay::TestRelay;
 
 use super::*;
 use crate::config::{HopKind, Peering};
 use crate::events::metrics::{Metrics, ScrapeData};
-use crate::testing::{config_listening_at, eventually, section_keys, wait_until};
+use crate::testing::{config_listening_at, section_keys, wait_until};
 
 const MOST: usize = 1000;
 

@@ -4,10 +4,9 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Instant;
 
-use ekiden_testing::skipped;
+use ekiden_testing::{TEST_TIMEOUT, skipped};
 
 use super::*;
-use crate::testing::TEST_TIMEOUT;
 
 const AGE: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(600);

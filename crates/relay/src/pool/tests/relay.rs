@@ -9,8 +9,7 @@ use std::thread::JoinHandle;
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions};
-
-use crate::testing::TEST_TIMEOUT;
+use ekiden_testing::TEST_TIMEOUT;
 
 type Connections = Arc<Mutex<Vec<(TcpStream, TransportKeys)>>>;
 

@@ -1,8 +1,7 @@
-use std::time::Duration;
-
 use ekiden_proto::wire::section::reader::READ_STEP;
 use ekiden_sys::outq::unread;
 use ekiden_sys::sockopt::keep_urgent_data_inline;
+use ekiden_testing::TEST_TIMEOUT;
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -70,7 +69,7 @@ async fn urgent_data_does_not_delay_records() {
             }
             all
         };
-        let all = timeout(Duration::from_secs(20), all).await;
+        let all = timeout(TEST_TIMEOUT, all).await;
         assert_eq!(all.expect("all records arrive"), [[7; 33], [8; 33]].concat(), "urgent byte at {at}");
     }
 }

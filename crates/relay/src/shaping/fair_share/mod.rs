@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
     use super::{FairnessStats, ShareReport};
-    use crate::testing::blocking_tcp_pair;
+    use ekiden_testing::tcp_pair;
 
     fn lo(rate: &str) -> Vec<config::InterfaceConfig> {
         vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
@@ -224,7 +224,7 @@ mod tests {
 
     /// Returns both ends of a connection. Must be called in a tokio runtime.
     fn section() -> (Rc<TcpStream>, Socket) {
-        let (near, far) = blocking_tcp_pair();
+        let (near, far) = tcp_pair();
         near.set_nonblocking(true).unwrap();
         (Rc::new(TcpStream::from_std(near).unwrap()), far)
     }
