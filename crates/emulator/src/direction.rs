@@ -7,6 +7,7 @@ use ekiden_sys::packet::{OutgoingFrame, ReceivedFrame};
 
 use crate::Nanos;
 use crate::capture::{CaptureEventKind, CaptureLog};
+use crate::conditions::Conditions;
 use crate::frame::{Frame, SegmentRun};
 use crate::ledger::DirectionReport;
 use crate::ledger::DropCause;
@@ -52,9 +53,18 @@ impl PacketObservers {
     }
 }
 
+/// A scheduled change of the conditions of a direction.
+#[derive(Debug)]
+pub(crate) struct ScheduledChange {
+    pub(crate) at: Nanos,
+    pub(crate) conditions: Conditions,
+}
+
 /// State of one direction of a link.
 pub struct EmulatedDirection {
     pub(crate) pipeline: Pipeline,
+    /// The changes to come, latest first.
+    changes: Vec<ScheduledChange>,
     pub(crate) report: DirectionReport,
     /// Bytes counted in addition to the IP packet.
     overhead: u32,
@@ -76,6 +86,7 @@ pub struct EmulatedDirection {
 impl EmulatedDirection {
     pub(crate) fn new(
         pipeline: Pipeline,
+        changes: Vec<ScheduledChange>,
         report: DirectionReport,
         overhead: u32,
         quantum: Nanos,
@@ -84,6 +95,7 @@ impl EmulatedDirection {
         let header_buffers = vec![Vec::new(); SEND_BATCH];
         Self {
             pipeline,
+            changes,
             report,
             overhead,
             quantum,
@@ -107,6 +119,14 @@ impl EmulatedDirection {
         self.observers.capture.as_mut()
     }
 
+    /// Applies the changes of conditions before `end`.
+    fn apply_changes(&mut self, end: Nanos, store: &mut FrameStore) {
+        while let Some(change) = self.changes.pop_if(|change| change.at < end) {
+            self.pipeline.set_conditions(&change.conditions, change.at);
+            self.apply_stage_events(store);
+        }
+    }
+
     /// Takes a frame that arrived at `at`.
     pub(crate) fn on_frame(
         &mut self,
@@ -121,6 +141,7 @@ impl EmulatedDirection {
             self.report.hidden += 1;
             return;
         };
+        self.apply_changes(at, store);
         let frame = Frame::parse(bytes, link_header);
         let number = self.next_number;
         self.next_number += u64::from(frame.packets);
@@ -189,17 +210,30 @@ impl EmulatedDirection {
         self.retry_at.or_else(|| self.pipeline.next_wakeup().map(|at| at.max(self.gather_until)))
     }
 
+    /// Returns the time of the next change of conditions.
+    pub(crate) fn next_change(&self) -> Option<Nanos> {
+        self.changes.last().map(|change| change.at)
+    }
+
     /// Returns whether every packet leaves at its own time, as accurately as the machine allows.
     pub(crate) fn is_exact(&self) -> bool {
         self.report.exact
     }
 
-    /// Sends all packets due at `now`. Packets that a full interface refuses stay pending and are retried.
-    pub(crate) fn send_due(&mut self, now: Nanos, sender: &mut impl FrameSender, store: &mut FrameStore) {
+    /// Applies changes and sends packets that are due at `received_until`, the time until which all frames have been
+    /// received. Packets that a full interface refuses stay pending and are retried.
+    pub(crate) fn send_due(
+        &mut self,
+        now: Nanos,
+        received_until: Nanos,
+        sender: &mut impl FrameSender,
+        store: &mut FrameStore,
+    ) {
+        self.apply_changes(received_until + 1, store);
         if now < self.gather_until {
             return;
         }
-        while let Some(packet) = self.pipeline.pop(now) {
+        while let Some(packet) = self.pipeline.pop(received_until) {
             self.append_to_run(packet, store);
         }
         self.apply_stage_events(store);

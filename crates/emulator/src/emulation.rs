@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capture::{CaptureChunk, CaptureLog};
 use crate::conditions::Conditions;
-use crate::direction::{EmulatedDirection, FrameSender, PacketObservers};
+use crate::direction::{EmulatedDirection, FrameSender, PacketObservers, ScheduledChange};
 use crate::ledger::DirectionReport;
 use crate::links::{EmulationMode, Link, LinkEvent};
 use crate::pipeline::Pipeline;
@@ -39,21 +39,11 @@ pub struct EmulationOptions {
     pub capture: Option<u32>,
 }
 
-/// A scheduled change of the conditions of a direction.
-#[derive(Debug)]
-struct ScheduledChange {
-    at: Nanos,
-    direction: usize,
-    conditions: Conditions,
-}
-
 /// The links of a lab. Link `n` has the ports `2 * n` and `2 * n + 1`, in the order of its ends. A frame received at port
 /// `i` passes direction `i` and leaves at port `i ^ 1`.
 pub struct Emulation {
     directions: Vec<EmulatedDirection>,
     store: FrameStore,
-    /// The changes to come, latest first.
-    changes: Vec<ScheduledChange>,
 }
 
 impl Emulation {
@@ -61,11 +51,10 @@ impl Emulation {
     #[must_use]
     pub fn new(links: &[(String, Link)], options: &EmulationOptions) -> Self {
         let store = FrameStore::new(MAX_STORED_BYTES);
-        let mut emulation = Self { directions: Vec::new(), store, changes: Vec::new() };
+        let mut emulation = Self { directions: Vec::new(), store };
         for (name, link) in links {
             emulation.add_link(name, link, options);
         }
-        emulation.changes.sort_by_key(|change| std::cmp::Reverse(change.at));
         emulation
     }
 
@@ -77,11 +66,10 @@ impl Emulation {
             let select =
                 |forward: &Conditions, reverse: &Conditions| if is_forward { forward.clone() } else { reverse.clone() };
             let initial = select(&link.forward, &link.reverse);
-            let events = options.events.iter().filter(|event| event.link == name);
+            let events = options.events.iter().rev().filter(|event| event.link == name);
             let changes: Vec<ScheduledChange> = events
                 .map(|event| ScheduledChange {
                     at: nanos(event.at),
-                    direction: self.directions.len(),
                     conditions: select(&event.forward, &event.reverse),
                 })
                 .collect();
@@ -101,12 +89,12 @@ impl Emulation {
             let observers = PacketObservers { records, capture };
             self.directions.push(EmulatedDirection::new(
                 pipeline,
+                changes,
                 report,
                 initial.count.overhead(),
                 quantum,
                 observers,
             ));
-            self.changes.extend(changes);
         }
     }
 
@@ -131,24 +119,19 @@ impl Emulation {
     /// Returns the time of the next event, and whether it must be met to the microsecond.
     #[must_use]
     pub fn next_deadline(&self) -> Option<(Nanos, bool)> {
-        let changes = self.changes.last().map(|change| (change.at, false));
+        let changes = self.directions.iter().filter_map(|d| d.next_change().map(|at| (at, false)));
         let directions = self.directions.iter().filter_map(|d| d.next_wakeup().map(|at| (at, d.is_exact())));
         directions.chain(changes).min()
     }
 
-    /// Applies the changes of conditions that are due at `now`.
-    pub fn apply_changes(&mut self, now: Nanos) {
-        while let Some(change) = self.changes.pop_if(|change| change.at <= now) {
-            let direction = &mut self.directions[change.direction];
-            direction.pipeline.set_conditions(&change.conditions, change.at);
-            direction.apply_stage_events(&mut self.store);
-        }
-    }
-
-    /// Sends the packets that are due at `now` to `ports`, one for each port.
-    pub fn send_due(&mut self, now: Nanos, ports: &mut [impl FrameSender]) {
+    /// Applies the changes of conditions that are due, and sends the packets that are due to `ports`, one for each port.
+    /// `now` is the time of the send.
+    ///
+    /// `received_until` returns, for a port, the time until which every frame that arrived there has been passed to
+    /// [`on_frame`](Self::on_frame). Later changes and departures wait, because frames before them may come.
+    pub fn send_due(&mut self, now: Nanos, received_until: impl Fn(usize) -> Nanos, ports: &mut [impl FrameSender]) {
         for (index, direction) in self.directions.iter_mut().enumerate() {
-            direction.send_due(now, &mut ports[index ^ 1], &mut self.store);
+            direction.send_due(now, received_until(index), &mut ports[index ^ 1], &mut self.store);
         }
     }
 
@@ -207,10 +190,86 @@ fn is_exact(mode: EmulationMode, conditions: &[&Conditions]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ekiden_sys::packet::VNET_HEADER;
+    use std::io;
+    use std::time::Duration;
+
+    use ekiden_proto::units::Span;
+    use ekiden_sys::packet::{OutgoingFrame, VNET_HEADER};
 
     use super::*;
+    use crate::MS;
     use crate::fixtures::conditions;
+    use crate::records::PacketOutcome;
+
+    /// An interface that takes every frame.
+    struct OpenInterface;
+
+    impl FrameSender for OpenInterface {
+        fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
+            Ok(frames.len())
+        }
+    }
+
+    /// A link from `a` to `b`, with the conditions `forward` and their changes, which records its packets.
+    fn emulation(forward: &str, changes: &[(u64, &str)]) -> Emulation {
+        let forward = conditions(forward);
+        let link = Link { ends: ["a".into(), "b".into()], mtu: 1500, forward, reverse: Conditions::default() };
+        let event = |(at, forward): &(u64, &str)| LinkEvent {
+            at: Span(Duration::from_millis(*at)),
+            link: "wan".into(),
+            forward: conditions(forward),
+            reverse: Conditions::default(),
+        };
+        let events = changes.iter().map(event).collect();
+        let options = EmulationOptions { recording: Recording::All, events, ..EmulationOptions::default() };
+        Emulation::new(&[("wan".into(), link)], &options)
+    }
+
+    /// Passes a frame of 1500 bytes behind its link header, which arrives at `at`.
+    fn receive(emulation: &mut Emulation, at: Nanos) {
+        let mut frame = emulation.take_buffer();
+        emulation.on_frame(0, &mut frame, ReceivedFrame { length: VNET_HEADER + 14 + 1500, timestamp: None }, at, 14);
+    }
+
+    /// The ideal and the actual departure of each packet.
+    fn departures(emulation: &Emulation) -> Vec<(Nanos, Nanos)> {
+        let departure = |record: PacketRecord| match record.outcome {
+            PacketOutcome::Delivered { ideal, actual, .. } => (ideal, actual),
+            other => panic!("{other:?}"),
+        };
+        emulation.records("wan", "a").into_iter().map(departure).collect()
+    }
+
+    #[test]
+    fn departures_wait_until_all_earlier_frames_are_received() {
+        let mut emulation = emulation("trace = [10, 15, 20]", &[]);
+        receive(&mut emulation, 2 * MS);
+        emulation.send_due(18 * MS, |_| 9 * MS, &mut [OpenInterface, OpenInterface]);
+        receive(&mut emulation, 9 * MS);
+        assert_eq!(emulation.next_deadline(), Some((10 * MS, true)));
+        emulation.send_due(19 * MS, |_| 19 * MS, &mut [OpenInterface, OpenInterface]);
+        assert_eq!(departures(&emulation), [(10 * MS, 19 * MS), (15 * MS, 19 * MS)]);
+    }
+
+    #[test]
+    fn change_applies_to_later_frames_although_the_emulator_is_late() {
+        // A millisecond for a packet, then ten.
+        let [fast, slow] = ["rate = '12Mbit/s'", "rate = '1.2Mbit/s'"];
+        let mut emulation = emulation(fast, &[(10, slow)]);
+        emulation.send_due(50 * MS, |_| 7 * MS, &mut [OpenInterface, OpenInterface]);
+        receive(&mut emulation, 8 * MS);
+        receive(&mut emulation, 20 * MS);
+        emulation.send_due(50 * MS, |_| 50 * MS, &mut [OpenInterface, OpenInterface]);
+        assert_eq!(departures(&emulation), [(9 * MS, 50 * MS), (30 * MS, 50 * MS)]);
+    }
+
+    #[test]
+    fn changes_at_one_time_apply_in_order() {
+        let mut emulation = emulation("rate = '12Mbit/s'", &[(10, "rate = '1.2Mbit/s'"), (10, "rate = '6Mbit/s'")]);
+        receive(&mut emulation, 20 * MS);
+        emulation.send_due(50 * MS, |_| 50 * MS, &mut [OpenInterface, OpenInterface]);
+        assert_eq!(departures(&emulation), [(22 * MS, 50 * MS)]);
+    }
 
     #[test]
     fn count_setting_selects_the_overhead() {
@@ -219,9 +278,7 @@ mod tests {
             let forward = conditions(&format!("rate = '8Mbit/s'\ncount = '{count}'"));
             let link = Link { ends: ["a".into(), "b".into()], mtu: 1500, forward, reverse: Conditions::default() };
             let mut emulation = Emulation::new(&[("wire".into(), link)], &EmulationOptions::default());
-            let mut frame = emulation.take_buffer();
-            let received = ReceivedFrame { length: VNET_HEADER + 14 + 1500, timestamp: None };
-            emulation.on_frame(0, &mut frame, received, 0, 14);
+            receive(&mut emulation, 0);
             assert_eq!(emulation.next_deadline().map(|(at, _)| at), Some(microseconds * 1000), "{count}");
         }
     }

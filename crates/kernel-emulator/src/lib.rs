@@ -166,7 +166,6 @@ pub unsafe extern "C" fn ekiden_emulation_receive(emulator: *mut KernelEmulator,
 pub unsafe extern "C" fn ekiden_emulation_advance(emulator: *mut KernelEmulator, now: u64) -> u64 {
     // SAFETY: the caller's contract: a valid emulator that no other call uses.
     let Some(running) = (unsafe { &mut (*emulator).running }) else { return NEVER };
-    running.emulation.apply_changes(now);
-    running.emulation.send_due(now, &mut running.ports);
+    running.emulation.send_due(now, |_| now, &mut running.ports);
     running.emulation.next_deadline().map_or(NEVER, |(at, _)| at)
 }

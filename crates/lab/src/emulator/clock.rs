@@ -124,26 +124,6 @@ pub struct ClockReading {
     pub wall: SystemTime,
 }
 
-/// Times of arrival of the frames at one port.
-#[derive(Debug, Default)]
-pub struct ArrivalTimes {
-    last: Nanos,
-}
-
-impl ArrivalTimes {
-    /// Returns when the next frame arrived. `timestamp` is the kernel's, in wall-clock time, taken before `reading`; a
-    /// frame without one arrives now.
-    ///
-    /// The times never decrease. Timestamps can: two processors may queue frames in another order than they stamped
-    /// them, and the wall clock may be stepped.
-    pub fn next(&mut self, reading: ClockReading, timestamp: Option<SystemTime>) -> Nanos {
-        let age = timestamp.and_then(|stamp| reading.wall.duration_since(stamp).ok()).unwrap_or_default();
-        let at = reading.now.saturating_sub(Nanos::try_from(age.as_nanos()).unwrap_or(Nanos::MAX));
-        self.last = self.last.max(at);
-        self.last
-    }
-}
-
 impl Default for Clock {
     fn default() -> Self {
         Self::new()
@@ -154,15 +134,6 @@ impl Default for Clock {
 mod tests {
     use super::*;
 
-    fn reading(now: Nanos) -> ClockReading {
-        ClockReading { now, wall: SystemTime::UNIX_EPOCH + Duration::from_nanos(1_000_000 + now) }
-    }
-
-    /// The kernel's timestamp of a frame that arrived at `at`.
-    fn stamp(at: Nanos) -> Option<SystemTime> {
-        Some(reading(at).wall)
-    }
-
     #[test]
     fn both_clocks_are_read_at_the_same_time() {
         let clock = Clock::new();
@@ -170,23 +141,5 @@ mod tests {
         let reading = clock.read_both();
         assert!((now..=clock.now()).contains(&reading.now));
         assert!((wall..=SystemTime::now()).contains(&reading.wall));
-    }
-
-    #[test]
-    fn frame_arrives_at_its_timestamp_or_now() {
-        let mut arrivals = ArrivalTimes::default();
-        assert_eq!(arrivals.next(reading(5000), stamp(3000)), 3000);
-        assert_eq!(arrivals.next(reading(5000), None), 5000);
-        assert_eq!(arrivals.next(reading(6000), stamp(9000)), 6000, "the wall clock was stepped back");
-    }
-
-    #[test]
-    fn times_of_arrival_never_decrease() {
-        let mut arrivals = ArrivalTimes::default();
-        assert_eq!(arrivals.next(reading(5000), stamp(4000)), 4000);
-        assert_eq!(arrivals.next(reading(5000), stamp(3999)), 4000, "queued after a frame with a later timestamp");
-        let stepped =
-            ClockReading { wall: reading(6000).wall + Duration::from_secs(1_000_000_000_000), ..reading(6000) };
-        assert_eq!(arrivals.next(stepped, stamp(5900)), 4000, "the wall clock was stepped forward");
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, anyhow};
 use ekiden_emulator::capture::CaptureChunk;
@@ -17,7 +17,8 @@ use ekiden_sys::packet::ReceivedFrame;
 use ekiden_sys::poll::Poll;
 
 use crate::emulator::EmulatedLink;
-use crate::emulator::clock::{self, ArrivalTimes, Clock};
+use crate::emulator::arrivals::Arrivals;
+use crate::emulator::clock::{self, Clock};
 use crate::emulator::port::OpenPort;
 
 /// Maximum number of frames received from a port before other work.
@@ -35,7 +36,7 @@ struct Driver {
     emulation: Emulation,
     ports: Vec<OpenPort>,
     /// One for each port.
-    arrivals: Vec<ArrivalTimes>,
+    arrivals: Vec<Arrivals>,
     clock: Clock,
     commands: Receiver<DriverCommand>,
     /// Channel to the writer of the capture; `None` without a capture.
@@ -59,22 +60,24 @@ impl Driver {
         loop {
             let (deadline, punctual) = self.emulation.next_deadline().map_or((None, false), |(at, p)| (Some(at), p));
             self.clock.wait(&mut poll, deadline, punctual)?;
-            self.emulation.apply_changes(self.clock.now());
+            // Every frame that arrived until `now` is readable at the second look.
+            let now = self.clock.now();
+            poll.wait(Some(Duration::ZERO))?;
             if poll.is_ready(self.ports.len()) && self.handle_commands()? {
                 self.finish_capture();
                 return Ok(self.reports());
             }
             for index in 0..self.ports.len() {
-                if poll.is_ready(index) {
-                    self.receive(index)?;
-                }
+                let may_have_more = poll.is_ready(index) && self.receive(index)? == RECEIVE_BATCH;
+                self.arrivals[index].on_read(now, may_have_more);
             }
-            self.emulation.send_due(self.clock.now(), &mut self.ports);
+            self.emulation.send_due(self.clock.now(), |port| self.arrivals[port].known_until(), &mut self.ports);
             self.pass_capture_on();
         }
     }
 
-    fn receive(&mut self, index: usize) -> io::Result<()> {
+    /// Passes waiting frames of a port to the emulation. Returns the number of frames, at most [`RECEIVE_BATCH`].
+    fn receive(&mut self, index: usize) -> io::Result<usize> {
         self.ports[index].receive(&mut self.buffers, &mut self.received)?;
         let reading = self.clock.read_both();
         let link_header = self.ports[index].link_header_len();
@@ -82,7 +85,7 @@ impl Driver {
             let at = self.arrivals[index].next(reading, frame.timestamp);
             self.emulation.on_frame(index, buffer, *frame, at, link_header);
         }
-        Ok(())
+        Ok(self.received.len())
     }
 
     /// Sends full chunks of the capture to the writer. If the writer is busy, they wait in the emulation, up to its
@@ -162,7 +165,7 @@ impl DriverThread {
         let (clock, epoch) = (Clock::new(), SystemTime::now());
         let driver = Driver {
             emulation,
-            arrivals: ports.iter().map(|_| ArrivalTimes::default()).collect(),
+            arrivals: ports.iter().map(|_| Arrivals::default()).collect(),
             ports,
             clock,
             commands: command_receiver,

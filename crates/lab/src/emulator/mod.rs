@@ -21,6 +21,7 @@ use captured::{CaptureFiles, WriterThread};
 use driver::DriverThread;
 use kernel::KernelEmulator;
 
+mod arrivals;
 mod captured;
 mod clock;
 mod driver;
