@@ -32,8 +32,6 @@ pub mod sockopt;
 pub mod splice;
 pub mod tc;
 pub mod tcp_info;
-#[cfg(test)]
-mod testing;
 pub mod thread;
 pub mod timer;
 pub mod transparent;

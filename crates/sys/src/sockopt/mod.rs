@@ -273,7 +273,7 @@ mod tests {
     //! Assumptions about the kernel, one test each: they record observed behaviour and fail where a kernel differs.
 
     use super::*;
-    use crate::testing::has_timer_options;
+    use crate::tuned::tests::has_timer_options;
     use ekiden_testing::skipped;
     use socket2::{Domain, Socket, Type};
     use std::os::fd::AsFd;
