@@ -124,6 +124,13 @@ impl Emulation {
         directions.chain(changes).min()
     }
 
+    /// Returns whether frames that arrived at `port` have something due at `now`: a departure, or a change of conditions.
+    #[must_use]
+    pub fn is_due(&self, port: usize, now: Nanos) -> bool {
+        let direction = &self.directions[port];
+        [direction.next_change(), direction.next_wakeup()].into_iter().flatten().any(|at| at <= now)
+    }
+
     /// Applies the changes of conditions that are due, and sends the packets that are due to `ports`, one for each port.
     /// `now` is the time of the send.
     ///
@@ -247,6 +254,7 @@ mod tests {
         emulation.send_due(18 * MS, |_| 9 * MS, &mut [OpenInterface, OpenInterface]);
         receive(&mut emulation, 9 * MS);
         assert_eq!(emulation.next_deadline(), Some((10 * MS, true)));
+        assert!(emulation.is_due(0, 10 * MS) && !emulation.is_due(0, 10 * MS - 1) && !emulation.is_due(1, 10 * MS));
         emulation.send_due(19 * MS, |_| 19 * MS, &mut [OpenInterface, OpenInterface]);
         assert_eq!(departures(&emulation), [(10 * MS, 19 * MS), (15 * MS, 19 * MS)]);
     }
@@ -256,6 +264,7 @@ mod tests {
         // A millisecond for a packet, then ten.
         let [fast, slow] = ["rate = '12Mbit/s'", "rate = '1.2Mbit/s'"];
         let mut emulation = emulation(fast, &[(10, slow)]);
+        assert!(emulation.is_due(0, 10 * MS) && !emulation.is_due(0, 10 * MS - 1));
         emulation.send_due(50 * MS, |_| 7 * MS, &mut [OpenInterface, OpenInterface]);
         receive(&mut emulation, 8 * MS);
         receive(&mut emulation, 20 * MS);

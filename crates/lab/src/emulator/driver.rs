@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use ekiden_emulator::capture::CaptureChunk;
@@ -60,16 +60,17 @@ impl Driver {
         loop {
             let (deadline, punctual) = self.emulation.next_deadline().map_or((None, false), |(at, p)| (Some(at), p));
             self.clock.wait(&mut poll, deadline, punctual)?;
-            // Every frame that arrived until `now` is readable at the second look.
             let now = self.clock.now();
-            poll.wait(Some(Duration::ZERO))?;
             if poll.is_ready(self.ports.len()) && self.handle_commands()? {
                 self.finish_capture();
                 return Ok(self.reports());
             }
             for index in 0..self.ports.len() {
-                let may_have_more = poll.is_ready(index) && self.receive(index)? == RECEIVE_BATCH;
-                self.arrivals[index].on_read(now, may_have_more);
+                // A direction decides only when it has all earlier frames, also those that arrived after the poll.
+                if poll.is_ready(index) || self.emulation.is_due(index, now) {
+                    let may_have_more = self.receive(index)? == RECEIVE_BATCH;
+                    self.arrivals[index].on_read(now, may_have_more);
+                }
             }
             self.emulation.send_due(self.clock.now(), |port| self.arrivals[port].known_until(), &mut self.ports);
             self.pass_capture_on();
