@@ -215,14 +215,15 @@ pub fn is_reset(stream: &mut TcpStream) -> bool {
     read_remaining(stream) == (Vec::new(), Ending::Reset)
 }
 
+/// An address as in /proc/net/tcp (proc_pid_net(5)): in network byte order, printed as a native integer, and the port.
+fn tcp_table_address(address: SocketAddr) -> String {
+    let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
+    format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+}
+
 /// Waits until the other end has read all bytes of an IPv4 connection within this host.
 pub fn wait_read(stream: &TcpStream) {
-    // The address columns of /proc/net/tcp (proc_net(5)) for the other end.
-    let column = |address: SocketAddr| match address.ip() {
-        IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
-        IpAddr::V6(_) => panic!("IPv4 only"),
-    };
-    let (local, remote) = (column(stream.peer_addr().unwrap()), column(stream.local_addr().unwrap()));
+    let [local, remote] = [stream.peer_addr(), stream.local_addr()].map(|address| tcp_table_address(address.unwrap()));
     eventually("the other end to read all bytes", || {
         // Acknowledged bytes are in the receive queue of the other end, so an empty queue then shows that they are read.
         if ekiden_sys::outq::unacknowledged(stream.as_fd()).unwrap() > 0 {
@@ -271,11 +272,9 @@ fn request_by_socks5(mut stream: TcpStream, request: &[u8]) -> Result<TcpStream,
 
 /// Number of established connections to `address`, of all processes in this network namespace.
 pub fn connections_to(address: SocketAddr) -> usize {
-    let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
-    // proc_pid_net(5): the third column is the remote address in network byte order, printed as a native integer, and
-    // the port; the fourth column is the state, 01 for ESTABLISHED.
-    let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+    let remote = tcp_table_address(address);
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // The third column is the remote address, the fourth the state: 01 for ESTABLISHED.
     let is_established = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
     table.lines().filter(is_established).count()
 }
