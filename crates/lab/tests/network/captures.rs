@@ -193,7 +193,7 @@ fn deliveries_follow_the_trace() -> Result<(), Skipped> {
     let there = receiver.local_addr().unwrap();
     (0..PACKETS).for_each(|_| assert_eq!(sender.send_to(&[0; 1472], there).unwrap(), 1472));
     eventually("the delivery of all packets", || {
-        (emulator.reports().unwrap()[0].packets_out == PACKETS as u64).then_some(())
+        (emulator.reports().unwrap()[0].packets_out >= PACKETS as u64).then_some(())
     });
     emulator.stop().unwrap().1.unwrap().finish().unwrap();
 
