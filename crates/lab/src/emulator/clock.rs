@@ -53,8 +53,8 @@ impl Clock {
         Nanos::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Reads this clock and the wall clock. The thread may be interrupted between two readings, so this
-    /// reads up to [`MAX_READINGS`] pairs, and returns the one that took the shortest time.
+    /// Reads this clock and the wall clock. The thread may be interrupted between two readings, so this reads up to
+    /// [`MAX_READINGS`] pairs, and returns the one that took the shortest time.
     #[must_use]
     pub fn read_both(&self) -> ClockReading {
         let read = || {

@@ -80,6 +80,9 @@ impl Driver {
     /// Passes waiting frames of a port to the emulation. Returns the number of frames, at most [`RECEIVE_BATCH`].
     fn receive(&mut self, index: usize) -> io::Result<usize> {
         self.ports[index].receive(&mut self.buffers, &mut self.received)?;
+        if self.received.is_empty() {
+            return Ok(0);
+        }
         let reading = self.clock.read_both();
         let link_header = self.ports[index].link_header_len();
         for (buffer, frame) in self.buffers.iter_mut().zip(&self.received) {
