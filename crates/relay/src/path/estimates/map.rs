@@ -242,10 +242,12 @@ impl EstimateStore {
         let mut sections = Vec::new();
         for (key, to) in &relays {
             let peer_id = PeerId::Relay(*key);
-            sections.extend(tables.own.peek(&peer_id).map(|entry| view(None, to, &entry.estimate)));
+            let mut add = |from: Option<&str>, duplex: Option<&DuplexEstimate>| {
+                sections.extend(duplex.filter(|duplex| duplex.dialled).map(|duplex| view(from, to, duplex)));
+            };
+            add(None, tables.own.peek(&peer_id).map(|entry| &entry.estimate));
             for (reporter, from) in relays.iter().filter(|(reporter, _)| reporter != key) {
-                let reported = tables.reported.get(reporter).and_then(|reported| reported.peek(&peer_id));
-                sections.extend(reported.filter(|duplex| duplex.dialled).map(|duplex| view(Some(from), to, duplex)));
+                add(Some(from), tables.reported.get(reporter).and_then(|reported| reported.peek(&peer_id)));
             }
         }
         sections

@@ -270,6 +270,21 @@ fn map_sections_have_rtt_rate_and_connection_state() {
 }
 
 #[test]
+fn relay_sections_are_those_that_the_first_relay_dials() {
+    let ((config, _), estimates) = (config(), store());
+    let sections = || {
+        let views = estimates.relay_sections(&config);
+        views.into_iter().map(|section| (section.from, section.to)).collect::<Vec<_>>()
+    };
+    estimates.record_probe(PeerId::Relay(key(1)), false, &sample(0), &sample(0));
+    estimates.record_report(key(1), &[report_entry(Subject::Caller(key(2)), 0.0)]);
+    assert_eq!(sections(), []);
+    estimates.record_probe(PeerId::Relay(key(1)), true, &sample(0), &sample(0));
+    estimates.record_report(key(2), &[report_entry(Subject::Relay(key(1)), 0.0)]);
+    assert_eq!(sections(), [(None, "r1".to_owned()), (Some("r2".to_owned()), "r1".to_owned())]);
+}
+
+#[test]
 fn draining_relay_has_no_sections_and_keeps_its_number() {
     let ((mut config, _), estimates) = (config(), store());
     for relay in [1, 2] {
