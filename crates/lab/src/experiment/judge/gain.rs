@@ -138,11 +138,7 @@ fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
     } else {
         row.gain.median >= row.published_gain()
     };
-    match (row.gain.n > 0, holds) {
-        (false, _) => ExpectationVerdict::Unknown,
-        (true, true) => ExpectationVerdict::Met,
-        (true, false) => ExpectationVerdict::Missed,
-    }
+    expect::verdict(row.gain.n > 0, holds)
 }
 
 /// Returns the outcome of an expected gain, as text.
