@@ -44,17 +44,17 @@ pub fn run_stream(request: StreamRequest<'_>) -> anyhow::Result<Transfer> {
     let report = loop {
         let report = run_client(&request)?;
         // If the last message of the previous test is lost, the server stays busy until its retransmission.
-        if !Iperf3Report::is_server_busy(&report) || started.elapsed() > request.timeout {
+        if !report.is_server_busy() || started.elapsed() > request.timeout {
             break report;
         }
         std::thread::sleep(RETRY_INTERVAL);
     };
-    let ReceiverStats { seconds, bytes, timeline } = Iperf3Report::parse_received(&report)?;
+    let ReceiverStats { seconds, bytes, timeline } = report.into_received()?;
     Ok(Transfer { seconds, bytes, timeline, ..Transfer::default() })
 }
 
 /// Runs iperf3 as the sender. Returns the report of iperf3, which says whether the test failed.
-fn run_client(request: &StreamRequest<'_>) -> anyhow::Result<String> {
+fn run_client(request: &StreamRequest<'_>) -> anyhow::Result<Iperf3Report> {
     let mut command = request.client.command(iperf3::PROGRAM.find()?);
     // With a file, no process has to read a pipe during the transfer.
     let answer = request.folder.join("stream.json");
@@ -62,7 +62,7 @@ fn run_client(request: &StreamRequest<'_>) -> anyhow::Result<String> {
     command.stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(Stdio::null());
     let mut client = ClientProcess(command.spawn().context("iperf3")?);
     wait_for_exit(&mut client, "iperf3", request.timeout)?;
-    Ok(std::fs::read_to_string(&answer)?)
+    Iperf3Report::parse(&std::fs::read_to_string(&answer)?)
 }
 
 pub(in crate::experiment) fn wait_for_exit(
