@@ -76,9 +76,16 @@ fn measurements_in_entries_are_known_to_other_relays() {
     let CertificateRequest { key, .. } = CertificateRequest::for_relay(&osaka.private());
     let neighbour = Neighbour { key, rtt: Duration::from_millis(9), loss_ppm: 0, rate: 1_000_000, age: 1 };
     nara.publish(&etcd, &FleetEntry { neighbours: vec![neighbour], ..nara.entry(&fleet, -60..60, 0) });
-    eventually("nara's measurement of osaka", || {
-        let known: Value = serde_json::from_str(&at_home.ask("/api/paths")).unwrap();
-        let is_reported = |entry: &&Value| entry["to"] == *osaka.key.public && entry["told_by"] == *nara.key.public;
-        known.as_array()?.iter().find(is_reported).map(|_| ())
-    });
+    let wait_measurement = |relay: &Relay| {
+        eventually("nara's measurement of osaka", || {
+            let known: Value = serde_json::from_str(&relay.ask("/api/paths")).unwrap();
+            let is_reported = |entry: &&Value| entry["to"] == *osaka.key.public && entry["told_by"] == *nara.key.public;
+            known.as_array()?.iter().find(is_reported).map(|_| ())
+        });
+    };
+    wait_measurement(&at_home);
+    // After a restart, the relay knows the entry from its state file when it reads the same entry from etcd.
+    home.wait_stored("nara");
+    drop(at_home);
+    wait_measurement(&home.start(&etcd, ""));
 }

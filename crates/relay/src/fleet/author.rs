@@ -4,10 +4,12 @@
 //! recorded in the estimates. Relays that share a connection exchange more measurements, and earlier; entries serve
 //! relays without a connection.
 
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::fleet::{FleetEntry, FleetMember, MAX_NEIGHBOURS, Neighbour, RelayState, SigningKey};
+use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::figures::EstimateSnapshot;
 use ekiden_proto::wire::section::report::{DirectionEstimate, SectionReport, Subject};
 
@@ -99,12 +101,22 @@ impl FleetShared {
     pub fn record_measurements(&self, member: &FleetMember) {
         let reporter = member.entry.signed_certificate.certificate.key;
         let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();
-        let mut learned_at = self.learned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut learned_at = self.learned_at();
         let last_learned = learned_at.get(&reporter).copied().unwrap_or_default();
         if !entries.is_empty() && !self.estimates.has_report_since(&reporter, last_learned) {
-            learned_at.insert(reporter, self.estimates.now());
             self.estimates.record_report(reporter, &entries);
+            // After the report, so that this report does not count as a newer one.
+            learned_at.insert(reporter, self.estimates.now());
         }
+    }
+
+    /// Returns whether measurements in an entry of `relay` were recorded.
+    pub fn has_learned(&self, relay: &PublicKey) -> bool {
+        self.learned_at().contains_key(relay)
+    }
+
+    fn learned_at(&self) -> MutexGuard<'_, BTreeMap<PublicKey, Duration>> {
+        self.learned_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,28 +150,61 @@ fn to_entry(neighbour: &Neighbour) -> SectionReport {
 mod tests {
     use std::sync::Arc;
 
-    use ekiden_proto::key::PublicKey;
+    use ekiden_proto::fleet::Certificate;
 
     use super::*;
     use crate::config::LogConfig;
     use crate::events::Events;
-    use crate::events::log::Log;
+    use crate::events::log::{Log, LogWriter};
     use crate::fleet::FleetDirectory;
     use crate::path::estimates::EstimateStore;
 
+    fn directory() -> (LogWriter, FleetDirectory) {
+        let (log, writer) = Log::start(LogConfig::default()).unwrap();
+        (writer, FleetDirectory::new(Events::new(log), Arc::new(EstimateStore::new(Instant::now()))))
+    }
+
+    fn neighbour(rtt: Duration) -> Neighbour {
+        Neighbour { key: PublicKey([1; 32]), rtt, loss_ppm: 0, rate: 0, age: 0 }
+    }
+
+    #[test]
+    fn later_entry_replaces_the_measurements_of_an_earlier_entry() {
+        let (_writer, directory) = directory();
+        let (key, relay) = (SigningKey::generate(), PublicKey([2; 32]));
+        let certificate = Certificate {
+            fleet: key.verify_key(),
+            name: "osaka".to_owned(),
+            address: "192.0.2.1:7000".parse().unwrap(),
+            key: relay,
+            verify_key: key.verify_key(),
+            not_before: 0,
+            not_after: 1,
+        };
+        let signed_certificate = certificate.sign(&key);
+        for (sequence, rtt) in [(1, Duration::from_millis(9)), (2, Duration::from_millis(90))] {
+            let neighbours = vec![neighbour(rtt)];
+            let (signed_certificate, state) = (signed_certificate.clone(), RelayState::Serving);
+            let entry = FleetEntry { signed_certificate, sequence, created_at: 0, state, neighbours };
+            let member =
+                FleetMember { entry, signed_text: String::new(), received_at: Duration::ZERO, missing_since: None };
+            directory.shared.record_measurements(&member);
+            let known = directory.shared.estimates.views();
+            assert_eq!(known[0].sending.rtt_seconds, Some(rtt.as_secs_f64()), "{known:?}");
+        }
+        assert!(directory.shared.has_learned(&relay));
+    }
+
     #[test]
     fn changes_wait_for_the_minimum_interval() {
-        let neighbour =
-            Neighbour { key: PublicKey([1; 32]), rtt: Duration::from_millis(9), loss_ppm: 0, rate: 0, age: 0 };
         // The writer has published a neighbour, and now has no neighbours.
         let author = EntryWriter {
             signing_key: SigningKey::generate(),
             sequence: 1,
-            published: vec![neighbour],
+            published: vec![neighbour(Duration::from_millis(9))],
             published_at: Some(Instant::now()),
         };
-        let (log, _writer) = Log::start(LogConfig::default()).unwrap();
-        let directory = FleetDirectory::new(Events::new(log), Arc::new(EstimateStore::new(Instant::now())));
+        let (_writer, directory) = directory();
         for (every, expected) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
             assert_eq!(author.has_changes(&directory.shared, every), expected, "{every:?}");
         }

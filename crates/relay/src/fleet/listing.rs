@@ -98,12 +98,16 @@ impl FleetShared {
         let Some(roster) = roster.as_mut() else { return (false, false) };
         let verdict = roster.apply_entry(relay, value, now, unix);
         match verdict {
-            Ok(MembershipChange::Unchanged) => (false, true),
             Ok(change) => {
-                self.etcd().version += 1;
-                let member = roster.member(relay);
-                self.check_clock(member, unix);
-                member.into_iter().for_each(|member| self.record_measurements(member));
+                let (member, is_new) = (roster.member(relay), change != MembershipChange::Unchanged);
+                if is_new {
+                    self.etcd().version += 1;
+                    self.check_clock(member, unix);
+                }
+                // An unchanged entry may be from the state file, whose measurements are not recorded: they may be old.
+                if let Some(member) = member.filter(|_| is_new || !self.has_learned(relay)) {
+                    self.record_measurements(member);
+                }
                 (change == MembershipChange::Members, true)
             }
             Err(error) => {
