@@ -47,6 +47,24 @@ fn expired_and_invalidated_tokens_are_renewed() {
     assert_eq!(count_warnings(&mut at_home, ENTRY_REFUSED), 0);
 }
 
+/// etcd no longer accepts a JSON Web Token when any user or role has changed since its creation.
+#[test]
+fn json_web_token_is_renewed_after_a_change_of_users() {
+    let (fleet, folder) = (Fleet::new(), Folder::new());
+    let key = folder.write("jwt-key", "a shared secret");
+    let mut etcd =
+        Etcd::start_with(&["--auth-token", &format!("jwt,sign-method=HS256,priv-key={},ttl=10m", key.display())]);
+    etcd.enable_authentication(&[("relays", "right")], "readwrite", Fleet::SHARED);
+    let home = fleet.site("home");
+    let (_, settings) = password(&folder, "right");
+    let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, ""));
+    wait_rewritten_entry(&home, &etcd);
+    etcd.ask(&["user", "add", "another:password"]);
+    wait_rewritten_entry(&home, &etcd);
+    at_home.signal("TERM");
+    assert_eq!(count_warnings(&mut at_home, ENTRY_REFUSED), 0);
+}
+
 #[test]
 fn wrong_password_is_reported_and_a_reload_corrects_it() {
     let (etcd, fleet, folder, target) = (etcd_with_users("readwrite"), Fleet::new(), Folder::new(), echo_server());

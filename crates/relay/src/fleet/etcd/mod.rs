@@ -4,7 +4,6 @@ mod connection;
 mod error;
 mod messages;
 
-use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
@@ -16,8 +15,9 @@ pub use self::connection::{REQUEST_TIMEOUT, WatchStream};
 pub use self::error::EtcdError;
 pub use self::messages::{EventKind, LeaseResponse, WatchResponse};
 
-/// The message of etcd for a token that has expired or was invalidated by a change of the password.
-const INVALID_TOKEN: &str = "invalid auth token";
+/// The messages of etcd for a token that has expired or was invalidated by a change of the password, and for a JSON Web
+/// Token that is older than the last change of any user or role.
+const INVALID_TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
 
 /// A client of one server.
 pub struct EtcdClient<'a> {
@@ -103,7 +103,7 @@ impl<'a> EtcdClient<'a> {
         });
         let request = json!({ "create_request": create }).to_string();
         let (mut stream, mut first) = self.open_watch(&request).await?;
-        if self.token.is_some() && first.cancel_reason.contains(INVALID_TOKEN) {
+        if self.token.is_some() && is_token_rejected(&first.cancel_reason) {
             self.authenticate().await?;
             (stream, first) = self.open_watch(&request).await?;
         }
@@ -127,16 +127,24 @@ impl<'a> EtcdClient<'a> {
     }
 
     /// Sends a request, and repeats it once with a new token if etcd rejects the token. Tokens expire after minutes
-    /// without a request (`--auth-token-ttl`) and when a password is set.
+    /// without a request (`--auth-token-ttl`), when a password is set, and JSON Web Tokens when users or roles change.
     async fn call(&mut self, path: &str, request: &Value) -> Result<Bytes, EtcdError> {
         let request = request.to_string();
         let mut response = self.connection.post(path, &request, self.token.as_deref()).await?;
-        if self.token.is_some() && response.status == StatusCode::UNAUTHORIZED {
+        if self.token.is_some()
+            && !response.status.is_success()
+            && is_token_rejected(&String::from_utf8_lossy(&response.body))
+        {
             self.authenticate().await?;
             response = self.connection.post(path, &request, self.token.as_deref()).await?;
         }
         into_body(response)
     }
+}
+
+/// Returns whether the message of etcd states that the token is no longer accepted.
+fn is_token_rejected(message: &str) -> bool {
+    INVALID_TOKEN.iter().any(|words| message.contains(words))
 }
 
 fn into_body(reply: EtcdReply) -> Result<Bytes, EtcdError> {
