@@ -29,6 +29,24 @@ fn relays_discover_each_other_and_carry_sessions() {
 }
 
 #[test]
+fn path_with_an_absent_relay_opens_no_session_at_the_other_relays() {
+    const BY_BOTH: &str =
+        "[[path]]\nname = \"by-both\"\nrelays = [\"osaka\", \"kobe\"]\n[[route]]\npath = [\"by-both\"]\n";
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, BY_BOTH);
+    home.entry_key(&etcd);
+    let mut at_osaka = osaka.start(&etcd, "");
+    wait_fleet_change(&mut at_home, "joined", "osaka");
+    wait_fleet_change(&mut at_osaka, "joined", "home");
+    assert!(socks5(at_home.address_of(1), target).is_err());
+    let closed = closed(&mut at_home);
+    assert!(closed["detail"].as_str().unwrap().contains("the fleet has no relay of this name now"), "{closed}");
+    at_osaka.signal("TERM");
+    assert!(at_osaka.remaining_events().iter().all(|event| event["event"] != "closed"));
+}
+
+#[test]
 fn draining_relay_keeps_open_sessions_and_gets_no_new_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     // The lease outlasts the test, so that only osaka itself can delete its entry.

@@ -33,8 +33,8 @@ pub(super) struct HopChain<'a> {
 }
 
 impl<'a> HopChain<'a> {
-    pub(super) fn new(dialler: &'a Dialler<'a>, open_params: &'a OpenParams) -> Self {
-        Self { dialler, open_params, deadline: dialler.deadline() }
+    pub(super) const fn new(dialler: &'a Dialler<'a>, open_params: &'a OpenParams, deadline: Instant) -> Self {
+        Self { dialler, open_params, deadline }
     }
 
     /// Opens the first hop and extends the chain through each further hop. Consecutive relays are one step: the first
@@ -45,6 +45,10 @@ impl<'a> HopChain<'a> {
         later_relays: &[PublicKey],
         end: &Purpose,
     ) -> Result<Dialled, DialError> {
+        // Before the first hop is dialled: the address of an absent relay leads nowhere.
+        if let Some(absent) = hops.iter().find(|hop| hop.kind == HopKind::Absent) {
+            return Err(DialError::hop_absent(absent));
+        }
         let mut connection = None;
         let mut rest = hops;
         while let Some((hop, remaining)) = rest.split_first() {
@@ -63,7 +67,7 @@ impl<'a> HopChain<'a> {
                     };
                     self.open(member, relays, next, framing).await?
                 }
-                HopKind::Absent => return Err(DialError::hop_absent(hop)),
+                HopKind::Absent => unreachable!("invariant: no hop of the chain is absent"),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
                     let next = next.target().ok_or_else(|| DialError::no_lanes(hop))?;
                     let result = self.connect_next(connection, hop, next).await;

@@ -114,6 +114,8 @@ impl Dialler<'_> {
         target: &Target,
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
+        // The lookup of the target's name counts.
+        let deadline = self.deadline();
         let target = &*self.permitted_target(path_choice, target).await?;
         if path_choice.path.is_direct() {
             let mut dialled = self.open_target(target, &path_choice.profile).await?;
@@ -125,8 +127,8 @@ impl Dialler<'_> {
         let purpose = Purpose::Stream(target.clone());
         // Boxed, because this future is five times as large as that of a direct dial, and the memory of many
         // simultaneous dials is not freed.
-        Box::pin(HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.later_relays, &purpose))
-            .await
+        let chain = HopChain::new(self, open_params, deadline);
+        Box::pin(chain.extend(&path_choice.path.hops, &path_choice.later_relays, &purpose)).await
     }
 
     /// Opens a lane or a UDP association over a path that ends at a relay.
@@ -142,8 +144,9 @@ impl Dialler<'_> {
         if path_choice.path.is_direct() {
             return Err(Cause::Unreachable.into());
         }
-        let dialled =
-            HopChain::new(self, open_params).extend(&path_choice.path.hops, &path_choice.later_relays, purpose).await?;
+        let dialled = HopChain::new(self, open_params, self.deadline())
+            .extend(&path_choice.path.hops, &path_choice.later_relays, purpose)
+            .await?;
         // A lane drops late packets, so the kernel must not queue many bytes. A socket that does not support this
         // option has no such queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);
@@ -162,7 +165,7 @@ impl Dialler<'_> {
     ) -> Result<Dialled, DialError> {
         self.check_target(target)?;
         let (last, previous_hops) = path_choice.path.hops.split_last().expect("invariant: the path has a hop");
-        let chain = HopChain::new(self, open_params);
+        let chain = HopChain::new(self, open_params, self.deadline());
         if previous_hops.is_empty() {
             chain.open_hop(last).await
         } else {
