@@ -191,6 +191,22 @@ fn member_expired_during_a_disconnection_is_marked_missing() {
 }
 
 #[test]
+fn relay_that_drains_without_etcd_is_draining_after_the_reconnection() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
+    let proxy = EtcdProxy::with_delay(etcd.port, Duration::ZERO);
+    let (_home, mut at_home, _osaka, mut at_osaka) =
+        pair_with(&etcd, &fleet, |osaka| osaka.config_at(&proxy.url(), "", ""));
+    let mut running = session(&at_home, target);
+    proxy.cut();
+    wait_etcd_event(&mut at_osaka, "etcd_unreachable");
+    at_osaka.signal("TERM");
+    assert_eq!(at_osaka.next(|event| event["event"] == "draining")["open"], 1);
+    proxy.resume();
+    wait_fleet_change(&mut at_home, "draining", "osaka");
+    assert_echo(&mut running);
+}
+
+#[test]
 fn reload_without_etcd_keeps_the_members() {
     let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));

@@ -188,10 +188,11 @@ impl FleetDirectory {
 
     /// Returns whether etcd has confirmed `request` within `time_limit`; false without an entry.
     async fn request(&self, request: Membership, time_limit: Duration) -> bool {
+        // Also while etcd is down: after a reconnection, the entry must not say that this relay serves.
+        self.shared.target.send_replace(request);
         if !self.shared.is_published() {
             return false;
         }
-        self.shared.target.send_replace(request);
         let mut confirmed = self.shared.confirmed.subscribe();
         timeout(time_limit, confirmed.wait_for(|confirmed| *confirmed >= request)).await.is_ok()
     }
