@@ -207,6 +207,17 @@ fn relay_that_drains_without_etcd_is_draining_after_the_reconnection() {
 }
 
 #[test]
+fn reload_changes_how_long_a_missing_member_is_kept() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, mut at_home, _osaka, at_osaka) = pair(&etcd, &fleet);
+    drop(at_osaka);
+    wait_missing(&at_home, "osaka");
+    home.config_at(&etcd.url(), "keep = \"1s\"", BY_OSAKA);
+    at_home.signal("HUP");
+    wait_fleet_change(&mut at_home, "left", "osaka");
+}
+
+#[test]
 fn reload_without_etcd_keeps_the_members() {
     let (mut etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo_server());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));

@@ -272,7 +272,8 @@ impl FleetShared {
     fn load_state(&self, fleet: &FleetConfig) {
         let mut roster = self.roster();
         let is_same_fleet = self.settings.borrow().as_ref().is_some_and(|previous| previous.key == fleet.key);
-        if is_same_fleet && roster.is_some() {
+        if let Some(members) = roster.as_mut().filter(|_| is_same_fleet) {
+            members.set_missing_timeout(fleet.member_timeout);
             return;
         }
         let mut members = MemberList::new(fleet.key, fleet.member_timeout);

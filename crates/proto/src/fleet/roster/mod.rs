@@ -53,6 +53,11 @@ impl MemberList {
         Self { fleet, missing_timeout, members: BTreeMap::new(), sequences: BTreeMap::new() }
     }
 
+    /// Changes the time after which a member is removed that is no longer listed in the store.
+    pub fn set_missing_timeout(&mut self, timeout: Duration) {
+        self.missing_timeout = timeout;
+    }
+
     /// Applies an entry that the store has under the public key `key` of a relay.
     ///
     /// # Errors
