@@ -31,7 +31,8 @@ pub struct RelayedTarget {
     pub target: Target,
 }
 
-/// Largest number of targets at a time; datagrams to other targets are dropped.
+/// Largest number of targets at a time, to which the client sends or which may answer; datagrams to other targets are
+/// dropped.
 const MAX_TARGETS: usize = 1024;
 
 /// Validity of a verdict: names, the addresses of this host and the state of relays change.
@@ -64,20 +65,45 @@ impl Remotes {
             }
         }
         if let Ok(Destination::Direct(address)) = &verdict {
-            if self.addresses.len() >= MAX_TARGETS {
-                self.addresses.retain(|_, at| at.elapsed() < ANSWER_AGE);
-            }
-            if self.addresses.len() >= MAX_TARGETS && !self.addresses.contains_key(&address.ip()) {
-                return Err(DropReason::OverLimit);
-            }
-            self.addresses.insert(address.ip(), Instant::now());
+            self.insert_address(address.ip());
         }
         self.verdicts.insert(target, (verdict.clone(), Instant::now()));
         verdict
     }
 
+    /// Permits answers from `address`, if necessary in place of the address with the oldest verdict. That verdict is no
+    /// longer valid: fewer than [`MAX_TARGETS`] others are.
+    fn insert_address(&mut self, address: IpAddr) {
+        if self.addresses.len() >= MAX_TARGETS && !self.addresses.contains_key(&address) {
+            let oldest = self.addresses.iter().min_by_key(|(_, at)| **at).map(|(oldest, _)| *oldest);
+            oldest.map(|oldest| self.addresses.remove(&oldest));
+        }
+        self.addresses.insert(address, Instant::now());
+    }
+
     /// Whether the client has recently sent to `address`.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.addresses.get(&address).is_some_and(|at| at.elapsed() < ANSWER_AGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_of_an_expired_verdict_makes_room_for_a_new_address() {
+        let address = |number: u32| SocketAddr::new(IpAddr::V4(number.into()), 53);
+        let insert = |remotes: &mut Remotes, number| {
+            remotes.insert(address(number).into(), Ok(Destination::Direct(address(number)))).is_ok()
+        };
+        let mut remotes = Remotes::default();
+        assert!((1..=1024).all(|number| insert(&mut remotes, number)));
+        assert!(!insert(&mut remotes, 1025), "1024 verdicts are valid");
+        remotes.verdicts.remove(&address(7).into());
+        *remotes.addresses.get_mut(&address(7).ip()).unwrap() -= VERDICT_AGE;
+        assert!(insert(&mut remotes, 1025));
+        let absent: Vec<u32> = (1..=1025).filter(|number| !remotes.has_address(address(*number).ip())).collect();
+        assert_eq!(absent, [7]);
     }
 }
