@@ -22,6 +22,8 @@ fn user_session_limit_spans_all_listeners() {
     let closed = fixture.relay.closed();
     assert_eq!((&closed["end"], &closed["user"]), (&"session_limit".into(), &"alice".into()), "{closed}");
     assert_eq!(closed["detail"], "the session limit of this user (1) is reached");
+    let target = closed["target"].clone();
+    assert!(target.is_string(), "{closed}");
     let refused = run_to_end(&mut fixture.curl("alice", "http", 1, &["--include", &fixture.url(10)]));
     let text = String::from_utf8(refused.out).unwrap();
     assert!(
@@ -29,7 +31,8 @@ fn user_session_limit_spans_all_listeners() {
             && text.contains("the session limit of this user (1) is reached"),
         "{text}"
     );
-    assert_eq!(fixture.relay.closed()["end"], "session_limit");
+    let closed = fixture.relay.closed();
+    assert_eq!((&closed["end"], &closed["target"]), (&"session_limit".into(), &target), "{closed}");
     run_successfully(&mut fixture.curl("bob", "socks5h", 1, &[&fixture.url(10)]));
     let account = fixture.account("user", "alice");
     assert_eq!((account["sessions"].as_u64(), account["refused_for_sessions"].as_u64()), (Some(1), Some(2)));

@@ -170,7 +170,8 @@ async fn race(
     Ok(after_exchange(session, path_choice, &outgoing, upstream, delivered))
 }
 
-fn target_of(head: &RequestHead) -> &Target {
+/// Returns the target of a request in absolute form.
+pub fn target_of(head: &RequestHead) -> &Target {
     let RequestTarget::Absolute { target, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };

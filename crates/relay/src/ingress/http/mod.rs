@@ -122,6 +122,7 @@ pub fn serve(
 
 /// Answers a request that the limits of the listener or of the user do not allow.
 pub async fn refuse_request(session: &Session, request: &ProxyRequest, error: &DialError) -> EndReason {
+    session.set_target(forward::target_of(&request.head));
     let mut log = RequestLog::new(session, &request.head);
     forward::give_up(session, error, &mut log).await
 }
