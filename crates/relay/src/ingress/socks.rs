@@ -13,7 +13,13 @@ use crate::session::Session;
 
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses every request.
 pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
-    let request = reader.next(socks4::Socks4Request::parse).await?;
+    let request = match reader.next(socks4::Socks4Request::parse).await.map_err(EndReason::from) {
+        Err(end @ EndReason::BadHandshake(_)) => {
+            send_and_close(session.client_end(), &socks4::reply(false)).await;
+            return Err(end);
+        }
+        request => request?,
+    };
     let refusal = if session.users_to_ask(&session.context).is_some() {
         Some(EndReason::Unauthenticated)
     } else if request.command != Command::Connect {
@@ -54,6 +60,7 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
             (Reply::CommandNotSupported, "UDP ASSOCIATE, and the listener has udp = false")
         }
         Err(Socks5RequestError::CommandNotSupported) => (Reply::CommandNotSupported, "command not supported"),
+        Err(Socks5RequestError::InvalidTarget) => (Reply::GeneralFailure, "not a host name, or port 0"),
         Err(_) => (Reply::AddressTypeNotSupported, "address type not supported"),
     };
     send_and_close(session.client_end(), &socks5::reply(reply, None)).await;

@@ -56,7 +56,7 @@ pub enum Socks5Request {
     Bind(SocketAddr),
 }
 
-/// The reason why bytes are no request. Two of the reasons have their own reply codes.
+/// The reason why bytes are no request. All but [`Self::Wire`] have a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Socks5RequestError {
     /// The request is incomplete or malformed.
@@ -65,6 +65,9 @@ pub enum Socks5RequestError {
     /// The command is not assigned by any RFC.
     #[error("command not supported")]
     CommandNotSupported,
+    /// The target is not a host name, or its port is 0.
+    #[error("not a host name, or port 0")]
+    InvalidTarget,
     /// The address type is not assigned by any RFC, or the peer of BIND is a name.
     #[error("address type not supported")]
     AddressTypeNotSupported,
@@ -83,7 +86,9 @@ impl Socks5Request {
         let _reserved = cursor.byte()?;
         let address = WireAddress::read(&mut cursor)?.ok_or(Socks5RequestError::AddressTypeNotSupported)?;
         let request = match command {
-            Some(Command::Connect) => Self::Connect(address.to_target()?),
+            Some(Command::Connect) => {
+                Self::Connect(address.to_target().map_err(|_| Socks5RequestError::InvalidTarget)?)
+            }
             // RFC 1928, 6: a client that does not know its address yet sends zeros.
             Some(Command::UdpAssociate) => Self::UdpAssociate(
                 address.to_socket_addr().filter(|address| !address.ip().is_unspecified() && address.port() != 0),
