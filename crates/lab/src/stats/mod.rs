@@ -77,10 +77,22 @@ fn median_rank(n: usize) -> (usize, f64) {
 }
 
 /// The ratios of a treatment to its base, block by block, in the order of `treatment`. Blocks that only one of them has
-/// are left out, and so are blocks whose base is 0.
+/// are left out, and so are blocks whose base is 0, because JSON has no infinity.
 #[must_use]
 pub fn ratios(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
     paired_values(treatment, base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite()).collect()
+}
+
+/// The ratios as [`ratios`] returns them, but for verdicts, which need every block: with a base of 0, the ratio is 1 if
+/// the value is 0, too, and infinite otherwise.
+#[must_use]
+pub fn ratios_with_zero_bases(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
+    let ratio = |(value, base): (f64, f64)| match (value == 0.0, base == 0.0) {
+        (true, true) => 1.0,
+        (false, true) => f64::INFINITY.copysign(value),
+        (_, false) => value / base,
+    };
+    paired_values(treatment, base).map(ratio).collect()
 }
 
 /// The differences of a treatment and its base, block by block, in the order of `treatment`.
@@ -110,7 +122,9 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let below = place.floor() as usize;
     let above = (below + 1).min(last);
     let share = place - place.floor();
-    if share == 0.0 { sorted[below] } else { sorted[below] + share * (sorted[above] - sorted[below]) }
+    // The difference of two infinite neighbours is not a number.
+    let is_exact = share == 0.0 || sorted[below] == sorted[above];
+    if is_exact { sorted[below] } else { sorted[below] + share * (sorted[above] - sorted[below]) }
 }
 
 /// Whether two samples agree: whether the confidence intervals of their medians overlap.
@@ -199,6 +213,14 @@ mod tests {
     fn ratios_are_paired_by_block() {
         let got = ratios(&[(2, 9.0), (0, 4.0), (7, 1.0), (3, 5.0)], &[(0, 2.0), (1, 1.0), (2, 3.0), (3, 0.0)]);
         assert_eq!(got, [3.0, 2.0], "block 7 has no base, block 3 has a base of 0");
+    }
+
+    #[test]
+    fn ratios_with_zero_bases_have_every_common_block() {
+        let (zero, two) = ([(0, 0.0), (1, 0.0), (2, 4.0)], [(0, 0.0), (1, 2.0), (2, 2.0), (3, 2.0)]);
+        assert_eq!(ratios_with_zero_bases(&two, &zero), [1.0, f64::INFINITY, 0.5]);
+        assert_eq!(ratios_with_zero_bases(&zero, &two), [1.0, 0.0, 2.0]);
+        assert_eq!(median(&[1.0, f64::INFINITY, f64::INFINITY, f64::INFINITY]), f64::INFINITY);
     }
 
     #[test]

@@ -179,8 +179,8 @@ pub struct ExpectationOutcome {
     pub published: Option<String>,
     /// The measured figure, with its unit; `None` without valid runs.
     pub ours: Option<String>,
-    /// 95 % confidence interval of the measured figure, as text; `None` without valid runs, and for shares and
-    /// percentiles.
+    /// 95 % confidence interval of the measured figure, as text; `None` without valid runs, for shares and percentiles,
+    /// and for a ratio whose base is 0.
     pub interval: Option<String>,
     /// Whether the expectation is met.
     pub verdict: ExpectationVerdict,

@@ -35,12 +35,6 @@ pub fn ratio_between(runs: &[Run], cell_key: &CellKey, base: &CellKey, metric: &
     stats::summarise(&stats::ratios(&metric_values(runs, cell_key, metric), &metric_values(runs, base, metric)))
 }
 
-/// Summarises the difference of a cell from `base`, paired within blocks.
-#[must_use]
-pub fn difference_between(runs: &[Run], cell_key: &CellKey, base: &CellKey, metric: &str) -> Summary {
-    stats::summarise(&stats::differences(&metric_values(runs, cell_key, metric), &metric_values(runs, base, metric)))
-}
-
 /// Returns the ratio of a new run to the run of the first treatment in the same block. `None` for runs of the first
 /// treatment, or without a valid base run so far.
 #[must_use]

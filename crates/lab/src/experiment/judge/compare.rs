@@ -46,7 +46,7 @@ pub struct CellComparison {
     pub a: Summary,
     /// The metric of B in these blocks.
     pub b: Summary,
-    /// B divided by A in the same block.
+    /// B divided by A in the same block, without the blocks in which A is 0.
     pub ratio: Summary,
     /// How B differs from A.
     pub verdict: ComparisonVerdict,
@@ -148,7 +148,8 @@ fn compare_cells(
         let values = |results: &Results| analyse::metric_values(&results.runs, &cell_key, &metric.key);
         let (of_a, of_b) = (values(a), values(b));
         let ratio = stats::summarise(&stats::ratios(&of_b, &of_a));
-        let verdict = ComparisonVerdict::of_ratio(&ratio, metric.higher_is_better);
+        let of_all_blocks = stats::summarise(&stats::ratios_with_zero_bases(&of_b, &of_a));
+        let verdict = ComparisonVerdict::of_ratio(&of_all_blocks, metric.higher_is_better);
         let (a, b) = (summarise_common(&of_a, &of_b), summarise_common(&of_b, &of_a));
         CellComparison { levels: cell_key.levels, treatment: cell_key.treatment, a, b, ratio, verdict }
     };
@@ -182,7 +183,7 @@ fn collect_warnings(a: &Results, b: &Results, cells: &MetricComparison) -> Vec<S
         count(analyse::missing_runs(&own.runs), format!("runs of {name} without a valid attempt"));
         count(own.checks.iter().filter(|row| !row.pass).count(), format!("failed link checks of {name}"));
     }
-    let few = cells.cells.iter().filter(|cell| cell.ratio.confidence < 0.95).count();
+    let few = cells.cells.iter().filter(|cell| cell.a.confidence < 0.95).count();
     count(few, "cells with too few common blocks for a 95 % interval (--full, or --blocks 6)".to_owned());
     warnings
 }
@@ -282,6 +283,21 @@ mod tests {
         assert_eq!(few(2.0).metrics[0].cells[1].verdict, ComparisonVerdict::Unclear);
         assert_eq!(few(1.0).metrics[0].cells[1].verdict, ComparisonVerdict::Same);
         assert!(few(1.0).warnings[0].starts_with("cells with too few common blocks"), "{:?}", few(1.0).warnings);
+    }
+
+    /// Blocks in which A is 0 were left out: a metric that rose from 0 was unclear, and so was one that stayed 0.
+    #[test]
+    fn blocks_with_a_base_of_zero_are_compared() {
+        let share = metric("%", false);
+        let cell = |of_a: &[f64], of_b: &[f64]| {
+            let comparison = compare(&results(&share, &BLOCKS, of_a), &results(&share, &BLOCKS, of_b)).unwrap();
+            assert_eq!(comparison.warnings, [""; 0]);
+            let cell = &comparison.metrics[0].cells[1];
+            (cell.verdict, cell.ratio.n)
+        };
+        assert_eq!(cell(&[0.0; 6], &[50.0; 6]), (ComparisonVerdict::Worse, 0));
+        assert_eq!(cell(&[0.0; 6], &[0.0; 6]), (ComparisonVerdict::Same, 0));
+        assert_eq!(cell(&[50.0; 6], &[0.0; 6]), (ComparisonVerdict::Better, 6));
     }
 
     #[test]

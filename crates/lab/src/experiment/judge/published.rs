@@ -144,8 +144,10 @@ fn figure_text(
     let base = expectation.ratio_to.as_ref().map(|to| CellKey { treatment: to.clone(), ..cell_key.clone() });
     let text = match base {
         Some(base) => {
-            let ratio = expect::format_number(analyse::ratio_between(runs, cell_key, &base, key).median);
-            format!("{} → {} {unit}, {ratio} x", value(&base), value(cell_key))
+            let ratio = analyse::ratio_between(runs, cell_key, &base, key);
+            // There is no ratio if the base is 0 in every block.
+            let ratio = (ratio.n > 0).then(|| format!(", {} x", expect::format_number(ratio.median)));
+            format!("{} → {} {unit}{}", value(&base), value(cell_key), ratio.unwrap_or_default())
         }
         None if expectation.ratio_to_level.is_empty() => ours.clone(),
         None => format!("{} {unit}, {ours}", value(cell_key)),

@@ -16,9 +16,10 @@ pub(super) struct ExpectationEvaluator<'a> {
     pub(super) expectation: &'a Expectation,
 }
 
-/// A figure, its unit, and the name of the base that it is compared with.
+/// A figure, its text, its unit, and the name of the base that it is compared with.
 struct MeasuredValue {
     summary: Summary,
+    text: String,
     unit: String,
     base_name: Option<String>,
 }
@@ -30,32 +31,29 @@ impl ExpectationEvaluator<'_> {
 
     fn measured_value(&self, cell_key: &CellKey) -> MeasuredValue {
         let key = self.metric_key();
-        let (base, to) = self.comparison_base(cell_key).unzip();
-        let summary = match &base {
-            Some(_) if self.expectation.ratio_to_metric.is_some() => self.ratio_to_metric(cell_key),
-            Some(base) if self.expectation.minus.is_some() => {
-                analyse::difference_between(self.runs, cell_key, base, key)
+        let own = analyse::metric_values(self.runs, cell_key, key);
+        let (base, base_name) = self.comparison_base(cell_key).unzip();
+        let base_key = self.expectation.ratio_to_metric.as_deref().unwrap_or(key);
+        let base = base.map(|base| analyse::metric_values(self.runs, &base, base_key));
+        let values_of = |values: &[(u32, f64)]| -> Vec<f64> { values.iter().map(|(_, value)| *value).collect() };
+        let is_ratio = base.is_some() && self.expectation.minus.is_none();
+        let summary = stats::summarise(&match &base {
+            Some(base) if is_ratio => stats::ratios_with_zero_bases(&own, base),
+            Some(base) => stats::differences(&own, base),
+            None => values_of(&own),
+        });
+        let metric_unit = metric::by_name(key).map(|metric| metric.unit).unwrap_or_default();
+        let metric_unit = if metric_unit.is_empty() { metric_unit } else { format!(" {metric_unit}") };
+        let unit = if is_ratio { " x".to_owned() } else { metric_unit.clone() };
+        let median_of = |values: &[(u32, f64)]| format_number(stats::median(&values_of(values)));
+        let text = match (&base, &base_name) {
+            (Some(base), Some(name)) if summary.median.is_infinite() => {
+                format!("{}{metric_unit} against {} ({name})", median_of(&own), median_of(base))
             }
-            Some(base) => analyse::ratio_between(self.runs, cell_key, base, key),
-            None => {
-                let values = analyse::metric_values(self.runs, cell_key, key);
-                stats::summarise(&values.into_iter().map(|(_, value)| value).collect::<Vec<_>>())
-            }
+            (_, Some(name)) => format!("{}{unit} {name}", format_number(summary.median)),
+            (_, None) => format!("{}{unit}", format_number(summary.median)),
         };
-        let is_a_ratio = to.is_some() && self.expectation.minus.is_none();
-        let unit = match metric::by_name(key) {
-            Ok(metric) if !is_a_ratio && metric.unit.is_empty() => String::new(),
-            Ok(metric) if !is_a_ratio => format!(" {}", metric.unit),
-            _ => " x".into(),
-        };
-        MeasuredValue { summary, unit, base_name: to }
-    }
-
-    /// Summarises the ratio to another metric of the same runs.
-    fn ratio_to_metric(&self, cell_key: &CellKey) -> Summary {
-        let values = |key: &str| analyse::metric_values(self.runs, cell_key, key);
-        let base = self.expectation.ratio_to_metric.as_deref().map(values).unwrap_or_default();
-        stats::summarise(&stats::ratios(&values(self.metric_key()), &base))
+        MeasuredValue { summary, text, unit, base_name }
     }
 
     /// Returns the base of the comparison and its name; `None` if the expectation has no base.
@@ -155,17 +153,18 @@ impl ExpectationEvaluator<'_> {
         let level_of = |cell_key: &CellKey| cell_key.levels.get(factor).cloned().unwrap_or_default();
         let expected = group.iter().find(|cell_key| level_of(cell_key) == level)?;
         let figure = self.measured_value(expected);
-        let figures = group.iter().map(|cell_key| (level_of(cell_key), self.measured_value(cell_key).summary));
-        let best = figures.filter(|(_, summary)| summary.n > 0).max_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
+        let figures = group.iter().map(|cell_key| (level_of(cell_key), self.measured_value(cell_key)));
+        let best = figures
+            .filter(|(_, figure)| figure.summary.n > 0)
+            .max_by(|(_, a), (_, b)| a.summary.median.total_cmp(&b.summary.median));
         let text = self.expectation.what.clone().unwrap_or_else(|| {
             let others: Vec<&String> = expected.levels.iter().filter(|(f, _)| *f != factor).map(|(_, l)| l).collect();
             let others: String = others.iter().map(|level| format!(", {level}")).collect();
             format!("{}{others}: largest at {factor} {level}", expected.treatment)
         });
         let holds = best.as_ref().is_some_and(|(best, _)| best == level);
-        let remark = best.filter(|(best, _)| best != level).map(|(best, summary)| {
-            format!("the largest is {}{}, at {best}", format_number(summary.median), figure.unit)
-        });
+        let remark = best.filter(|(best, _)| best != level);
+        let remark = remark.map(|(best, figure)| format!("the largest is {}, at {best}", figure.text));
         Some(self.build_outcome(text, &figure, verdict(figure.summary.n > 0, holds), remark))
     }
 
@@ -176,18 +175,23 @@ impl ExpectationEvaluator<'_> {
         verdict: ExpectationVerdict,
         remark: Option<String>,
     ) -> ExpectationOutcome {
-        let MeasuredValue { summary, unit, base_name: to } = figure;
+        let MeasuredValue { summary, text, .. } = figure;
         let expectation = self.expectation;
         let ratio = expectation.published_ratio.map(|ratio| format!("{} x", format_number(ratio)));
         let published: Vec<String> = expectation.published.clone().into_iter().chain(ratio).collect();
-        let against = to.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
         let is_known = summary.n > 0;
+        let low = format_number(summary.low);
+        let interval = match (summary.low.is_finite(), summary.high.is_finite()) {
+            (true, true) => Some(format!("{low} to {}", format_number(summary.high))),
+            (true, false) => Some(format!("at least {low}")),
+            (false, _) => None,
+        };
         ExpectationOutcome {
             expected,
             source: expectation.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
             published: (!published.is_empty()).then(|| published.join(", ")),
-            ours: is_known.then(|| format!("{}{unit}{against}", format_number(summary.median))),
-            interval: is_known.then(|| format!("{} to {}", format_number(summary.low), format_number(summary.high))),
+            ours: is_known.then(|| text.clone()),
+            interval: interval.filter(|_| is_known),
             verdict,
             remark: match (expectation.remark.clone(), remark) {
                 (Some(a), Some(b)) => Some(format!("{a}; {b}")),

@@ -170,6 +170,30 @@ fn metric_can_be_compared_with_another_of_the_same_run() {
     assert!(wrong[0].starts_with("expect 1: there is no metric \"completion_ms.last\""), "{wrong:?}");
 }
 
+/// With a base of 0 in every block the expectation was unknown, and with a base of 0 in some blocks the worst blocks
+/// were left out.
+#[test]
+fn ratio_to_a_base_of_zero_is_judged() {
+    let text = "treatment = \"direct\"\nwhere = { delay = \"short\", protocol = \"http\" }\nat_most = 1.5\n\
+                metric = \"retransmitted.later\"\nratio_to_metric = \"retransmitted.first\"";
+    let experiment = small_experiment(&format!("[[expect]]\n{text}")).unwrap();
+    let judged = |first: [f64; 3], later: f64| {
+        let mut runs = runs(&[("direct", "short", 0.0)]);
+        for (run, first) in runs.iter_mut().zip(first) {
+            let visits = [("retransmitted.first", first), ("retransmitted.later", later)];
+            run.metrics.extend(visits.map(|(key, value)| (key.to_owned(), value)));
+        }
+        let outcome = outcomes(&experiment, true, &runs).remove(0);
+        (outcome.verdict, outcome.ours.unwrap(), outcome.interval)
+    };
+    let against_zero = "50.0 % against 0.00 (retransmitted.first)".to_owned();
+    assert_eq!(judged([0.0; 3], 50.0), (ExpectationVerdict::Missed, against_zero.clone(), None));
+    let at_least = Some("at least 1.25".to_owned());
+    assert_eq!(judged([0.0, 40.0, 0.0], 50.0), (ExpectationVerdict::Missed, against_zero, at_least));
+    let equal = ("1.00 x retransmitted.first".to_owned(), Some("1.00 to 1.00".to_owned()));
+    assert_eq!(judged([0.0; 3], 0.0), (ExpectationVerdict::Met, equal.0, equal.1));
+}
+
 #[test]
 fn minus_compares_the_difference_in_the_unit_of_the_metric() {
     let more = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nminus = \"direct\"\nat_most = 5";
