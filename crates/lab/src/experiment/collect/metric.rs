@@ -16,7 +16,7 @@ const METRICS: [(&str, &str, bool); 30] = [
     ("seconds", "s", false),
     (FIRST_BYTE, "ms", false),
     (COMPLETION, "ms", false),
-    ("completion_p95_ms", "ms", false),
+    (COMPLETION_P95, "ms", false),
     ("completion_s", "s", false),
     ("write_s", "s", false),
     ("write_mbit_s", "Mbit/s", true),
@@ -50,6 +50,8 @@ pub const RATIO: &str = "ratio";
 pub const JAIN: &str = "jain";
 /// The key of the time to the last byte, in milliseconds.
 pub const COMPLETION: &str = "completion_ms";
+/// The key of the 95th percentile of times to the last byte, in milliseconds.
+pub const COMPLETION_P95: &str = "completion_p95_ms";
 /// The key of the completion time that the path model [predicts](crate::experiment::judge::predict), in milliseconds.
 pub const PREDICTED: &str = "predicted_ms";
 /// The key of the relative error of a prediction.
@@ -186,7 +188,7 @@ fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     let completions = if took.is_empty() {
         Vec::new()
     } else {
-        vec![("completion_ms", stats::quantile(&took, 0.5)), ("completion_p95_ms", stats::quantile(&took, 0.95))]
+        vec![(COMPLETION, stats::quantile(&took, 0.5)), (COMPLETION_P95, stats::quantile(&took, 0.95))]
     };
     [("stalled", stalled_share)].into_iter().chain(jain(&rates).map(|jain| (JAIN, jain))).chain(completions).collect()
 }
