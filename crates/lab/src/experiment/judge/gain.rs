@@ -170,7 +170,7 @@ pub fn gain_outcome(experiment: &Experiment, expectation: &Expectation, row: &Ga
         source: expectation.source.clone().unwrap_or_else(|| expect::OWN_SOURCE.into()),
         published: Some(format!("{without} → {with} {unit}, {} x", number(row.published_gain()))),
         ours: is_known.then(|| format!("{} {shown_unit}", number(figure.median))),
-        interval: is_known.then(|| format!("{} to {}", number(figure.low), number(figure.high))),
+        interval: expect::format_interval(figure).filter(|_| is_known),
         verdict: row.verdict,
         remark: (!remarks.is_empty()).then(|| remarks.join("; ")),
     }
@@ -270,6 +270,7 @@ with = [[806, 201], [472, 133]]
         assert_eq!(outcome.expected, "pair, 0ms, 0: at least 44.0 x direct");
         assert_eq!(outcome.published.as_deref(), Some("18.3 → 806 Mbit/s, 44.0 x"));
         assert_eq!(outcome.ours.as_deref(), Some("44.1 x direct"));
+        assert_eq!(outcome.interval.as_deref(), Some("44.1 to 44.1, range of 1"));
         assert_eq!(outcome.remark.as_deref(), Some("the slowest section alone carries 950 Mbit/s"));
         assert_eq!(judged("0", "0ms", [18.0, 791.0]).0.verdict, ExpectationVerdict::Missed);
     }

@@ -1,6 +1,6 @@
 //! Evaluation of an expectation for one cell or for the cells of one factor.
 
-use super::{OWN_SOURCE, floor_at, format_number, verdict};
+use super::{OWN_SOURCE, floor_at, format_interval, format_number, verdict};
 use crate::experiment::collect::metric;
 use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Run, Summary};
 use crate::experiment::judge::analyse;
@@ -179,19 +179,12 @@ impl ExpectationEvaluator<'_> {
         let expectation = self.expectation;
         let ratio = expectation.published_ratio.map(|ratio| format!("{} x", format_number(ratio)));
         let published: Vec<String> = expectation.published.clone().into_iter().chain(ratio).collect();
-        let is_known = summary.n > 0;
-        let low = format_number(summary.low);
-        let interval = match (summary.low.is_finite(), summary.high.is_finite()) {
-            (true, true) => Some(format!("{low} to {}", format_number(summary.high))),
-            (true, false) => Some(format!("at least {low}")),
-            (false, _) => None,
-        };
         ExpectationOutcome {
             expected,
             source: expectation.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
             published: (!published.is_empty()).then(|| published.join(", ")),
-            ours: is_known.then(|| text.clone()),
-            interval: interval.filter(|_| is_known),
+            ours: (summary.n > 0).then(|| text.clone()),
+            interval: format_interval(summary),
             verdict,
             remark: match (expectation.remark.clone(), remark) {
                 (Some(a), Some(b)) => Some(format!("{a}; {b}")),

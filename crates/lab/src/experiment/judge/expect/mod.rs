@@ -9,7 +9,7 @@ use super::accuracy;
 use super::floor::{self, ArithmeticFloor};
 use super::gain;
 use crate::experiment::collect::metric;
-use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Run};
+use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Run, Summary};
 use crate::experiment::spec::factor::{self, LevelNames};
 use crate::experiment::spec::file::Expectation;
 use crate::experiment::spec::read::{CellKey, Experiment};
@@ -171,6 +171,21 @@ pub(in crate::experiment) fn format_number(value: f64) -> String {
         magnitude if magnitude >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
+}
+
+/// Formats the interval of a figure, marked if it is not a 95 % interval but the range of all values. `None` without
+/// values, and if the interval is infinite.
+pub(in crate::experiment) fn format_interval(summary: &Summary) -> Option<String> {
+    if summary.n == 0 || summary.low.is_infinite() {
+        return None;
+    }
+    let low = format_number(summary.low);
+    let ends = if summary.high.is_finite() {
+        format!("{low} to {}", format_number(summary.high))
+    } else {
+        format!("at least {low}")
+    };
+    Some(if summary.confidence < 0.95 { format!("{ends}, range of {}", summary.n) } else { ends })
 }
 
 #[cfg(test)]

@@ -86,6 +86,15 @@ fn first_byte_outcomes(expectation: &str, values: [f64; 3]) -> Vec<ExpectationOu
     outcomes(&experiment, true, &runs)
 }
 
+/// The range of fewer than six values was in the column of 95 % intervals without a mark.
+#[test]
+fn interval_of_few_values_is_marked_as_their_range() {
+    let interval = |values: &[f64]| format_interval(&crate::stats::summarise(values));
+    assert_eq!(interval(&[1.0, 2.0, 3.0, 4.0, 5.0]).as_deref(), Some("1.00 to 5.00, range of 5"));
+    assert_eq!(interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 60.0]).as_deref(), Some("1.00 to 60.0"));
+    assert_eq!(interval(&[]), None);
+}
+
 #[test]
 fn over_floor_bounds_the_metric_by_the_delay_floor() {
     let text = "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nover_floor = 1.05";
@@ -188,9 +197,9 @@ fn ratio_to_a_base_of_zero_is_judged() {
     };
     let against_zero = "50.0 % against 0.00 (retransmitted.first)".to_owned();
     assert_eq!(judged([0.0; 3], 50.0), (ExpectationVerdict::Missed, against_zero.clone(), None));
-    let at_least = Some("at least 1.25".to_owned());
+    let at_least = Some("at least 1.25, range of 3".to_owned());
     assert_eq!(judged([0.0, 40.0, 0.0], 50.0), (ExpectationVerdict::Missed, against_zero, at_least));
-    let equal = ("1.00 x retransmitted.first".to_owned(), Some("1.00 to 1.00".to_owned()));
+    let equal = ("1.00 x retransmitted.first".to_owned(), Some("1.00 to 1.00, range of 3".to_owned()));
     assert_eq!(judged([0.0; 3], 0.0), (ExpectationVerdict::Met, equal.0, equal.1));
 }
 
