@@ -196,7 +196,7 @@ pub enum ExpectationVerdict {
     Met,
     /// The measurement does not meet the expectation.
     Missed,
-    /// There are no valid runs to judge by.
+    /// There are no valid runs to judge by, or, for a maximum over levels, none at a level.
     Unknown,
 }
 

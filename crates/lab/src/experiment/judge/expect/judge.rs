@@ -148,24 +148,30 @@ impl ExpectationEvaluator<'_> {
         format!("{cell_key}: {other}{}{}{to}", bounds.join(", "), figure.unit)
     }
 
-    /// Evaluates whether the figure is largest at `level` of `factor`. `None` if the level is not run.
+    /// Evaluates whether the figure is largest at `level` of `factor`. `None` if the level is not in `group`. The
+    /// expectation is met only if every level of `group` has a figure; one larger figure is enough for a miss.
     pub(super) fn evaluate_maximum(&self, group: &[&CellKey], factor: &str, level: &str) -> Option<ExpectationOutcome> {
         let level_of = |cell_key: &CellKey| cell_key.levels.get(factor).cloned().unwrap_or_default();
         let expected = group.iter().find(|cell_key| level_of(cell_key) == level)?;
         let figure = self.measured_value(expected);
-        let figures = group.iter().map(|cell_key| (level_of(cell_key), self.measured_value(cell_key)));
-        let best = figures
-            .filter(|(_, figure)| figure.summary.n > 0)
-            .max_by(|(_, a), (_, b)| a.summary.median.total_cmp(&b.summary.median));
+        let others = group.iter().map(|cell_key| (level_of(cell_key), self.measured_value(cell_key)));
+        let (known, missing): (Vec<_>, Vec<_>) =
+            others.filter(|(name, _)| name != level).partition(|(_, other)| other.summary.n > 0);
+        let largest = known.iter().max_by(|(_, a), (_, b)| a.summary.median.total_cmp(&b.summary.median));
+        let larger = largest.filter(|(_, other)| other.summary.median > figure.summary.median);
+        let is_decided = larger.is_some() || (missing.is_empty() && !known.is_empty());
         let text = self.expectation.what.clone().unwrap_or_else(|| {
             let others: Vec<&String> = expected.levels.iter().filter(|(f, _)| *f != factor).map(|(_, l)| l).collect();
             let others: String = others.iter().map(|level| format!(", {level}")).collect();
             format!("{}{others}: largest at {factor} {level}", expected.treatment)
         });
-        let holds = best.as_ref().is_some_and(|(best, _)| best == level);
-        let remark = best.filter(|(best, _)| best != level);
-        let remark = remark.map(|(best, figure)| format!("the largest is {}, at {best}", figure.text));
-        Some(self.build_outcome(text, &figure, verdict(figure.summary.n > 0, holds), remark))
+        let missing: Vec<&str> = missing.iter().map(|(name, _)| name.as_str()).collect();
+        let remark = match larger {
+            Some((name, other)) => Some(format!("the largest is {}, at {name}", other.text)),
+            None => (!missing.is_empty()).then(|| format!("no valid run at {}", missing.join(", "))),
+        };
+        let verdict = verdict(figure.summary.n > 0 && is_decided, larger.is_none());
+        Some(self.build_outcome(text, &figure, verdict, remark))
     }
 
     fn build_outcome(

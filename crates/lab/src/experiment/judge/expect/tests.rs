@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::examples_for_tests::small_experiment;
+use crate::experiment::examples_for_tests::{TEXT, small_experiment};
 
 /// Runs of three blocks over HTTP. A row has a treatment, a delay, and the rate in MB/s.
 fn runs(table: &[(&str, &str, f64)]) -> Vec<Run> {
@@ -66,6 +66,26 @@ fn maximum_over_expects_the_level_with_the_largest_value() {
     assert_eq!(shape("short").expected, "dante, http: largest at delay short");
     assert_eq!(shape("long").verdict, ExpectationVerdict::Missed);
     assert!(shape("long").remark.unwrap().contains("17.0 MB/s, at short"));
+}
+
+/// A level was the largest if no other level had a valid run.
+#[test]
+fn maximum_over_needs_figures_of_all_levels() {
+    let levels = TEXT.replace("{ name = \"long\"", "{ name = \"middle\" },\n    { name = \"long\"");
+    let largest = "where = { protocol = \"http\" }\nmaximum_over = \"delay\"\nis = \"short\"";
+    let text = format!("{levels}\n[[expect]]\ntreatment = \"dante\"\n{largest}");
+    let experiment = Experiment::parse("small", &text).unwrap();
+    let judged = |table: &[(&str, &str, f64)]| {
+        let outcome = outcomes(&experiment, true, &runs(table)).remove(0);
+        (outcome.verdict, outcome.remark)
+    };
+    let no_run = |levels: &str| Some(format!("no valid run at {levels}"));
+    let short = ("dante", "short", 17.0);
+    assert_eq!(judged(&[short]), (ExpectationVerdict::Unknown, no_run("middle, long")));
+    assert_eq!(judged(&[short, ("dante", "long", 6.0)]), (ExpectationVerdict::Unknown, no_run("middle")));
+    assert_eq!(judged(&[short, ("dante", "long", 18.0)]).0, ExpectationVerdict::Missed);
+    let all = [short, ("dante", "middle", 16.0), ("dante", "long", 6.0)];
+    assert_eq!(judged(&all), (ExpectationVerdict::Met, None));
 }
 
 #[test]
