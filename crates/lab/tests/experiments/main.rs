@@ -9,6 +9,7 @@ use std::process::Command;
 use ekiden_testing::skipped;
 
 use fixture::{ExperimentFixture, Receiver, SMALL, ekiden, ekiden_or_skip, interrupt, is_skipped, stderr_text};
+use virtual_time::has_no_kernel;
 
 mod blocks;
 mod figures;
@@ -314,6 +315,29 @@ ready = "tcp:8000""#,
     assert_eq!(runs.len(), 3, "the run is tried three times: {}", stderr_text(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
     assert!(reason.starts_with("sh on relay was killed by signal 9"), "{reason}");
+}
+
+/// In virtual time, a run that was invalid because the host ended its machine was never made again.
+#[test]
+fn invalid_run_in_virtual_time_is_repeated_by_the_next_command() {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
+        return;
+    }
+    fixture.write(SMALL);
+    let run = || {
+        let output = fixture.lab_command().args(["run", "small.toml", "--virtual", "--blocks", "1"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+        stderr_text(&output)
+    };
+    run();
+    let mut runs = fixture.all_runs();
+    runs[0]["invalid"] = "virtual machine: signal: 9 (SIGKILL)".into();
+    let lines: String = runs.iter().map(|run| format!("{run}\n")).collect();
+    std::fs::write(fixture.path().join("results/small-quick/runs.jsonl"), lines).unwrap();
+    let again = run();
+    assert!(again.starts_with("1 of 2 runs already exist"), "{again}");
+    assert_eq!((fixture.all_runs().len(), fixture.runs().len()), (3, 2));
 }
 
 /// The experiment with a second relay on the host of the server, and a treatment for each kind of chain of sections.

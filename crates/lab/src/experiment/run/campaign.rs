@@ -25,7 +25,7 @@ use crate::temp_dir::TempDir;
 use crate::topology::sandbox;
 use crate::virtual_time::machine::VirtualTime;
 
-/// Maximum number of attempts to get a valid run.
+/// Maximum number of attempts to get a valid run, of all commands together. In virtual time, a command makes only one.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The options of a campaign.
@@ -141,7 +141,6 @@ struct RunRecorder<'a> {
     programs: &'a ProgramFiles,
     store: &'a mut ResultStore,
     progress: Progress,
-    max_attempts: usize,
     /// Sum of the durations of the recorded runs.
     virtual_time: Duration,
 }
@@ -163,7 +162,7 @@ impl RunRecorder<'_> {
             self.plan.iter().find(|planned| planned.order == run.order).context("the run is not in the plan")?;
         self.progress.on_run_finished(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
         self.store.append_run(run)?;
-        Ok(!is_done(&self.store.runs, planned, self.max_attempts))
+        Ok(!is_done(&self.store.runs, planned))
     }
 }
 
@@ -186,12 +185,11 @@ fn run_missing(
     store: &mut ResultStore,
     jobs: u32,
 ) -> anyhow::Result<()> {
-    let missing: Vec<usize> =
-        (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number], MAX_ATTEMPTS)).collect();
+    let missing: Vec<usize> = (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number])).collect();
     let progress = Progress::new(experiment, context.full, plan.len(), plan.len() - missing.len());
     let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, context)?) } else { None };
-    let (max_attempts, virtual_time) = (MAX_ATTEMPTS, Duration::ZERO);
-    let mut recorder = RunRecorder { experiment, plan, programs, store, progress, max_attempts, virtual_time };
+    let virtual_time = Duration::ZERO;
+    let mut recorder = RunRecorder { experiment, plan, programs, store, progress, virtual_time };
     if let Some(workers) = workers {
         workers.run(missing.into(), |run| recorder.record_run(run))?;
     } else {
@@ -218,12 +216,12 @@ fn run_missing_in_machines(
     programs: &ProgramFiles,
     store: &mut ResultStore,
 ) -> anyhow::Result<()> {
-    // In virtual time, a repetition has the same result, so invalid runs are not repeated.
-    let is_missing = |planned: &&PlannedRun<'_>| !is_done(&store.runs, planned, 1);
-    let missing: Vec<&PlannedRun<'_>> = plan.iter().filter(is_missing).collect();
+    // A repetition has the same result, unless the host ended the machine, for example for lack of memory. Therefore an
+    // invalid run is repeated only by the next command.
+    let missing: Vec<&PlannedRun<'_>> = plan.iter().filter(|planned| !is_done(&store.runs, planned)).collect();
     let progress = Progress::new(experiment, request.full, plan.len(), plan.len() - missing.len());
     let virtual_time = Duration::ZERO;
-    let mut recorder = RunRecorder { experiment, plan, programs, store, progress, max_attempts: 1, virtual_time };
+    let mut recorder = RunRecorder { experiment, plan, programs, store, progress, virtual_time };
     let started = Instant::now();
     machines.run_all(&missing, request.jobs, &mut recorder)?;
     recorder.progress.finish();
@@ -235,8 +233,8 @@ fn run_missing_in_machines(
     Ok(())
 }
 
-/// Whether a valid result of the planned run exists, or `max_attempts` results of any kind.
-fn is_done(runs: &[Run], planned: &PlannedRun<'_>, max_attempts: usize) -> bool {
+/// Whether a valid result of the planned run exists, or [`MAX_ATTEMPTS`] results of any kind.
+fn is_done(runs: &[Run], planned: &PlannedRun<'_>) -> bool {
     let cell_key = &planned.cell.key;
     let is_same_run =
         |run: &&Run| run.block == planned.block && run.treatment == cell_key.treatment && run.levels == cell_key.levels;
@@ -247,5 +245,24 @@ fn is_done(runs: &[Run], planned: &PlannedRun<'_>, max_attempts: usize) -> bool 
             return true;
         }
     }
-    attempts >= max_attempts
+    attempts >= MAX_ATTEMPTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::examples_for_tests::small_experiment;
+
+    #[test]
+    fn run_is_done_when_valid_or_after_three_attempts() {
+        let experiment = small_experiment("").unwrap();
+        let planned = PlannedRun { block: 0, order: 0, cell: &experiment.cells[0], seed: 1 };
+        let CellKey { levels, treatment } = planned.cell.key.clone();
+        let valid = Run { levels, treatment, ..Run::default() };
+        let invalid = Run { invalid: Some("it died".to_owned()), ..valid.clone() };
+        let other = Run { block: 1, ..valid.clone() };
+        let after_invalid = |count: usize| is_done(&vec![invalid.clone(); count], &planned);
+        assert_eq!([0, 1, 2, 3].map(after_invalid), [false, false, false, true]);
+        assert!(!is_done(&[other], &planned) && is_done(&[invalid.clone(), valid], &planned));
+    }
 }
