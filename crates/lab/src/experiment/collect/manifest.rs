@@ -127,6 +127,8 @@ pub fn build_manifest(
         let meant = factor.levels.iter().filter(|level| request.full || factor.is_quick(level));
         (factor.name.clone(), meant.map(|level| level.name.clone()).collect())
     };
+    let mut settings = host_settings(&cells);
+    settings.extend(request.time.map(|time| ("--time".to_owned(), format!("{time:?}"))));
     Ok(Manifest {
         name: experiment.name.clone(),
         title: experiment.title.clone(),
@@ -143,7 +145,7 @@ pub fn build_manifest(
         started: utc_now(),
         machine: machine_facts(request.virtual_time.as_ref()),
         programs: tools.versions.clone(),
-        settings: host_settings(&cells),
+        settings,
     })
 }
 
@@ -262,4 +264,23 @@ pub fn utc_now() -> String {
     let now = OffsetDateTime::now_utc();
     let (date, time) = (now.date(), now.time());
     format!("{date}T{:02}:{:02}:{:02}Z", time.hour(), time.minute(), time.second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::examples_for_tests::small_experiment;
+
+    /// The duration was only in the digest, so that a comparison of 5 s with 60 s named no difference.
+    #[test]
+    fn duration_of_the_command_line_is_a_setting() {
+        let experiment = small_experiment("").unwrap();
+        let duration = |time: Option<Duration>| {
+            let request = ExperimentOptions { time, ..ExperimentOptions::default() };
+            let manifest = build_manifest(&experiment, &InstalledPrograms::default(), &request).unwrap();
+            manifest.settings.into_iter().find(|(name, _)| name == "--time").map(|(_, value)| value)
+        };
+        assert_eq!(duration(Some(Duration::from_secs(5))).as_deref(), Some("5s"));
+        assert_eq!(duration(None), None);
+    }
 }

@@ -131,6 +131,12 @@ fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
         now.machine.iter().find(|fact| is_digested(fact) && !earlier.machine.contains(fact))
     {
         format!("the {name} is now {value}")
+    } else if let Some((name, value)) = now.settings.iter().find(|setting| !earlier.settings.contains(setting)) {
+        format!("{name} is now {value}")
+    } else if let Some((option, _)) =
+        earlier.settings.iter().find(|setting| setting.0.starts_with("--") && !now.settings.contains(setting))
+    {
+        format!("{option} is now the default")
     } else {
         "made by another version of the laboratory".into()
     }
@@ -186,6 +192,9 @@ mod tests {
         let error = ResultStore::open(scene.path(), manifest("b"), false).unwrap_err().to_string();
         assert!(error.contains("--fresh removes them"), "{error}");
         assert_eq!(load(scene.path()).unwrap().1.len(), 1);
+        let timed = Manifest { settings: vec![("--time".into(), "5s".into())], ..manifest("b") };
+        assert_eq!(describe_difference(&manifest("a"), &timed), "--time is now 5s");
+        assert_eq!(describe_difference(&timed, &manifest("a")), "--time is now the default");
         assert_eq!(ResultStore::open(scene.path(), manifest("b"), true).unwrap().runs.len(), 0);
     }
 
