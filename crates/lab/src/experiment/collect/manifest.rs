@@ -18,7 +18,7 @@ use crate::program::{
     transparent, vtun,
 };
 use crate::virtual_time::kernel::KernelInfo;
-use crate::virtual_time::machine::VirtualTime;
+use crate::virtual_time::machine::{MachineOptions, VirtualTime};
 
 /// The installed programs that an experiment needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -127,7 +127,10 @@ pub fn build_manifest(
         let meant = factor.levels.iter().filter(|level| request.full || factor.is_quick(level));
         (factor.name.clone(), meant.map(|level| level.name.clone()).collect())
     };
+    let inherited = inherited_settings(request.virtual_time.as_ref());
+    let digest = digest(experiment, tools, &cells, request, &inherited)?;
     let mut settings = host_settings(&cells);
+    settings.extend(inherited);
     settings.extend(request.time.map(|time| ("--time".to_owned(), format!("{time:?}"))));
     Ok(Manifest {
         name: experiment.name.clone(),
@@ -135,7 +138,7 @@ pub fn build_manifest(
         source: experiment.source.clone(),
         size: request.size_name().into(),
         file: experiment.text.clone(),
-        digest: digest(experiment, tools, &cells, request)?,
+        digest,
         seed: experiment.seed,
         blocks: request.block_count(experiment),
         factors: experiment.factors.iter().map(levels).collect(),
@@ -156,6 +159,7 @@ fn digest(
     tools: &InstalledPrograms,
     cells: &[&ExperimentCell],
     request: &ExperimentOptions,
+    inherited: &[(String, String)],
 ) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
@@ -167,6 +171,10 @@ fn digest(
         None => read_proc("/proc/sys/kernel/osrelease"),
     };
     digest.update(format!("{:?} {kernel:?}", tools.versions));
+    // Without a setting, the digest is that of earlier builds.
+    for setting in inherited {
+        digest.update(format!("{setting:?}"));
+    }
     Ok(format_digest(digest))
 }
 
@@ -229,8 +237,7 @@ fn machine_facts(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {
     .into()
 }
 
-/// Returns the settings of the hosts and kernel modules in the first cell, and the settings that hosts inherit from the
-/// machine.
+/// Returns the settings of the hosts and kernel modules in the first cell.
 fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     for (module, parameters) in cells.first().iter().flat_map(|cell| &cell.spec.lab.modules) {
@@ -241,16 +248,25 @@ fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
         let sysctls: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
         settings.push((name.clone(), format!("congestion control {congestion}, offload {:?}{sysctls}", host.offload)));
     }
-    for key in [
+    settings
+}
+
+/// Returns the settings outside of the experiment file that hosts inherit. In virtual time the kernel of the machine
+/// sets its defaults, the limits of buffers by the memory of the machine, which is named unless it is the default.
+fn inherited_settings(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {
+    if let Some(VirtualTime { options: MachineOptions { memory, .. }, .. }) = virtual_time {
+        let is_default = *memory == MachineOptions::default().memory;
+        return if is_default { Vec::new() } else { vec![("--memory".to_owned(), memory.to_string())] };
+    }
+    [
         "net.ipv4.tcp_congestion_control",
         "net.core.rmem_max",
         "net.core.wmem_max",
         "net.ipv4.tcp_rmem",
         "net.ipv4.tcp_wmem",
-    ] {
-        settings.push((key.to_owned(), read_proc(&format!("/proc/sys/{}", key.replace('.', "/")))));
-    }
-    settings
+    ]
+    .map(|key| (key.to_owned(), read_proc(&format!("/proc/sys/{}", key.replace('.', "/")))))
+    .into()
 }
 
 fn read_proc(file: &str) -> String {
@@ -270,6 +286,8 @@ pub fn utc_now() -> String {
 mod tests {
     use super::*;
     use crate::experiment::examples_for_tests::small_experiment;
+    use crate::virtual_time::kernel::VirtualKernel;
+    use ekiden_proto::units::Bytes;
 
     /// The duration was only in the digest, so that a comparison of 5 s with 60 s named no difference.
     #[test]
@@ -282,5 +300,44 @@ mod tests {
         };
         assert_eq!(duration(Some(Duration::from_secs(5))).as_deref(), Some("5s"));
         assert_eq!(duration(None), None);
+    }
+
+    fn virtual_time(memory: Bytes) -> VirtualTime {
+        let info = KernelInfo {
+            release: "6.12".to_owned(),
+            congestion_controls: Vec::new(),
+            emulator: String::new(),
+            digest: "d1".to_owned(),
+            source: String::new(),
+            built_using: Vec::new(),
+        };
+        let kernel = VirtualKernel { path: PathBuf::new(), info };
+        VirtualTime { kernel, options: MachineOptions { memory, ..MachineOptions::default() } }
+    }
+
+    /// Results in virtual time had the host's sysctls, which no guest inherits, and not the memory of the machine.
+    #[test]
+    fn inherited_settings_are_those_of_the_kernel_that_runs_the_hosts() {
+        let names = |virtual_time: Option<VirtualTime>| -> Vec<String> {
+            inherited_settings(virtual_time.as_ref()).into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(None).last().map(String::as_str), Some("net.ipv4.tcp_wmem"));
+        assert_eq!(names(Some(virtual_time(MachineOptions::default().memory))), [""; 0]);
+        let memory = inherited_settings(Some(&virtual_time(Bytes(512 << 20))));
+        assert_eq!(memory, [("--memory".to_owned(), "512MiB".to_owned())]);
+    }
+
+    /// An experiment in real time was continued although the settings that its hosts inherit had changed.
+    #[test]
+    fn digest_depends_on_inherited_settings() {
+        let experiment = small_experiment("").unwrap();
+        let cells: Vec<&ExperimentCell> = experiment.selected_cells(false).collect();
+        let digest_with = |value: &str| {
+            let inherited = [("net.ipv4.tcp_wmem".to_owned(), value.to_owned())];
+            let (tools, request) = (InstalledPrograms::default(), ExperimentOptions::default());
+            digest(&experiment, &tools, &cells, &request, &inherited).unwrap()
+        };
+        assert_eq!(digest_with("4096 16384 4194304"), digest_with("4096 16384 4194304"));
+        assert_ne!(digest_with("4096 16384 4194304"), digest_with("4096 16384 8388608"));
     }
 }
