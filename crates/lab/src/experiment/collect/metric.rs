@@ -1,6 +1,7 @@
 //! The metrics of a run: their keys and units, and their calculation from transfers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::results::Metric;
 use super::{choices, links, named, visits};
@@ -130,23 +131,23 @@ pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     all.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Returns the CPU use of the programs on each host during the transfers, in percent of one processor; several
-/// processors give more than 100 %. Writers on `client` have ended before the second reading, so their CPU time comes
-/// from their reports.
+/// Returns the CPU use of the programs on each host in percent of one processor; several processors give more than
+/// 100 %. `before` and `now` are two readings of their CPU times, and `elapsed` is the time between these. Writers on
+/// `client` have ended before the second reading, so their CPU time comes from their reports.
 #[must_use]
 pub fn cpu_metrics(
     before: &BTreeMap<String, f64>,
     now: &BTreeMap<String, f64>,
     client: &str,
     transfers: &[Transfer],
+    elapsed: Duration,
 ) -> BTreeMap<String, f64> {
-    let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
     let writers: f64 =
         transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).map(|blocks| blocks.cpu_s).sum();
     let share = |(host, now): (&String, &f64)| {
         let ended = if host == client { writers } else { 0.0 };
         let used = now - before.get(host).copied().unwrap_or_default() + ended;
-        (format!("{CPU_PREFIX}{host}"), 100.0 * used / seconds)
+        (format!("{CPU_PREFIX}{host}"), 100.0 * used / elapsed.as_secs_f64())
     };
     now.iter().map(share).filter(|(_, share)| share.is_finite()).collect()
 }
@@ -269,14 +270,21 @@ mod tests {
         let hosts = |client: f64, left: f64| BTreeMap::from([("client".into(), client), ("left".into(), left)]);
         let blocks = Some(BlockWriteStats { cpu_s: 1.5, ..BlockWriteStats::default() });
         let transfers = [Transfer { seconds: 2.0, block_stats: blocks, ..Transfer::default() }];
-        let shares = cpu_metrics(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers);
+        let elapsed = Duration::from_secs(2);
+        let shares = cpu_metrics(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers, elapsed);
         assert_eq!(shares, BTreeMap::from([("cpu.client".into(), 75.0), ("cpu.left".into(), 150.0)]));
-        assert_eq!(
-            cpu_metrics(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]),
-            BTreeMap::new(),
-            "no time has passed"
-        );
+        let none = cpu_metrics(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[], Duration::ZERO);
+        assert_eq!(none, BTreeMap::new(), "no time has passed");
         assert_eq!(by_name("cpu.left").unwrap().unit, "% of a processor");
+    }
+
+    /// CPU time between the transfers was divided by the time of the transfers alone.
+    #[test]
+    fn cpu_share_includes_the_time_between_transfers() {
+        let host = |seconds: f64| BTreeMap::from([("relay".to_owned(), seconds)]);
+        let transfers = [Transfer { seconds: 4.0, ..Transfer::default() }];
+        let shares = cpu_metrics(&host(1.0), &host(6.0), "client", &transfers, Duration::from_secs(5));
+        assert_eq!(shares, BTreeMap::from([("cpu.relay".to_owned(), 100.0)]));
     }
 
     #[test]

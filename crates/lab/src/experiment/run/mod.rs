@@ -244,8 +244,7 @@ fn measure_run(
     };
     let (relays, route) = chain::start_relays(&spec.treatment, relay_context)?;
     services.extend(relays);
-    let (files, receiver) = (&files, receiver.as_ref());
-    let server = host.address();
+    let (files, receiver, server) = (&files, receiver.as_ref(), host.address());
     let task = TransferTask { workload, time, client, server, client_route: route, files, receiver, folder };
     let count_opens = || transparent::read_active_opens(&spec.treatment, network);
     wait_until_working(&task, &count_opens, &mut services)?;
@@ -257,10 +256,11 @@ fn measure_run(
     wait_for_start(&task, running.started_at(), lab.seed)?;
 
     let log = PacketLogRecorder::start(running, lab, &workload.packet_log)?;
-    let (before, hosts_before, opens_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, count_opens()?);
+    let (before, hosts_before, started, opens_before) =
+        (CpuSample::now(), cpu::cpu_time_by_host(network)?, Instant::now(), count_opens()?);
     let results = run_transfers(&task, spec, running, &mut services, context.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
-    let hosts = cpu::cpu_time_by_host(network)?;
+    let (hosts, elapsed) = (cpu::cpu_time_by_host(network)?, started.elapsed());
     // The exit of a program explains a failed transfer, and invalidates a successful one. Background traffic that has
     // exited was not present during all transfers.
     if let Some(failure) = first_failure(&mut services) {
@@ -271,7 +271,7 @@ fn measure_run(
     transparent::ensure_carried(&opens_before, &count_opens()?, workload.transfers)?;
     let mut metrics = run_metrics(spec, &results, &log);
     let TransferResults { transfers, sessions, .. } = results;
-    metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
+    metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers, elapsed));
     let named_limit = read_named_limit(spec, folder)?;
     metrics.extend(
         named_limit.iter().map(|(expected, named_limit)| (named::LIMIT_NAMED.to_owned(), named_limit.metric(expected))),
