@@ -42,8 +42,8 @@ pub fn throughput_limit(spec: &RunSpec) -> Option<ThroughputLimit> {
     let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
     let (client, server) = (&spec.workload.client, &spec.workload.server);
     let mut hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
-    // The server sends files, the client sends streams.
-    if spec.workload.protocol != Protocol::Stream {
+    // The server sends files; the client sends streams, blocks and flows.
+    if matches!(spec.workload.protocol, Protocol::Http | Protocol::Ftp) {
         hosts.reverse();
     }
     let sections =
@@ -201,6 +201,22 @@ blocks = { quick = 1, full = 1 }
         // 65,535 B in 48.6 ms, and in 20 ms.
         assert_limit(direct.as_ref(), 10.79, "window, client → server");
         assert_limit(pair.as_ref(), 26.21, "window, client → relay1");
+    }
+
+    /// The limit of blocks and flows was that of the opposite direction.
+    #[test]
+    fn limit_is_in_the_direction_of_the_data() {
+        let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"1s\" }";
+        let bound = |workload: &str| {
+            let values = [("CONGESTION", "reno"), ("WINDOW", "64KiB"), ("DELAY", "0ms"), ("LOSS", "0.0")];
+            let text = PAIR.replace(stream, workload);
+            let text = values.iter().fold(text, |text, (key, value)| text.replace(key, value));
+            throughput_limit(&Experiment::parse("pair", &text).unwrap().cells[0].spec).unwrap().bound
+        };
+        assert_eq!(bound("protocol = \"http\"\nfile = \"1MB\""), "window, server → client");
+        let flows = format!("{stream}\nconnections = 2").replace("\"stream\"", "\"flows\"");
+        let blocks = "protocol = \"blocks\"\namount = \"1MB\"\nblock = \"1kB\"";
+        assert_eq!([stream, &flows, blocks].map(bound), ["window, client → server"; 3]);
     }
 
     #[test]
