@@ -56,8 +56,7 @@ pub fn percentile_outcome(
 /// measurement.
 fn relative_error(runs: &[Run], cell_key: &CellKey) -> Option<f64> {
     let [predicted, measured] = [PREDICTED, COMPLETION].map(|key| {
-        let values: Vec<f64> =
-            analyse::metric_values(runs, cell_key, key).into_iter().map(|(_, value)| value).collect();
+        let values = analyse::cell_values(runs, cell_key, key);
         (!values.is_empty()).then(|| stats::median(&values))
     });
     let (predicted, measured) = predicted.zip(measured)?;

@@ -23,6 +23,12 @@ pub fn metric_values(runs: &[Run], cell_key: &CellKey, metric: &str) -> Vec<(u32
     runs.iter().filter(is_in_cell).filter_map(value).collect()
 }
 
+/// Returns the values of a metric from the valid runs of a cell.
+#[must_use]
+pub fn cell_values(runs: &[Run], cell_key: &CellKey, metric: &str) -> Vec<f64> {
+    metric_values(runs, cell_key, metric).into_iter().map(|(_, value)| value).collect()
+}
+
 /// Summarises the ratio of a cell to the cell of the treatment `to` at the same levels, paired within blocks.
 #[must_use]
 pub fn ratio_to_treatment(runs: &[Run], cell_key: &CellKey, to: &str, metric: &str) -> Summary {
@@ -83,14 +89,13 @@ pub fn missing_runs(runs: &[Run]) -> usize {
 }
 
 fn cell_summary(experiment: &Experiment, cell_key: &CellKey, runs: &[Run], key: &str) -> CellSummary {
-    let values: Vec<f64> = metric_values(runs, cell_key, key).into_iter().map(|(_, value)| value).collect();
     let base = experiment.settings.treatments.first().filter(|base| **base != cell_key.treatment);
     let invalid =
         |run: &&Run| run.invalid.is_some() && run.treatment == cell_key.treatment && run.levels == cell_key.levels;
     CellSummary {
         levels: cell_key.levels.clone(),
         treatment: cell_key.treatment.clone(),
-        summary: stats::summarise(&values),
+        summary: stats::summarise(&cell_values(runs, cell_key, key)),
         ratio: base.map(|base| ratio_to_treatment(runs, cell_key, base, key)),
         invalid: u32::try_from(runs.iter().filter(invalid).count()).unwrap_or(u32::MAX),
     }
@@ -101,13 +106,12 @@ fn cell_summary(experiment: &Experiment, cell_key: &CellKey, runs: &[Run], key: 
 fn floor_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow> {
     let row = |cell: &read::ExperimentCell| {
         let ArithmeticFloor { formula, milliseconds } = floor::first_byte_floor(&cell.spec)?;
-        let values: Vec<f64> = metric_values(runs, &cell.key, FIRST_BYTE).into_iter().map(|(_, value)| value).collect();
         Some(FloorRow {
             levels: cell.key.levels.clone(),
             treatment: cell.key.treatment.clone(),
             formula,
             floor: milliseconds,
-            measured: stats::summarise(&values),
+            measured: stats::summarise(&cell_values(runs, &cell.key, FIRST_BYTE)),
         })
     };
     let is_first_byte = experiment.metric.key == FIRST_BYTE;

@@ -111,8 +111,7 @@ fn gain_row(experiment: &Experiment, runs: &[Run], expectation: &Expectation, ce
     let limit = limit::throughput_limit(spec)?;
     let summary = |treatment: &String| -> Summary {
         let cell_key = CellKey { levels: cell_key.levels.clone(), treatment: treatment.clone() };
-        let values = analyse::metric_values(runs, &cell_key, key).into_iter().map(|(_, value)| value);
-        stats::summarise(&values.collect::<Vec<_>>())
+        stats::summarise(&analyse::cell_values(runs, &cell_key, key))
     };
     let mut result = GainRow {
         levels: cell_key.levels.clone(),

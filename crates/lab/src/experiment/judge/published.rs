@@ -136,11 +136,7 @@ fn figure_text(
     let ours = outcome.ours.as_ref()?;
     let key = metric_key(experiment, expectation);
     let unit = metric::by_name(key).map(|metric| metric.unit).unwrap_or_default();
-    let value = |cell_key: &CellKey| {
-        let values: Vec<f64> =
-            analyse::metric_values(runs, cell_key, key).into_iter().map(|(_, value)| value).collect();
-        expect::format_number(stats::median(&values))
-    };
+    let value = |cell_key: &CellKey| expect::format_number(stats::median(&analyse::cell_values(runs, cell_key, key)));
     let base = expectation.ratio_to.as_ref().map(|to| CellKey { treatment: to.clone(), ..cell_key.clone() });
     let text = match base {
         Some(base) => {

@@ -41,8 +41,7 @@ fn candidate_completions(experiment: &Experiment, cell: &ExperimentCell, runs: &
 }
 
 fn median_completion(runs: &[Run], cell_key: &CellKey) -> Option<f64> {
-    let values: Vec<f64> =
-        analyse::metric_values(runs, cell_key, COMPLETION).into_iter().map(|(_, value)| value).collect();
+    let values = analyse::cell_values(runs, cell_key, COMPLETION);
     (!values.is_empty()).then(|| stats::median(&values))
 }
 

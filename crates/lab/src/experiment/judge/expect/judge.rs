@@ -88,8 +88,7 @@ impl ExpectationEvaluator<'_> {
         let higher_is_better = metric::by_name(key).is_ok_and(|metric| metric.higher_is_better);
         let median = |treatment: &&String| {
             let cell_key = CellKey { levels: cell_key.levels.clone(), treatment: (*treatment).clone() };
-            let values: Vec<f64> =
-                analyse::metric_values(self.runs, &cell_key, key).into_iter().map(|(_, value)| value).collect();
+            let values = analyse::cell_values(self.runs, &cell_key, key);
             let median = stats::median(&values);
             if values.is_empty() {
                 f64::NEG_INFINITY
