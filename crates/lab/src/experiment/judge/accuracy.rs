@@ -17,9 +17,7 @@ pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: 
     if !(0.0..=100.0).contains(&percentile) {
         report("percentile: expected 0 to 100".into());
     }
-    if expectation.metric.as_ref().unwrap_or(&experiment.metric.key) != PREDICTION_ERROR
-        || expectation.at_most.is_none()
-    {
+    if experiment.metric_key(expectation) != PREDICTION_ERROR || expectation.at_most.is_none() {
         report(format!("percentile: requires metric = \"{PREDICTION_ERROR}\" and at_most"));
     }
 }

@@ -52,7 +52,7 @@ pub fn validate(experiment: &Experiment, expectation: &Expectation, mut report: 
     if !has_same_shape {
         report("gain: without, with: expected the same number of rows, all of the same length".into());
     }
-    if metric::rate_in_metric(metric_key(experiment, expectation), 0.0).is_none() {
+    if metric::rate_in_metric(experiment.metric_key(expectation), 0.0).is_none() {
         report("gain: requires a metric that is a rate".into());
     }
     let unknown = experiment
@@ -73,10 +73,6 @@ fn column_count(grid: &PublishedGrid) -> usize {
 
 fn level_count(experiment: &Experiment, factor: &str) -> Option<usize> {
     experiment.factors.iter().find(|other| other.name == factor).map(|factor| factor.levels.len())
-}
-
-fn metric_key<'a>(experiment: &'a Experiment, expectation: &'a Expectation) -> &'a str {
-    expectation.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
 /// Returns a row for each expected gain and matching cell of a size.
@@ -100,7 +96,7 @@ pub fn rows_of_expectation(
 
 fn gain_row(experiment: &Experiment, runs: &[Run], expectation: &Expectation, cell_key: &CellKey) -> Option<GainRow> {
     let (grid, to, of_limit) = (expectation.gain.as_ref()?, expectation.ratio_to.as_ref()?, expectation.of_limit?);
-    let key = metric_key(experiment, expectation);
+    let key = experiment.metric_key(expectation);
     let level = |factor: &Option<String>| {
         let Some(name) = factor else { return Some(0) };
         let factor = experiment.factors.iter().find(|other| other.name == *name)?;
@@ -144,7 +140,7 @@ fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
 #[must_use]
 pub fn gain_outcome(experiment: &Experiment, expectation: &Expectation, row: &GainRow) -> ExpectationOutcome {
     let number = expect::format_number;
-    let unit = metric::by_name(metric_key(experiment, expectation)).map(|metric| metric.unit).unwrap_or_default();
+    let unit = metric::by_name(experiment.metric_key(expectation)).map(|metric| metric.unit).unwrap_or_default();
     let cell_key = CellKey { levels: row.levels.clone(), treatment: row.treatment.clone() };
     let (criterion, figure, shown_unit) = if row.is_judged_by_limit() {
         let criterion = format!("at least {} of the limit {} {unit} ({})", row.of_limit, number(row.limit), row.bound);

@@ -87,7 +87,7 @@ fn row_of_cell(
     let other = other.and_then(|cell_key| Some((outcome_at(&cell_key)?, cell_key)));
     let mut figures =
         [text(cell_key, &own_outcome), other.as_ref().and_then(|(outcome, cell_key)| text(cell_key, outcome))];
-    let key = metric_key(experiment, expectation);
+    let key = experiment.metric_key(expectation);
     let mut cell_keys = [Some(cell_key), other.as_ref().map(|(_, cell_key)| cell_key)];
     if is_ekiden(experiment, cell_key) {
         figures.reverse();
@@ -134,7 +134,7 @@ fn figure_text(
     outcome: &ExpectationOutcome,
 ) -> Option<String> {
     let ours = outcome.ours.as_ref()?;
-    let key = metric_key(experiment, expectation);
+    let key = experiment.metric_key(expectation);
     let unit = metric::by_name(key).map(|metric| metric.unit).unwrap_or_default();
     let value = |cell_key: &CellKey| expect::format_number(stats::median(&analyse::cell_values(runs, cell_key, key)));
     let base = expectation.ratio_to.as_ref().map(|to| CellKey { treatment: to.clone(), ..cell_key.clone() });
@@ -149,10 +149,6 @@ fn figure_text(
         None => format!("{} {unit}, {ours}", value(cell_key)),
     };
     Some(format!("{}: {text}", cell_key.treatment))
-}
-
-fn metric_key<'a>(experiment: &'a Experiment, expectation: &'a Expectation) -> &'a str {
-    expectation.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
 fn is_ekiden(experiment: &Experiment, cell_key: &CellKey) -> bool {

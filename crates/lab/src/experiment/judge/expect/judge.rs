@@ -26,7 +26,7 @@ struct MeasuredValue {
 
 impl ExpectationEvaluator<'_> {
     fn metric_key(&self) -> &str {
-        self.expectation.metric.as_deref().unwrap_or(&self.experiment.metric.key)
+        self.experiment.metric_key(self.expectation)
     }
 
     fn measured_value(&self, cell_key: &CellKey) -> MeasuredValue {

@@ -82,7 +82,7 @@ fn count_bases(expectation: &Expectation) -> usize {
 
 /// Whether every figure of an expectation is a time with an arithmetic floor.
 fn has_floors(experiment: &Experiment, expectation: &Expectation) -> bool {
-    let key = expectation.metric.as_ref().unwrap_or(&experiment.metric.key);
+    let key = experiment.metric_key(expectation);
     let has_floor = |cell_key: &&CellKey| floor_at(experiment, cell_key, key).is_some();
     count_bases(expectation) == 0 && matching_keys(experiment, true, expectation).iter().all(has_floor)
 }

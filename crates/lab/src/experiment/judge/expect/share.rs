@@ -61,7 +61,7 @@ fn describe(experiment: &Experiment, expectation: &Expectation) -> String {
     if let Some(what) = &expectation.what {
         return what.clone();
     }
-    let key = expectation.metric.as_ref().unwrap_or(&experiment.metric.key);
+    let key = experiment.metric_key(expectation);
     let unit = metric::by_name(key).map(|metric| metric.unit).unwrap_or_default();
     let bounds = [("at least", expectation.at_least), ("at most", expectation.at_most)];
     let bounds: Vec<String> =

@@ -157,6 +157,12 @@ impl Experiment {
         }
     }
 
+    /// Returns the key of the metric of an expectation: its own, or that of the experiment.
+    #[must_use]
+    pub fn metric_key<'a>(&'a self, expectation: &'a Expectation) -> &'a str {
+        expectation.metric.as_deref().unwrap_or(&self.metric.key)
+    }
+
     /// Whether a combination of levels is part of the quick size.
     #[must_use]
     pub fn is_quick(&self, levels: &BTreeMap<String, String>) -> bool {
