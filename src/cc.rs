@@ -242,9 +242,10 @@ impl CongestionHandle for AcquiredControl {
     }
 }
 
-/// Returns whether `ekiden cc load` can load this congestion control, for `ekiden check --unit`.
+/// Returns whether `ekiden cc load` can load this congestion control, for `ekiden check --unit`. It cannot replace a
+/// control of the kernel that has the name.
 pub fn is_carried(name: &str) -> bool {
-    congestion::find(name).is_ok()
+    congestion::find(name).is_ok() && congestion::lookup(name).loaded_by != LoadedBy::Kernel
 }
 
 /// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel, nor of any

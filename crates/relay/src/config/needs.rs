@@ -33,7 +33,7 @@ pub enum Privilege {
 
 impl Config {
     /// Returns the privileges that the configuration requires. `free` are the congestion controls that every user of
-    /// the host may select; `carried` returns whether ekiden contains a control.
+    /// the host may select; `carried` returns whether ekiden provides a control.
     #[must_use]
     pub fn requirements(&self, free: &[String], carried: impl Fn(&str) -> bool) -> Vec<Requirement> {
         let mut requirements = Vec::new();
@@ -62,7 +62,8 @@ impl Config {
         }
         let congestion_names: BTreeSet<_> =
             self.profiles().filter_map(|profile| profile.congestion()).map(|name| &name.0).collect();
-        for name in congestion_names.into_iter().filter(|name| !free.contains(name)) {
+        // A control that ekiden has loaded is free too, and missing after a reboot.
+        for name in congestion_names.into_iter().filter(|name| carried(name) || !free.contains(name)) {
             if carried(name) {
                 require(Privilege::LoadedCongestion(name.clone()), format!("a profile has congestion = {name:?}"));
             } else {
@@ -129,7 +130,7 @@ impl Privilege {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
     use super::*;
-    use crate::config::read::{Flags, load};
+    use crate::config::read::{Flags, from_text, load};
 
     fn text(urls: &[&str]) -> String {
         let listen = urls.iter().map(|url| (*url).to_owned()).collect();
@@ -162,5 +163,21 @@ mod tests {
         let both = ["auto://127.0.0.1:80", "tproxy://0.0.0.0:7001?interfaces=lan0"];
         assert_eq!(bounding_set(&both).unwrap(), "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN");
         assert!(text(&both).contains("# CAP_NET_BIND_SERVICE: listener auto-80 has port 80"), "{}", text(&both));
+    }
+
+    /// Bug: a control that `cc load` had made free was not in the drop-in that was written next, so the control was
+    /// missing after a reboot.
+    #[test]
+    fn control_of_ekiden_is_loaded_before_each_start_also_if_it_is_free_now() {
+        let profile = "[profile.compound]\ncongestion = \"ctcp\"\n";
+        let listener = "[[listener]]\nbind = \"127.0.0.1:0\"\nprofile = \"compound\"\n";
+        let config = from_text(&format!("version = 1\n{profile}{listener}")).unwrap();
+        let free = ["cubic".to_owned(), "ctcp".to_owned()];
+        let commands = |carried: bool| {
+            let text = systemd_drop_in(&config.requirements(&free, |name| carried && name == "ctcp"));
+            text.lines().filter(|line| line.starts_with("ExecStartPre=")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(commands(true), ["ExecStartPre=+/usr/bin/ekiden cc load ctcp"]);
+        assert_eq!(commands(false), [""; 0], "a control of the kernel that is free needs no privilege");
     }
 }
