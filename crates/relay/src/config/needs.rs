@@ -101,7 +101,8 @@ pub fn systemd_drop_in(requirements: &[Requirement]) -> String {
     for privilege in privileges {
         match privilege {
             Privilege::TunDevice => line("DeviceAllow=/dev/net/tun rw".to_owned()),
-            Privilege::LoadedCongestion(name) => line(format!("ExecStartPre=+/usr/bin/ekiden cc load {name}")),
+            // `-`: the relay starts also if the control cannot be loaded, and replaces it.
+            Privilege::LoadedCongestion(name) => line(format!("ExecStartPre=-+/usr/bin/ekiden cc load {name}")),
             Privilege::LowPorts | Privilege::NetAdmin => {}
         }
     }
@@ -166,7 +167,7 @@ mod tests {
     }
 
     /// Bug: a control that `cc load` had made free was not in the drop-in that was written next, so the control was
-    /// missing after a reboot.
+    /// missing after a reboot. Bug: without `-`, a control that could not be loaded kept the relay from starting.
     #[test]
     fn control_of_ekiden_is_loaded_before_each_start_also_if_it_is_free_now() {
         let profile = "[profile.compound]\ncongestion = \"ctcp\"\n";
@@ -177,7 +178,7 @@ mod tests {
             let text = systemd_drop_in(&config.requirements(&free, |name| carried && name == "ctcp"));
             text.lines().filter(|line| line.starts_with("ExecStartPre=")).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(commands(true), ["ExecStartPre=+/usr/bin/ekiden cc load ctcp"]);
+        assert_eq!(commands(true), ["ExecStartPre=-+/usr/bin/ekiden cc load ctcp"]);
         assert_eq!(commands(false), [""; 0], "a control of the kernel that is free needs no privilege");
     }
 }
