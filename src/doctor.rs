@@ -144,7 +144,7 @@ mod bpf {
         let found =
             if missing.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", missing.join(", ")) };
         let effect = "loading congestion controls needs both, in a systemd unit: AmbientCapabilities=CAP_BPF \
-            CAP_PERFMON; selecting one that `ekiden cc load` has loaded needs neither";
+            CAP_PERFMON and SystemCallFilter=bpf; selecting one that `ekiden cc load` has loaded needs neither";
         let fix = "setcap cap_bpf,cap_perfmon+ep \"$(command -v ekiden)\"";
         Finding::new("bpf_privileges", "BPF privileges", found).with_hint_if(!missing.is_empty(), effect, fix)
     }

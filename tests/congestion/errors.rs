@@ -19,12 +19,14 @@ fn missing_capabilities_are_named() {
     let Some(lock) = RegistrationLock::acquire() else { return };
     let (namespace, load) = (Namespace::new(), format!("cc load {}", lock.name));
     let both = "CAP_BPF and CAP_PERFMON: ";
-    namespace.ekiden_unprivileged(&load).expect_failure(&[both, "setcap", "AmbientCapabilities=CAP_BPF CAP_PERFMON"]);
+    // The unit denies the system call to a process that has the capabilities.
+    let unit = ["AmbientCapabilities=CAP_BPF CAP_PERFMON", "SystemCallFilter=bpf"];
+    namespace.ekiden_unprivileged(&load).expect_failure(&[both, "setcap", unit[0], unit[1]]);
     let but_one = "setpriv --bounding-set -perfmon,-sys_admin --inh-caps -perfmon,-sys_admin";
     let output = namespace.run(but_one, &load);
     output.expect_failure(&["requires CAP_PERFMON: "]);
     let doctor = namespace.run(UNPRIVILEGED, "doctor").out;
-    assert!(doctor.contains("no CAP_BPF, CAP_PERFMON"), "{doctor}");
+    assert!(doctor.contains("no CAP_BPF, CAP_PERFMON") && doctor.contains(unit[1]), "{doctor}");
     wait_absent(lock.name);
 }
 

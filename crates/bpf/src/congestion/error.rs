@@ -31,8 +31,8 @@ pub enum CongestionError {
     NoStructOps,
     /// This process may not.
     #[error("loading a congestion control requires {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, \
-             or AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; selecting a loaded control requires no \
-             capability", capability_names(.lacking))]
+             or AmbientCapabilities=CAP_BPF CAP_PERFMON and SystemCallFilter=bpf in the systemd unit; selecting a loaded \
+             control requires no capability", capability_names(.lacking))]
     NotPermitted {
         /// The capabilities that the process lacks.
         lacking: Vec<Capability>,
