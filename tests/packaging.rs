@@ -155,29 +155,58 @@ procd_open_instance() { :; }
 procd_close_instance() { echo closed; }
 procd_set_param() { echo \"$@\"; }
 procd_add_reload_trigger() { echo trigger \"$@\"; }
+start() { echo start; }
 ";
+
+/// The init script for OpenWrt with [`PROCD`], and two configurations.
+struct InitScript {
+    folder: Folder,
+    valid: PathBuf,
+    invalid: PathBuf,
+}
+
+impl InitScript {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let script = include_str!("../packaging/openwrt/ekiden/files/ekiden.init");
+        folder.write("ekiden.init", script.replace("/usr/bin/ekiden", env!("CARGO_BIN_EXE_ekiden")));
+        let valid = folder.write("valid.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
+        let invalid = folder.write("invalid.toml", "version = 1\n[[listener]]\nbind = \"0.0.0.0:1080\"\n");
+        Self { folder, valid, invalid }
+    }
+
+    /// Runs `commands` after the definitions of the script. Returns whether they succeeded, and their output.
+    fn run(&self, commands: &str, enabled: &str, config: &Path) -> (bool, String) {
+        let commands = format!("{PROCD} . {}; {commands}", self.folder.0.join("ekiden.init").display());
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", &commands]).env("OPTION_enabled", enabled).env("OPTION_config", config);
+        let output = shell.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    }
+}
 
 #[test]
 fn init_script_starts_the_relay_only_if_enabled_and_valid() {
-    let folder = Folder::new();
-    let script = include_str!("../packaging/openwrt/ekiden/files/ekiden.init");
-    let script = script.replace("/usr/bin/ekiden", env!("CARGO_BIN_EXE_ekiden"));
-    let script = folder.write("ekiden.init", script);
-    let good = folder.write("good.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
-    let bad = folder.write("bad.toml", "version = 1\n[[listener]]\nbind = \"0.0.0.0:1080\"\n");
-    let start = |enabled: &str, config: &Path| {
-        let procd = format!("{PROCD} . {} && start_service", script.display());
-        let mut shell = Command::new("sh");
-        shell.args(["-euc", &procd]).env("OPTION_enabled", enabled).env("OPTION_config", config);
-        let output = shell.output().unwrap();
-        (output.status.success(), String::from_utf8(output.stdout).unwrap())
-    };
-    let (started, printed) = start("1", &good);
-    let command = format!("command {} run -c {}\n", env!("CARGO_BIN_EXE_ekiden"), good.display());
+    let script = InitScript::new();
+    let start = |enabled: &str, config: &Path| script.run("start_service", enabled, config);
+    let (started, printed) = start("1", &script.valid);
+    let command = format!("command {} run -c {}\n", env!("CARGO_BIN_EXE_ekiden"), script.valid.display());
     assert!(started && printed.contains(&command) && printed.ends_with("closed\n"), "{printed}");
     assert!(printed.contains("user ekiden\n"), "{printed}");
-    assert!(matches!(start("0", &good), (true, printed) if printed.is_empty()));
-    assert!(matches!(start("1", &bad), (false, printed) if !printed.contains("command")));
+    assert!(matches!(start("0", &script.valid), (true, printed) if printed.is_empty()));
+    assert!(matches!(start("1", &script.invalid), (false, printed) if !printed.contains("command")));
+}
+
+/// Bug: `reload` called `start_service`, which declared no instance for an invalid configuration, so procd ended the
+/// running relay.
+#[test]
+fn init_script_ignores_a_reload_of_an_invalid_configuration() {
+    let script = InitScript::new();
+    let reload = |enabled: &str, config: &Path| script.run("reload_service", enabled, config);
+    assert_eq!(reload("1", &script.valid), (true, "start\n".to_owned()));
+    assert_eq!(reload("1", &script.invalid), (false, String::new()));
+    // `start` declares no instance of a disabled service, so procd ends it.
+    assert_eq!(reload("0", &script.invalid), (true, "start\n".to_owned()));
 }
 
 #[test]
