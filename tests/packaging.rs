@@ -197,6 +197,19 @@ fn init_script_starts_the_relay_only_if_enabled_and_valid() {
     assert!(matches!(start("1", &script.invalid), (false, printed) if !printed.contains("command")));
 }
 
+/// Bug: procd returns before the relay has ended, and the rules were removed while its sessions continued.
+#[test]
+fn init_script_removes_the_rules_only_if_no_relay_drains() {
+    let script = InitScript::new();
+    let stop = |pids: &str| {
+        // The script discards the output of the command.
+        let record = "exec 3>&1; EKIDEN=record; record() { echo \"$@\" >&3; }";
+        script.run(&format!("{record}; pidof() {{ echo {pids}; }}; service_stopped"), "1", &script.valid)
+    };
+    assert_eq!(stop("7"), (true, String::new()));
+    assert_eq!(stop(""), (true, format!("rules remove -c {}\n", script.valid.display())));
+}
+
 /// Bug: `reload` called `start_service`, which declared no instance for an invalid configuration, so procd ended the
 /// running relay.
 #[test]
