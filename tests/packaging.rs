@@ -314,6 +314,7 @@ PKG_INSTALL_DIR := $(TOPDIR)/built
 ";
 const PACKAGE: &str = "
 define BuildPackage
+$(eval $(Package/$(1)))
 prepare:
 	$$(call Build/Prepare)
 install:
@@ -322,6 +323,8 @@ version:
 	@echo $(PKG_VERSION)
 maintainer:
 	@echo '$(PKG_MAINTAINER)'
+depends:
+	@echo '$$(DEPENDS)'
 endef
 ";
 
@@ -343,6 +346,8 @@ fn openwrt_recipe_packages_all_required_files() {
     };
     assert_eq!(make("version").trim(), env!("CARGO_PKG_VERSION"));
     assert_eq!(make("maintainer").trim(), env!("CARGO_PKG_AUTHORS"));
+    // Bug: the busybox `ip` and the kernel of a router lack features that transparent listeners need.
+    assert_eq!(make("depends").trim(), "+nftables +ip-full +kmod-nft-tproxy +kmod-nft-socket +kmod-nft-queue");
     make("prepare");
     let manifest = folder.0.join("build/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
