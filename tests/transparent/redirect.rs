@@ -102,3 +102,25 @@ fn direct_connection_to_the_redirect_listener_is_rejected() {
         }
     }
 }
+
+/// The sockets of a listener stay open over a reload. Without the mark and the transparency of the new kind, the
+/// answers of a `redirect` listener are not translated, and TPROXY does not find a `tproxy` listener.
+#[test]
+fn reload_changes_the_kind_of_a_listener() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
+    for text in [redirect_listener("left", ""), intercepting_listener("")] {
+        near.reload(&text);
+        for family in BOTH {
+            let (listener, server_address) = row.server(family);
+            let (mut client, mut server) = connect(&row, "client", &listener, server_address);
+            exchange_messages(&mut client, &mut server);
+            assert!(is_relayed(&server), "{text}");
+        }
+    }
+    let listening_sockets = || row["near"].run("ss", &["-Htlne", "sport = :7001"], "");
+    assert!(listening_sockets().contains("fwmark"), "{}", listening_sockets());
+    near.reload("[[listener]]\nname = \"caught\"\nkind = \"socks\"\nbind = \"[::]:7001\"\nallow_open = true\n");
+    let sockets = listening_sockets();
+    assert!(sockets.contains(":7001") && !sockets.contains("fwmark"), "{sockets}");
+}

@@ -17,13 +17,13 @@ const PREFIX: usize = 1;
 const TYPE: usize = 7;
 const ROUTE_HEADER: usize = 12;
 
-/// Permits a socket to bind to an address of another host, or to accept connections from `tproxy`. On an IPv6 socket
+/// Sets whether a socket may bind to an address of another host, or accept connections from `tproxy`. On an IPv6 socket
 /// this includes IPv4.
 ///
 /// # Errors
-/// The kernel's error: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
-pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let on: c_int = 1;
+/// The kernel's error: with `on`, `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+pub fn set_transparent(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let on = c_int::from(on);
     if SockRef::from(&socket).domain()? == Domain::IPV6 {
         set(socket, libc::SOL_IPV6, libc::IPV6_TRANSPARENT, &on)?;
     }
@@ -140,7 +140,7 @@ mod tests {
                 listener.listen(1).unwrap();
                 let socket = Socket::new(Domain::for_address(client), Type::STREAM, None).unwrap();
                 assert!(socket.bind(&client.into()).is_err(), "{client} is local");
-                set_transparent(socket.as_fd()).unwrap();
+                set_transparent(socket.as_fd(), true).unwrap();
                 set_mark(socket.as_fd(), 0xe101_0000).unwrap();
                 socket.bind(&client.into()).unwrap();
                 socket.connect(&server.into()).unwrap();

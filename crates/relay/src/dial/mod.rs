@@ -369,7 +369,7 @@ async fn connect(
     }
     outgoing.congestion.apply(socket.as_fd(), outgoing.profile, SocketRole::Dialer);
     if let Some(source) = source {
-        set_transparent(socket.as_fd())?;
+        set_transparent(socket.as_fd(), true)?;
         // A client may use one port for several servers.
         socket.set_reuse_address(true)?;
         sockopt::bind_address_no_port(socket.as_fd())?;

@@ -4,14 +4,14 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
 use ekiden_proto::profile::Profile;
 use ekiden_sys::sockopt::SocketRole;
 use ekiden_sys::transparent::{set_mark, set_transparent};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::upgrade::{Inheritance, Inherited};
 use crate::config::{Config, Listener};
@@ -133,13 +133,15 @@ impl Sockets {
         Ok(assigned)
     }
 
-    /// Makes `config` effective: closes sockets that it does not contain, and applies its profiles to the others.
+    /// Makes `config` effective: closes sockets that it does not contain, and applies the kinds and profiles of its
+    /// listeners to the others.
     /// Called after every bind has succeeded, so that a rejected configuration changes nothing.
     pub fn commit(&mut self, config: &Config, services: &Services) {
         self.retain(config);
         for listener in &config.listeners {
             for bound_listener in self.listeners.iter_mut().filter(|bound_listener| bound_listener.is_for(listener)) {
                 bound_listener.announce(listener, services);
+                bound_listener.apply_kind(listener, config, services);
                 bound_listener.apply_profile(listener, config, services);
             }
         }
@@ -194,6 +196,17 @@ impl BoundListener {
         }
     }
 
+    /// Applies the listener's kind, which a reload or an upgrade may have changed: a socket stays open while a listener
+    /// has its address.
+    fn apply_kind(&self, listener: &Listener, config: &Config, services: &Services) {
+        let mut sockets = self.for_workers.iter();
+        if let Err(error) = sockets.try_for_each(|socket| apply_interception(socket.as_fd(), listener, config)) {
+            let (name, kind) = (&listener.name, listener.kind.as_str());
+            let message = format!("listener {name} does not accept connections as {kind}: {error}{}", hint(&error));
+            services.events.emit(&Event::Warning { message });
+        }
+    }
+
     /// Applies the listener's profile, which a reload may have changed, and reports the outcome.
     fn apply_profile(&self, listener: &Listener, config: &Config, services: &Services) {
         let mut settings = Vec::new();
@@ -224,18 +237,30 @@ fn report_dial_profiles(config: &Config, services: &Services) {
 
 fn listen(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = new_socket(listener, true)?;
-    if let Some(marks) = config.needed_marks() {
-        // The local addresses of connections accepted by TPROXY are those of the servers.
-        let foreign = listener.kind.uses_tproxy();
-        set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
-    }
-    if listener.kind.uses_tproxy() {
-        set_transparent(socket.as_fd())?;
-    }
+    apply_interception(socket.as_fd(), listener, config)?;
     socket.bind(&address.into())?;
     config.congestion.apply(socket.as_fd(), &listener.profile, SocketRole::Listener);
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Sets the options by which packet rules deliver intercepted connections to a listening socket: the mark of its
+/// packets, and whether the socket is transparent.
+fn apply_interception(socket: BorrowedFd<'_>, listener: &Listener, config: &Config) -> io::Result<()> {
+    // The local addresses of connections accepted by TPROXY are those of the servers.
+    let foreign = listener.kind.uses_tproxy();
+    let mark = config.needed_marks().map_or(0, |marks| if foreign { marks.kept() } else { marks.own() });
+    // A mark of the operator, which the profile sets, takes precedence. Setting a mark requires CAP_NET_ADMIN, also if
+    // the mark stays 0.
+    if !listener.profile.has_setting("fwmark") && SockRef::from(&socket).mark()? != mark {
+        set_mark(socket, mark)?;
+    }
+    if foreign {
+        return set_transparent(socket, true);
+    }
+    // Clearing the option fails only on sockets that do not have it.
+    let _ = set_transparent(socket, false);
+    Ok(())
 }
 
 fn new_socket(listener: &Listener, shared: bool) -> io::Result<Socket> {
