@@ -123,9 +123,11 @@ fn failed_usage_writes_are_retried() {
 }
 
 /// With a file that is not a database, or in a directory that does not exist, a start fails and a reload is rejected.
+/// Regression: the relays of the rejected configuration got pools, because the file was opened later.
 #[test]
 fn unusable_usage_file_is_an_error_at_start_and_reload() {
     let mut fixture = Fixture::new(&text());
+    let (own_key, far_key) = (Key::new(), Key::new());
     fixture.folder.write_with_mode("damaged.db", vec![7; 8192], 0o600);
     for (name, why) in [("damaged.db", "file is not a database"), ("none/usage.db", "unable to open database file")] {
         let file = fixture.folder.0.join(name).display().to_string();
@@ -137,7 +139,13 @@ fn unusable_usage_file_is_an_error_at_start_and_reload() {
         let output = ekiden().args(["run", "--admin", "off", "-c"]).arg(path).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && errors.contains(why) && errors.contains(&file), "{errors}");
-        let all = text().replace("USAGE", &file).replace("1MiB", "5B");
+        let all = format!(
+            "private_key = {:?}\nforward = [\"far\"]\n{}[[relay]]\nname = \"far\"\naddress = \"{}\"\nkey = \"{}\"\n",
+            own_key.file,
+            text().replace("USAGE", &file).replace("1MiB", "5B"),
+            unused_address(),
+            far_key.public
+        );
         fixture.folder.write(
             "ekiden.toml",
             format!(
@@ -149,5 +157,7 @@ fn unusable_usage_file_is_an_error_at_start_and_reload() {
         let rejected = fixture.relay.next(|event| event["event"] == "reload_rejected");
         assert!(rejected.to_string().contains(why), "{rejected}");
         assert_eq!(fixture.account("user", "alice")["quota_bytes"], 1 << 20);
+        let status: serde_json::Value = serde_json::from_str(&fixture.relay.ask("/api/sessions")).unwrap();
+        assert_eq!(status["pools"], serde_json::json!([]));
     }
 }

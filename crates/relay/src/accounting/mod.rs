@@ -47,6 +47,17 @@ struct Registry {
 }
 
 impl Accounts {
+    /// Checks that [`Self::open_usage_file`] can open `file`, and creates `file` if it is missing. The current file
+    /// stays in use.
+    ///
+    /// # Errors
+    /// As [`Self::open_usage_file`].
+    pub fn check_usage_file(&self, file: Option<&Path>) -> io::Result<()> {
+        let usage_file = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let new_file = file.filter(|file| usage_file.as_ref().map(UsageFile::path) != Some(*file));
+        new_file.map_or(Ok(()), |file| UsageDatabase::open(file).map(drop))
+    }
+
     /// Reads the usage of quotas from `file`, and stores it there from now on. `None` closes the current file.
     ///
     /// # Errors

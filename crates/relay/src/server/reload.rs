@@ -159,6 +159,8 @@ impl Relay {
         self.rules.claim(config)?;
         self.queues.bind(config, &self.services)?;
         self.devices.bind(config)?;
+        let usage_file = config.limits.usage_file.as_deref();
+        self.services.accounts.check_usage_file(usage_file)?;
         let gated = self.rules.apply(config, &self.services)? && self.queues.are_complete(config);
         self.services.events.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
         self.services.events.traces.apply_config(config, &self.services.events)?;
@@ -166,7 +168,7 @@ impl Relay {
         self.services.reports.apply_config(config, &self.services.estimates, &self.services.events)?;
         self.services.history.apply_config(config.history.as_ref(), &self.services.estimates, &self.services.events)?;
         self.services.path_selector.apply_config(config)?;
-        self.services.accounts.open_usage_file(config.limits.usage_file.as_deref(), &self.services.events)?;
+        self.services.accounts.open_usage_file(usage_file, &self.services.events)?;
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.services.shared_interfaces.apply_config(&config.interfaces);
         self.services.accounts.apply_config(config);
