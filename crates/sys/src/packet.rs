@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 use crate::option::{get, set};
+use crate::udp::datagram_info;
 
 /// Length of the header before every frame, in bytes.
 pub const VNET_HEADER: usize = 10;
@@ -139,21 +140,10 @@ pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
     Ok(())
 }
 
-/// Returns the `SO_TIMESTAMPNS` in the control messages (socket(7)).
+/// Returns the time of reception in the control messages.
 fn timestamp(header: &libc::msghdr) -> Option<SystemTime> {
-    // SAFETY: the header comes from recvmmsg, which has set the control pointer and length.
-    let mut control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() };
-    while let Some(message) = control {
-        if message.cmsg_level == libc::SOL_SOCKET && message.cmsg_type == libc::SO_TIMESTAMPNS {
-            // SAFETY: a message of this type carries a timespec, perhaps not aligned for one.
-            let time = unsafe { libc::CMSG_DATA(message).cast::<libc::timespec>().read_unaligned() };
-            let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
-            return Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos));
-        }
-        // SAFETY: as above; the kernel has ended the list within the length it set.
-        control = unsafe { libc::CMSG_NXTHDR(header, message).as_ref() };
-    }
-    None
+    let at = datagram_info(header).at;
+    (at > 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_nanos(at))
 }
 
 /// Sends frames in order. Returns the number of sent frames.

@@ -159,8 +159,8 @@ fn receive_batch(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<us
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Returns the data in the control messages of a received datagram.
-fn datagram_info(header: &libc::msghdr) -> DatagramInfo {
+/// Returns the data in the control messages of a received datagram or frame; zero for data that are not reported.
+pub(crate) fn datagram_info(header: &libc::msghdr) -> DatagramInfo {
     let mut arrival = DatagramInfo::default();
     // SAFETY: the kernel has filled the control buffer of `header` and set its length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
