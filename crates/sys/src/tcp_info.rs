@@ -80,7 +80,8 @@ pub fn tcp_readings(socket: BorrowedFd<'_>) -> io::Result<(SectionInfo, TcpCount
     Ok((section_info(&raw), counters(&raw)))
 }
 
-fn counters(raw: &RawTcpInfo) -> TcpCounters {
+/// Returns the counters in the structure.
+pub(crate) fn counters(raw: &RawTcpInfo) -> TcpCounters {
     let SectionInfo { rtt, min_rtt, retransmitted, segments_out, busy, rwnd_limited, sndbuf_limited, .. } =
         section_info(raw);
     TcpCounters {

@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use ekiden_proto::path::reading::TcpCounters;
 use ekiden_proto::tuning::TuningSample;
 use libc::c_int;
 
 use crate::option::get;
 use crate::sockopt::{TCP_DELACK_MAX_US, TCP_RTO_MAX_MS, TCP_RTO_MIN_US};
-use crate::tcp_info::{RawTcpInfo, read};
+use crate::tcp_info::{RawTcpInfo, counters, read};
 
 /// Timer options in force; `None` for options that this kernel lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,16 +54,18 @@ pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
 /// The kernel's error: not a TCP socket.
 pub fn tuning_sample(socket: BorrowedFd<'_>, at: Duration) -> io::Result<TuningSample> {
     let raw = read(socket)?;
+    let TcpCounters { rtt, min_rtt, segments_sent, retransmitted, spurious, segments_received, out_of_order, .. } =
+        counters(&raw);
     Ok(TuningSample {
         taken_at: at,
-        rtt: micros_at(&raw, 68),
-        min_rtt: micros_at(&raw, 148),
+        rtt,
+        min_rtt,
         rttvar: micros_at(&raw, 72),
-        segments_sent: raw.u32(156),
-        retransmitted: raw.u32(100),
-        spurious: raw.u32(216),
-        segments_received: raw.u32(152),
-        out_of_order: raw.u32(224),
+        segments_sent,
+        retransmitted,
+        spurious,
+        segments_received,
+        out_of_order,
     })
 }
 
@@ -123,6 +126,14 @@ pub(crate) mod tests {
         assert!(seen.rtt > Duration::ZERO && seen.rttvar < Duration::from_secs(1));
         let timeout = tcp_timers(near.as_fd()).rto.unwrap();
         assert!(timeout >= seen.rtt + Duration::from_millis(40) - Duration::from_millis(8), "{timeout:?}");
+    }
+
+    /// Bug: the kernel's value for a minimum that is not measured yet, `u32::MAX`, was taken for 71 minutes.
+    #[test]
+    fn round_trip_times_are_zero_before_the_first_measurement() {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let seen = tuning_sample(socket.as_fd(), Duration::ZERO).unwrap();
+        assert_eq!((seen.rtt, seen.min_rtt), (Duration::ZERO, Duration::ZERO));
     }
 
     /// Assumption about the kernel: a route's `rto_min` overrides the socket's, but not the socket's upper bound.

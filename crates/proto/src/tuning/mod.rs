@@ -31,7 +31,7 @@ pub struct TuningSample {
     pub taken_at: Duration,
     /// Smoothed round-trip time; zero before the first measurement.
     pub rtt: Duration,
-    /// The smallest round-trip time of the last minutes.
+    /// The smallest round-trip time of the last minutes; zero before the first measurement.
     pub min_rtt: Duration,
     /// The mean deviation of the round-trip time (RFC 6298).
     pub rttvar: Duration,
