@@ -94,7 +94,7 @@ struct AttachArgs {
     /// Drop packets even if they can be marked (ECN, RFC 3168)
     #[arg(long)]
     no_ecn: bool,
-    /// Maximum number of tracked connections, a power of two; 64 bytes each. The longest idle are replaced first
+    /// Maximum number of tracked connections, a power of two; 56 bytes each, 128 for auto. The longest idle are replaced first
     #[arg(long, value_name = "SLOTS", default_value_t = DEFAULT_TABLE)]
     table: u32,
     /// Replace the queue management that the interface has now
