@@ -1,13 +1,13 @@
 //! Settings of interfaces (rtnetlink(7), `RTM_SETLINK` and `RTM_NEWADDR`), in the network namespace of the calling
 //! thread. `/proc/sys` is not used, because services often may not write to it.
 
-use std::ffi::CString;
 use std::io;
 use std::net::Ipv4Addr;
 
 use libc::c_int;
 
 use crate::netlink::{Message, Netlink, NetlinkRequest, attribute, attributes};
+use crate::tc;
 
 // linux/ip.h; not in every libc.
 const FORWARDING: c_int = 1;
@@ -161,9 +161,7 @@ fn link_request(kind: u16, index: u32, flags: u32) -> NetlinkRequest {
 /// Returns the index of the interface of this name; `None` if there is none.
 #[must_use]
 pub fn index(name: &str) -> Option<u32> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: if_nametoindex(3) reads a string that ends with a zero, and a `CString` does.
-    Some(unsafe { libc::if_nametoindex(name.as_ptr()) }).filter(|index| *index != 0)
+    tc::index(name).ok()
 }
 
 #[cfg(test)]

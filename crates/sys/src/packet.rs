@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 use crate::option::{get, set};
+use crate::tc;
 use crate::udp::datagram_info;
 
 /// Length of the header before every frame, in bytes.
@@ -84,12 +85,7 @@ impl AsFd for PacketSocket {
 }
 
 fn bind(socket: &OwnedFd, interface: &str) -> io::Result<()> {
-    let name = std::ffi::CString::new(interface)?;
-    // SAFETY: `name` ends in a zero byte and outlives the call.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    if index == 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let index = tc::index(interface)?;
     // SAFETY: sockaddr_ll is plain data, for which zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
