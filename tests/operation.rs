@@ -98,6 +98,26 @@ fn rejected_reload_keeps_the_old_configuration() {
     assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
 }
 
+/// Regression: the check for other programs on the new address found the relay's own socket.
+#[test]
+fn reload_moves_a_listener_to_an_overlapping_address() {
+    let (folder, port) = (Folder::new(), free_port());
+    let configure = |ip: &str, target: SocketAddr| {
+        let text = config(&[("door", target)]).replace("127.0.0.1:0", &format!("{ip}:{port}"));
+        folder.write("ekiden.toml", format!("{text}allow_open = true\nallow_private = true\n"))
+    };
+    let file = configure("127.0.0.1", greeter("old"));
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    for (ip, greeting) in [("0.0.0.0", "all"), ("127.0.0.1", "one")] {
+        configure(ip, greeter(greeting));
+        relay.signal("HUP");
+        let outcome = relay.next(|event| event["event"] == "reloaded" || event["event"] == "reload_rejected");
+        assert_eq!(outcome["event"], "reloaded", "{ip}: {outcome}");
+        // A worker may still have the old configuration after the event, but accepts each connection.
+        eventually("the new target", || (read_exactly(&mut relay.connect(), 3) == greeting.as_bytes()).then_some(()));
+    }
+}
+
 #[test]
 fn sigterm_lets_running_sessions_finish() {
     let (listener, target) = server();

@@ -104,7 +104,8 @@ impl ListenerSet {
 
 /// Whether bind(2) refuses one address while a socket listens on the other: the addresses are equal, or one is a
 /// wildcard, `0.0.0.0` for IPv4 and `[::]` for both families (ip(7), ipv6(7)).
-fn is_overlapping(first: SocketAddr, second: SocketAddr) -> bool {
+#[must_use]
+pub fn is_overlapping(first: SocketAddr, second: SocketAddr) -> bool {
     let (left, right) = (first.ip().to_canonical(), second.ip().to_canonical());
     let covers = |wildcard: IpAddr, ip: IpAddr| wildcard.is_unspecified() && (wildcard.is_ipv6() || ip.is_ipv4());
     let same_host = left == right || covers(left, right) || covers(right, left);

@@ -56,7 +56,7 @@ pub use budget::{LimitsConfig, Timeouts};
 pub use capture::{CaptureConfig, ConnectMode, QuicPolicy, RuleManagement, TransparentConfig};
 pub use fleet::FleetConfig;
 pub use history::HistoryConfig;
-pub use listener::ListenerKind;
+pub use listener::{ListenerKind, is_overlapping};
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
 pub use path::{Credentials, Hop, HopKind, Path, Peering, RelayGroup, Resolve, Route};
 pub use sharing::{InterfaceConfig, UserSettings};

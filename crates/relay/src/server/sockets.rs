@@ -14,7 +14,7 @@ use ekiden_sys::transparent::{set_mark, set_transparent};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::upgrade::{Inheritance, Inherited};
-use crate::config::{Config, Listener};
+use crate::config::{Config, Listener, is_overlapping};
 use crate::ingress::services::Services;
 
 /// Maximum length of the accept queue; the kernel uses the smaller of this and `net.core.somaxconn`.
@@ -100,9 +100,11 @@ impl Sockets {
     pub fn bind(&mut self, config: &Config) -> Result<(), BindError> {
         let before = self.listeners.len();
         for listener in &config.listeners {
+            // For example, a listener moves from 127.0.0.1 to 0.0.0.0, and its old socket is still open.
+            let is_ours = self.listeners.iter().any(|bound| is_overlapping(bound.address, listener.bind));
             let result = match self.listeners.iter_mut().find(|bound_listener| bound_listener.is_for(listener)) {
                 Some(bound_listener) => bound_listener.fill(listener, config),
-                None => BoundListener::new(listener, config).map(|bound_listener| self.listeners.push(bound_listener)),
+                None => BoundListener::new(listener, config, is_ours).map(|new| self.listeners.push(new)),
             };
             if let Err(cause) = result {
                 self.listeners.truncate(before);
@@ -160,9 +162,11 @@ impl Sockets {
 }
 
 impl BoundListener {
-    fn new(listener: &Listener, config: &Config) -> io::Result<Self> {
-        if listener.bind.port() != 0 {
-            // Without SO_REUSEPORT, bind(2) detects another process on this address, such as a second ekiden.
+    /// Opens the sockets of a new listener. `is_ours` states whether this relay has a socket on an overlapping address.
+    fn new(listener: &Listener, config: &Config, is_ours: bool) -> io::Result<Self> {
+        if listener.bind.port() != 0 && !is_ours {
+            // Without SO_REUSEPORT, bind(2) detects another process on this address, such as a second ekiden. It would
+            // also refuse an address that overlaps with one of this relay.
             new_socket(listener, false)?.bind(&listener.bind.into())?;
         }
         let (address, name) = (listener.bind, listener.name.clone());
