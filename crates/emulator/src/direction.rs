@@ -230,7 +230,8 @@ impl EmulatedDirection {
         store: &mut FrameStore,
     ) {
         self.apply_changes(received_until + 1, store);
-        if now < self.gather_until {
+        // A send that a full interface refused is due at its retry, also while packets gather.
+        if now < self.retry_at.unwrap_or(self.gather_until) {
             return;
         }
         while let Some(packet) = self.pipeline.pop(received_until) {

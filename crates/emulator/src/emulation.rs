@@ -217,6 +217,15 @@ mod tests {
         }
     }
 
+    /// An interface whose queue is full.
+    struct FullInterface;
+
+    impl FrameSender for FullInterface {
+        fn send(&mut self, _: &[OutgoingFrame<'_>]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(libc::ENOBUFS))
+        }
+    }
+
     /// A link from `a` to `b`, with the conditions `forward` and their changes, which records its packets.
     fn emulation(forward: &str, changes: &[(u64, &str)]) -> Emulation {
         let forward = conditions(forward);
@@ -257,6 +266,21 @@ mod tests {
         assert!(emulation.is_due(0, 10 * MS) && !emulation.is_due(0, 10 * MS - 1) && !emulation.is_due(1, 10 * MS));
         emulation.send_due(19 * MS, |_| 19 * MS, &mut [OpenInterface, OpenInterface]);
         assert_eq!(departures(&emulation), [(10 * MS, 19 * MS), (15 * MS, 19 * MS)]);
+    }
+
+    /// Regression test: in `fast` mode, the send at the time of the retry did nothing, because packets still gathered.
+    /// The deadline stayed in the past, so the driver never waited, and virtual time stood still.
+    #[test]
+    fn full_interface_is_retried_although_packets_gather() {
+        let mut emulation = emulation("loss = { model = 'bernoulli', p = 0 }", &[]);
+        receive(&mut emulation, 0);
+        for now in [MS, MS + 20_000, MS + 40_000] {
+            emulation.send_due(now, |_| now, &mut [FullInterface, FullInterface]);
+            assert_eq!(emulation.next_deadline(), Some((now + 20_000, false)));
+        }
+        emulation.send_due(MS + 60_000, |_| MS + 60_000, &mut [OpenInterface, OpenInterface]);
+        assert_eq!(emulation.next_deadline(), None);
+        assert_eq!(departures(&emulation), [(0, MS + 60_000)]);
     }
 
     #[test]
