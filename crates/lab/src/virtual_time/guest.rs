@@ -21,6 +21,10 @@ const WORK_DIRECTORY: &str = "/tmp";
 /// The limit of open files of a process. A relay needs two for each connection. The limit is not larger, because Dante
 /// and Squid close every descriptor up to it when they start, and a system call takes microseconds here.
 const OPEN_FILES: u64 = 1 << 14;
+/// Packets that may wait for the kernel's receive path (`net.core.netdev_max_backlog`). The emulator can send more than
+/// the default of 1000 at one instant of virtual time. The kernel would refuse the others, and although the emulator
+/// sends them again, they would count as drops of the receiving host and make the run invalid.
+const MAX_RECEIVE_BACKLOG: u32 = 1_000_000;
 const EXIT_FAILURE: u8 = 2;
 
 /// Returns whether this process runs in a virtual machine, where processes take no time.
@@ -53,6 +57,8 @@ fn run_command() -> anyhow::Result<u8> {
         mount_new("hostfs", path, path)?;
     }
     process::set_open_file_limits(OPEN_FILES).context("cannot set the limit of open files")?;
+    fs::write("/proc/sys/net/core/netdev_max_backlog", MAX_RECEIVE_BACKLOG.to_string())
+        .context("cannot set the limit of the receive backlog")?;
     ip::run_batch(None, &["link set dev lo up".to_owned()])?;
     let stream = |number: usize| File::options().read(number == 0).write(number > 0).open(HOST_STREAMS[number]);
     let waiter = ChildWaiter::new()?;

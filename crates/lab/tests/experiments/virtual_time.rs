@@ -301,6 +301,20 @@ fn a_program_starts_with_no_signal_blocked() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n", "{}", stderr_text(&output));
 }
 
+/// Regression test: the receive backlog of a machine had the kernel's limit of 1000 packets. The emulator can send more
+/// at one instant, and each packet that the kernel refused at first counted as a drop that invalidated the run.
+#[test]
+fn the_receive_backlog_holds_a_burst_of_the_emulator() {
+    let fixture = ExperimentFixture::new();
+    if has_no_kernel(&fixture) {
+        return;
+    }
+    let mut command = fixture.lab_command();
+    let output = command.args(["kernel", "run", "--", "cat", "/proc/sys/net/core/netdev_max_backlog"]);
+    let output = output.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1000000\n", "{}", stderr_text(&output));
+}
+
 /// The ids of all descendants of the process `parent`.
 fn descendants(parent: u32) -> Vec<u32> {
     let children = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
