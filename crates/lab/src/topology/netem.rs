@@ -10,8 +10,9 @@ use ekiden_emulator::conditions::{
     Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting, TailDropSettings,
 };
 use ekiden_emulator::links::Link;
+use ekiden_emulator::stage::line::DEFAULT_QUEUE;
 
-/// Queue limit for links without a queue, in packets: more than any test has in flight.
+/// Queue limit for links without a rate, in packets: more than any test has in flight.
 const UNLIMITED_PACKETS: u64 = 10_000_000;
 
 /// Bridges the veth peers of a link in the emulator's network namespace; each end applies the conditions of its
@@ -78,16 +79,16 @@ fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static
     Ok(arguments)
 }
 
-/// Returns the queue limit in packets. netem also counts delayed packets against its limit.
+/// Returns the queue limit in packets. netem also counts the packet on the line and delayed packets against its limit.
 fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) -> Result<u64, &'static str> {
-    let waiting = match queue {
-        None => return Ok(UNLIMITED_PACKETS),
-        Some(QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(packets) })) => *packets,
-        Some(_) => return Err("this queue: netem has only tail-drop with a limit in packets"),
+    let waiting = match queue.unwrap_or(&DEFAULT_QUEUE) {
+        QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(packets) }) => *packets,
+        _ => return Err("this queue: netem has only tail-drop with a limit in packets"),
     };
-    let (Some(rate), Some(delay)) = (conditions.rate, conditions.delay) else { return Ok(waiting) };
-    let bytes_in_flight = u128::from(rate.bytes_per_second()) * delay.0.as_micros() / 1_000_000;
-    Ok(waiting + u64::try_from(bytes_in_flight / u128::from(mtu)).unwrap_or(UNLIMITED_PACKETS))
+    let Some(rate) = conditions.rate else { return Ok(UNLIMITED_PACKETS) };
+    let delay = conditions.delay.map_or(0, |delay| delay.0.as_micros());
+    let delayed = u128::from(rate.bytes_per_second()) * delay / 1_000_000 / u128::from(mtu);
+    Ok(u64::try_from(u128::from(waiting) + 1 + delayed).unwrap_or(UNLIMITED_PACKETS))
 }
 
 fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {
@@ -120,9 +121,13 @@ mod tests {
             ("delay = \"50ms\"\ndown = true", "limit 10000000 delay 50000us loss random 100%"),
             (
                 "rate = \"12Mbit/s\"\ndelay = \"100ms\"\nqueue = { kind = \"tail-drop\", limit = \"50pkt\" }",
-                "limit 150 delay 100000us rate 12000000bit -14",
+                "limit 151 delay 100000us rate 12000000bit -14",
             ),
-            ("rate = \"1Mbit/s\"\ncount = \"wire\"", "limit 10000000 rate 1000000bit 24"),
+            ("rate = \"1Mbit/s\"\ncount = \"wire\"", "limit 1001 rate 1000000bit 24"),
+            (
+                "delay = \"50ms\"\nqueue = { kind = \"tail-drop\", limit = \"50pkt\" }",
+                "limit 10000000 delay 50000us",
+            ),
             (
                 "loss = { model = \"gilbert-elliott\", to_bad = 0.25, to_good = 0.5 }",
                 "limit 10000000 loss gemodel 25% 50% 100% 0%",
