@@ -124,10 +124,7 @@ mod tests {
                 "limit 151 delay 100000us rate 12000000bit -14",
             ),
             ("rate = \"1Mbit/s\"\ncount = \"wire\"", "limit 1001 rate 1000000bit 24"),
-            (
-                "delay = \"50ms\"\nqueue = { kind = \"tail-drop\", limit = \"50pkt\" }",
-                "limit 10000000 delay 50000us",
-            ),
+            ("delay = \"50ms\"\nqueue = { kind = \"tail-drop\", limit = \"50pkt\" }", "limit 10000000 delay 50000us"),
             (
                 "loss = { model = \"gilbert-elliott\", to_bad = 0.25, to_good = 0.5 }",
                 "limit 10000000 loss gemodel 25% 50% 100% 0%",
