@@ -223,3 +223,23 @@ fn reload_loads_new_controls_and_releases_unused_controls() {
         fixture.sections().iter().all(|section| section["congestion"] == "reno").then_some(())
     });
 }
+
+/// The listening socket stays open over a reload, and accepted sections inherit its congestion control.
+#[test]
+fn reload_without_the_congestion_control_restores_the_default() {
+    let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let default = default.trim();
+    let (named, on_short_paths) = if default == "cubic" { ("reno", "cubic") } else { ("cubic", "reno") };
+    let (named_setting, (origin, address), folder) = (format!("congestion = {named:?}"), server(), Folder::new());
+    let file = configuration(&folder, address, &named_setting);
+    let mut fixture = Fixture { relay: Relay::run(&["-c", file.to_str().unwrap()], 1), origin, address, folder };
+    assert_eq!(fixture.settings(), [format!("congestion = {named}: applied")]);
+    for (profile, expected) in [("", default), ("congestion = \"auto\"", on_short_paths)] {
+        fixture.reload(profile);
+        let session = fixture.session();
+        assert_eq!(fixture.sections()[0]["congestion"], expected, "{profile}");
+        drop(session);
+        fixture.relay.closed();
+        fixture.reload(&named_setting);
+    }
+}

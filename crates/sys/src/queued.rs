@@ -10,10 +10,13 @@ use libc::c_int;
 use crate::option::{get, set};
 
 /// Not in every libc: socket(7), Linux 5.14.
-const SO_BUF_LOCK: c_int = 72;
+pub(crate) const SO_BUF_LOCK: c_int = 72;
+
+/// `SOCK_SNDBUF_LOCK`: the kernel leaves the send buffer as it is.
+pub(crate) const SNDBUF_LOCK: c_int = 1;
 
 /// `SOCK_RCVBUF_LOCK`: the kernel leaves the receive buffer as it is.
-const RCVBUF_LOCK: c_int = 2;
+pub(crate) const RCVBUF_LOCK: c_int = 2;
 
 /// Returns whether the receive buffer has a fixed size instead of one that the kernel adapts.
 ///

@@ -171,6 +171,25 @@ impl CongestionControls {
         Ok(())
     }
 
+    /// Restores the defaults of a listening socket for the settings that `profile` lacks, because an earlier profile
+    /// may have set them.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn restore_defaults(&self, socket: BorrowedFd<'_>, profile: &Profile) -> io::Result<()> {
+        sockopt::restore_defaults(socket, profile)?;
+        let Some(Algorithm(name)) = profile.congestion() else {
+            return if self.long_path_control(profile).is_some() { Ok(()) } else { restore_system_default(socket) };
+        };
+        if profile.compound_tcp().is_none()
+            && let Some(control) = self.controls.get(name).and_then(|requested| requested.control.as_ref())
+        {
+            // Fails for controls without options, and without access to the storage of the sockets.
+            let _ = control.set_options(socket, CompoundTcp::default());
+        }
+        Ok(())
+    }
+
     /// Applies a profile with [`sockopt::apply_and_report`], and the settings of it that are not socket options.
     #[must_use]
     pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
@@ -267,6 +286,12 @@ impl RequestedControl {
         let congestion = CongestionStatus { name: name.to_owned(), in_use: in_use(name), from, why };
         Arc::new(Self { congestion, control })
     }
+}
+
+/// Selects the system's default congestion control, unless the socket has it.
+fn restore_system_default(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let default = congestion::system_default()?;
+    if congestion::of_socket(socket)? == default { Ok(()) } else { congestion::set(socket, &default) }
 }
 
 const RESTRICTED: &str =

@@ -211,10 +211,14 @@ impl BoundListener {
         }
     }
 
-    /// Applies the listener's profile, which a reload may have changed, and reports the outcome.
+    /// Applies the listener's profile, which a reload or an upgrade may have changed, and reports the outcome.
     fn apply_profile(&self, listener: &Listener, config: &Config, services: &Services) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
+            if let Err(error) = config.congestion.restore_defaults(socket.as_fd(), &listener.profile) {
+                let message = format!("listener {} may keep settings of an earlier profile: {error}", listener.name);
+                services.events.emit(&Event::Warning { message });
+            }
             settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, SocketRole::Listener);
         }
         let (place, profile) = (listener.name.clone(), listener.profile.name.clone());

@@ -4,6 +4,7 @@
 //! Every socket with a profile also keeps urgent data in the stream (`SO_OOBINLINE`, socket(7)). Without this option a
 //! read skips the urgent byte, which is lost unless the reader requests it with `MSG_OOB`.
 
+mod defaults;
 mod request;
 
 use std::io;
@@ -13,11 +14,13 @@ use std::os::fd::BorrowedFd;
 use ekiden_proto::profile::{Algorithm, AppliedSetting, Outcome, Profile, Setting};
 use ekiden_proto::units::{Bytes, Rate, Span};
 use libc::c_int;
-use socket2::{SockAddr, SockRef};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::option::{get, set, set_bytes};
 use crate::queued::{is_receive_buffer_locked, set_window_clamp, unlock_receive_buffer, window_clamp};
 use request::{Request, Unit};
+
+pub use defaults::restore_defaults;
 
 // Newer than the headers of Debian 12; from linux/tcp.h of Linux 6.15.
 const TCP_TX_DELAY: c_int = 37;
@@ -96,7 +99,7 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
     const SOCKET: c_int = libc::SOL_SOCKET;
     let tcp = |name, requested, unit| integer(socket, TCP, name, requested, unit);
     match setting {
-        Setting::Mptcp(requested) => mptcp(socket, *requested),
+        Setting::Mptcp(requested) => mptcp(socket, *requested, role),
         Setting::Bind(address) => bind(socket, *address, role),
         Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
         Setting::Dscp(dscp) => self::dscp(socket, *dscp),
@@ -158,12 +161,15 @@ fn within(
     })
 }
 
-fn mptcp(socket: BorrowedFd<'_>, requested: bool) -> io::Result<Request> {
+fn mptcp(socket: BorrowedFd<'_>, requested: bool, role: SocketRole) -> io::Result<Request> {
     let protocol: c_int = get(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
-    if requested && protocol != libc::IPPROTO_MPTCP {
-        return Err(io::Error::from_raw_os_error(libc::ENOPROTOOPT));
+    if requested == (protocol == libc::IPPROTO_MPTCP) {
+        return Ok(Request::Done);
     }
-    Ok(Request::Done)
+    if role == SocketRole::Listener && Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_ok() {
+        return Err(io::Error::other("takes effect after a restart, because the listening socket stays open"));
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOPROTOOPT))
 }
 
 fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: SocketRole) -> io::Result<Request> {
@@ -187,7 +193,7 @@ pub fn bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
 fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
     // Six bits of eight (RFC 2474, 3). The kernel cuts off higher bits, and the read-back shows the result.
     let class = c_int::from(dscp) << 2;
-    let v6 = SockRef::from(&socket).domain()? == socket2::Domain::IPV6;
+    let v6 = SockRef::from(&socket).domain()? == Domain::IPV6;
     if v6 {
         // An IPv6 socket may carry IPv4, which has a separate field.
         let _ = set(socket, libc::IPPROTO_IP, libc::IP_TOS, &class);
@@ -275,7 +281,6 @@ mod tests {
     use super::*;
     use crate::tuned::tests::has_timer_options;
     use ekiden_testing::skipped;
-    use socket2::{Domain, Socket, Type};
     use std::os::fd::AsFd;
 
     fn socket() -> Socket {
@@ -385,6 +390,15 @@ mod tests {
         assert_eq!(outcome("congestion", "no-such-cc"), "unsupported(not loaded in this kernel)");
         assert_eq!(outcome("bind", "192.0.2.1"), "unsupported(not an address of this host)");
         assert_eq!(outcome("mptcp", "true"), "unsupported(this kernel does not support it)");
+    }
+
+    #[test]
+    fn listener_cannot_change_to_multipath_tcp() {
+        if Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_err() {
+            return skipped("this kernel has no Multipath TCP");
+        }
+        let outcome = apply_setting(socket().as_fd(), &Setting::Mptcp(true), SocketRole::Listener).to_string();
+        assert!(outcome.starts_with("unsupported(takes effect after a restart"), "{outcome}");
     }
 
     #[test]
