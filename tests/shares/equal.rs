@@ -49,25 +49,51 @@ fn unused_share_is_available_to_other_sections() {
     fixture.assert_shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
 }
 
+/// The sections of two relays to a third, which shares its interface toward them.
+struct PairOfSections {
+    fixture: Fixture,
+    _relays: [Relay; 2],
+    downloads: [Download; 2],
+}
+
+impl PairOfSections {
+    /// Starts the relays, and a download over each section, with these parameters of the hop and more arguments for
+    /// curl.
+    fn download(parameters: &str, arguments: &[&str]) -> Option<Self> {
+        let key = Key::new();
+        let far = format!(
+            "{SHARED}[[listener]]\nname = \"relays\"\nbind = \"0.0.0.0:7000\"\nkind = \"section\"\nkey = \"{}\"\n\
+             allow_open = true\nallow_private = true\n",
+            key.file.display()
+        );
+        let fixture = Fixture::new(&far)?;
+        let ports = [8001, 8002];
+        let relays = ports.map(|port| {
+            let hop = format!("section://{}:7000?key={}{parameters}", fixture.relay_ip(), key.public);
+            let listener = format!("tcp://127.0.0.1:{port}/{}?allow_private=true", fixture.server);
+            fixture.row["client"].inside(|| Relay::run(&["-L", &listener, "-F", &hop], 1))
+        });
+        let downloads = ports.map(|port| fixture.download_by(arguments, SocketAddr::from(([127, 0, 0, 1], port))));
+        Some(Self { fixture, _relays: relays, downloads })
+    }
+}
+
 /// Encrypted records are paced like plain bytes.
 #[test]
 fn encrypted_sections_get_equal_shares() {
-    let key = Key::new();
-    let far = format!(
-        "{SHARED}[[listener]]\nname = \"relays\"\nbind = \"0.0.0.0:7000\"\nkind = \"section\"\nkey = \"{}\"\nallow_open = true\n\
-         allow_private = true\n",
-        key.file.display()
-    );
-    let Some(fixture) = Fixture::new(&far) else { return };
-    let near = |port| {
-        let hop = format!("section://{}:7000?key={}&encrypt=true", fixture.relay_ip(), key.public);
-        let listener = format!("tcp://127.0.0.1:{port}/{}?allow_private=true", fixture.server);
-        fixture.row["client"].inside(|| Relay::run(&["-L", &listener, "-F", &hop], 1))
-    };
-    let _relays = [8001, 8002].map(near);
-    let downloads = [8001, 8002].map(|port| fixture.download_by(&[], SocketAddr::from(([127, 0, 0, 1], port))));
-    fixture.wait_for_shares(&[RATE / 2.0; 2]);
-    fixture.assert_shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
+    let Some(pair) = PairOfSections::download("&encrypt=true", &[]) else { return };
+    pair.fixture.wait_for_shares(&[RATE / 2.0; 2]);
+    pair.fixture.assert_shares(&pair.downloads.each_ref(), &[RATE / 2.0; 2], LONG);
+}
+
+/// A section that waits for its next session has no ceiling, which that session would take for the ceiling of the
+/// profile.
+#[test]
+fn section_is_unlimited_after_its_session() {
+    let Some(pair) = PairOfSections::download("", &["--request-target", FINITE_PATH]) else { return };
+    pair.fixture.wait_for_shares(&[RATE / 2.0; 2]);
+    eventually("the end of both downloads", || pair.downloads.iter().all(|one| one.bytes() == FINITE).then_some(()));
+    pair.fixture.wait_unlimited();
 }
 
 /// The limited interface is the one toward the server, so the limit applies to uploads only.

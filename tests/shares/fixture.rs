@@ -21,6 +21,12 @@ pub const SHARED: &str = "[[interface]]\nname = \"left\"\nrate = \"20Mbit/s\"\n"
 /// The request target of a response that the server sends at [`SLOW`].
 pub const SLOW_PATH: &str = "/slowly";
 
+/// The request target of a response with [`FINITE`] bytes.
+pub const FINITE_PATH: &str = "/finite";
+
+/// Bytes of two seconds at [`RATE`].
+pub const FINITE: u64 = 5_000_000;
+
 /// The rate of a slow response, in bits per second.
 pub const SLOW: f64 = 2e6;
 
@@ -107,7 +113,7 @@ fn configuration(text: &str, server: SocketAddr) -> String {
     format!("version = 1\nthreads = 2\n{}", text.replace("SERVER", &server.to_string()))
 }
 
-/// Starts a server whose responses do not end.
+/// Starts a server whose responses do not end, except that to [`FINITE_PATH`].
 fn endless(row: &Row, family: Family) -> SocketAddr {
     let (listener, address) = row.server(family);
     std::thread::spawn(move || {
@@ -127,6 +133,9 @@ fn answer(mut stream: TcpStream) {
     };
     let piece = vec![7; piece];
     let mut written = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+    if asked.contains(FINITE_PATH) {
+        return stream.write_all(&vec![7; FINITE as usize]).expect("the client reads all");
+    }
     while written.is_ok() {
         std::thread::park_timeout(pause);
         written = stream.write_all(&piece);

@@ -87,6 +87,7 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
         return;
     }
     let (context, client) = (Rc::clone(&session.context), Rc::clone(&session.client));
+    session.release_client_section();
     // Emits the closing event.
     drop(session);
     let context = context.thread.current_listener(&context).unwrap_or(context);

@@ -405,6 +405,11 @@ impl Session {
         state.up = self.server_section_info(&mut state).map(Box::new);
     }
 
+    /// Ends the pacing of the client's section, which may carry further sessions.
+    pub fn release_client_section(&self) {
+        self.telemetry.set_paced_by(Direction::Down, None);
+    }
+
     /// Records the detail of a dial error, and returns the reason for the end.
     pub fn record_dial_error(&self, error: &DialError) -> EndReason {
         self.set_detail(error.detail());
