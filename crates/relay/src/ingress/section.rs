@@ -91,10 +91,10 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     // Emits the closing event.
     drop(session);
     let context = context.thread.current_listener(&context).unwrap_or(context);
-    let Some(IncomingOpen { section, key, earlier_sessions, version, .. }) = Rc::into_inner(incoming) else { return };
-    let (Some(stream), Some(section)) = (Rc::into_inner(client), section.into_inner().and_then(Rc::into_inner)) else {
-        return;
-    };
+    // An attempt that has lost a race of paths may hold `incoming` until its timeout.
+    let IncomingOpen { key, earlier_sessions, version, .. } = *incoming;
+    let section = incoming.section.take();
+    let (Some(stream), Some(section)) = (Rc::into_inner(client), section.and_then(Rc::into_inner)) else { return };
     let Ok(address) = stream.peer_addr().map(|address| ClientAddr(canonical(address))) else { return };
     let Some(permit) = context.enter_pending(address) else { return };
     let FramedSection { cipher, encrypt, .. } = section;
