@@ -25,7 +25,7 @@ pub struct UnitError(&'static str);
 
 const BYTES: UnitError = UnitError(r#"a size like "64KiB", "4MiB" or "1500B""#);
 const RATE: UnitError = UnitError(r#"a rate like "200Mbit/s" or "1Gbit/s""#);
-const SPAN: UnitError = UnitError(r#"a time like "250ms", "30s" or "5min""#);
+const SPAN: UnitError = UnitError(r#"a time like "250ms", "30s" or "5min", in whole microseconds"#);
 
 /// Splits `1.5MiB` into a value in units of 1/1000 and the unit.
 fn split(text: &str) -> Option<(u128, &str)> {
@@ -43,6 +43,10 @@ fn split(text: &str) -> Option<(u128, &str)> {
 fn scale(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (thousandths, unit) = split(text.trim())?;
     let factor = units.iter().find(|(name, _)| *name == unit)?.1;
+    // Rounded down, "0.5us" would be 0.
+    if factor == 1 && !thousandths.is_multiple_of(1000) {
+        return None;
+    }
     u64::try_from(thousandths * u128::from(factor) / 1000).ok()
 }
 
@@ -133,7 +137,7 @@ const BYTE_RATE_UNITS: &[(&str, u64, &str)] = &[
 ];
 
 /// Rewrites a text that has a rejected unit with the accepted unit.
-fn suggestion(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
+fn suggestion<T: FromStr>(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
     let (thousandths, unit) = split(text.trim())?;
     let lower = unit.to_lowercase();
     let exact = units.iter().find(|(name, ..)| *name == unit);
@@ -143,14 +147,14 @@ fn suggestion(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
         0 => String::new(),
         rest => format!(".{rest:03}").trim_end_matches('0').to_owned(),
     };
-    Some(format!("{}{fraction}{unit}", thousandths / 1000))
+    Some(format!("{}{fraction}{unit}", thousandths / 1000)).filter(|meant| meant.parse::<T>().is_ok())
 }
 
 impl Bytes {
     /// Returns the size that an invalid text probably means: `4MiB` for `4M`.
     #[must_use]
     pub fn suggestion(text: &str) -> Option<String> {
-        suggestion(text, OTHER_BYTE_UNITS)
+        suggestion::<Self>(text, OTHER_BYTE_UNITS)
     }
 }
 
@@ -158,7 +162,7 @@ impl Span {
     /// Returns the time that an invalid text probably means: `5min` for `5m`.
     #[must_use]
     pub fn suggestion(text: &str) -> Option<String> {
-        suggestion(text, OTHER_SPAN_UNITS)
+        suggestion::<Self>(text, OTHER_SPAN_UNITS)
     }
 }
 
@@ -193,7 +197,7 @@ impl Rate {
     /// Returns the rate that an invalid text probably means: `100Mbit/s` for `100Mbps`.
     #[must_use]
     pub fn suggestion(text: &str) -> Option<String> {
-        suggestion(text, BYTE_RATE_UNITS).or_else(|| suggestion(text, OTHER_RATE_UNITS))
+        suggestion::<Self>(text, BYTE_RATE_UNITS).or_else(|| suggestion::<Self>(text, OTHER_RATE_UNITS))
     }
 }
 
@@ -284,5 +288,19 @@ mod tests {
         }
         assert!("1Mbit".parse::<Rate>().is_err());
         assert!("1bit/s".parse::<Rate>().is_err(), "less than a byte a second");
+    }
+
+    /// Regression test: a fraction of the smallest unit was rounded down, so "0.5us" was 0.
+    #[test]
+    fn fractions_of_the_smallest_unit_are_refused() {
+        for text in ["0.5us", "12.5us", "0.001 us"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        assert!("1500.5B".parse::<Bytes>().is_err());
+        assert!("9600.5bit/s".parse::<Rate>().is_err());
+        assert_eq!("12.0us".parse::<Span>(), Ok(Span(Duration::from_micros(12))));
+        assert_eq!("0.001ms".parse::<Span>(), Ok(Span(Duration::from_micros(1))));
+        assert_eq!("0.001KiB".parse::<Bytes>(), Ok(Bytes(1)), "a multiple of the smallest unit is rounded down");
+        assert_eq!([Bytes::suggestion("1.5byte"), Span::suggestion("1.5usec")], [None, None]);
     }
 }

@@ -156,13 +156,14 @@ impl<'a> Quantity<'a> {
         }
     }
 
-    /// Returns `number` in the unit of this quantity, rounded to three decimals, the most that the units of a lab file
-    /// support. A number without a unit is rounded to six decimals.
+    /// Returns `number` in the unit of this quantity, rounded as a lab file requires: to a whole number in the smallest
+    /// units, else to three decimals. A number without a unit is rounded to six decimals.
     fn with_number(&self, number: f64) -> Value {
         if self.unit.is_empty() {
             return Value::Float((number * 1e6).round() / 1e6);
         }
-        Value::String(format!("{}{}", (number * 1e3).round() / 1e3, self.unit))
+        let steps = if matches!(self.unit.trim_start(), "us" | "bit/s" | "B" | "pkt") { 1.0 } else { 1e3 };
+        Value::String(format!("{}{}", (number * steps).round() / steps, self.unit))
     }
 }
 
@@ -188,6 +189,16 @@ mod tests {
         let mean = numbers.iter().sum::<f64>() / 200.0;
         assert!((22.0..28.0).contains(&mean), "{mean}");
         assert!(values.iter().all(|value| value.as_str().unwrap().len() <= "12.345ms".len()), "three decimals");
+    }
+
+    #[test]
+    fn draws_in_the_smallest_units_are_whole_numbers() {
+        for unit in ["us", "bit/s", "B", "pkt"] {
+            for value in values(&format!("a = {{ from = \"10{unit}\", to = \"40{unit}\" }}")) {
+                let number = value.as_str().unwrap().strip_suffix(unit).unwrap();
+                assert!(number.parse::<u32>().is_ok(), "{value}");
+            }
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const CONDITION_KEYS: &[KeySpec] = &[
     ("trace", r#"a delivery trace: a file like "lte.trace", or its times in ms in ascending order"#),
     ("count", r#""l3", "l2" or "wire""#),
     ("queue", QueueKind::EXPECTED),
-    ("delay", r#"a time like "50ms""#),
+    ("delay", r#"a time like "50ms", in whole microseconds"#),
     ("jitter", r#"a table like { distribution = "normal", scale = "5ms" }"#),
     ("loss", r#"a table like { model = "bernoulli", p = 0.01 }; models are bernoulli, gilbert-elliott, pattern"#),
     ("reorder", r#"a table like { p = 0.01, by = "10ms" }"#),

@@ -60,8 +60,10 @@ fn validate(at: &str, host: &Host, errors: &mut LabFileErrors) {
     if host.window.is_some_and(|window| window.0 < 4096) {
         errors.push_at_key(format!("{at}.window"), "expected at least 4KiB");
     }
-    if host.rto_min.is_some_and(|rto| rto.0 < Duration::from_millis(1) || rto.0 > MAX_RTO) {
-        errors.push_at_key(format!("{at}.rto_min"), "expected 1ms to 2min");
+    // Routes have their timeout in milliseconds.
+    let is_whole = |rto: Duration| rto.subsec_micros().is_multiple_of(1000);
+    if host.rto_min.is_some_and(|rto| rto.0 < Duration::from_millis(1) || rto.0 > MAX_RTO || !is_whole(rto.0)) {
+        errors.push_at_key(format!("{at}.rto_min"), "expected 1ms to 2min, in whole milliseconds");
     }
     for (key, value) in &host.sysctl {
         // Other sysctls apply to the whole machine.

@@ -158,11 +158,11 @@ fn link_mistakes_are_explained() {
         ("rate = 10", r#"link.wan.rate = 10: expected a rate like "200Mbit/s" or "1Gbit/s""#.to_owned()),
         ("trace = [3, 1]", "link.wan.trace = [3, 1]: expected a delivery trace: a file like \"lte.trace\", or its times in ms in ascending order".to_owned()),
         ("trace = [1]\nrate = '1Mbit/s'", "link.wan.trace: expected a rate or a trace, not both; rate = false removes an inherited rate".to_owned()),
-        ("delay = 10", r#"link.wan.delay = 10: expected a time like "50ms""#.to_owned()),
+        ("delay = 10", r#"link.wan.delay = 10: expected a time like "50ms", in whole microseconds"#.to_owned()),
         ("reverse = 1", "link.wan.reverse = 1: expected a table of the differences from ends[1] to ends[0]".to_owned()),
         (
             r#"reverse = { delay = "5" }"#,
-            r#"link.wan.reverse.delay = "5": expected a time like "50ms""#.to_owned(),
+            r#"link.wan.reverse.delay = "5": expected a time like "50ms", in whole microseconds"#.to_owned(),
         ),
         (
             r#"loss = { model = "bernoulli", p = 1.5 }"#,
@@ -244,7 +244,13 @@ fn rto_min_and_recovery_are_set_per_host() {
     );
     assert_eq!((read.hosts["b"].rto_min, read.hosts["b"].recovery), (None, LossRecovery::New));
     assert_eq!(lab(&read.to_toml()).unwrap(), read);
-    assert_eq!(lab(&text("rto_min = \"0s\"")).unwrap_err(), "host.a.rto_min: expected 1ms to 2min");
+    for wrong in ["0s", "1.5ms", "121s"] {
+        assert_eq!(
+            lab(&text(&format!("rto_min = \"{wrong}\""))).unwrap_err(),
+            "host.a.rto_min: expected 1ms to 2min, in whole milliseconds",
+            "{wrong}"
+        );
+    }
     assert_eq!(
         lab(&text("recovery = \"slow\"")).unwrap_err(),
         "host.a.recovery = \"slow\": expected \"new\" or \"old\""
