@@ -22,7 +22,8 @@
 //! Details of this implementation:
 //!
 //! * The sojourn time is `now - packet.at`. A packet has waited too long if its sojourn time is `target` or more and
-//!   the backlog *behind* it, without it, is more than `MAXPACKET` = 1514 bytes.
+//!   the backlog *behind* it, without it, is more than `MAXPACKET`: the size of the largest packet taken so far, but
+//!   at least 1514 bytes.
 //! * `first_above_time` is an option, `None` where the RFC has 0: time 0 is an ordinary time. All counts and times
 //!   start at 0.
 //! * `control_law(t, count)` is `t + floor(interval / sqrt(count))`, interval in nanoseconds. Division and root are
@@ -34,7 +35,7 @@
 //! * Drops of the law are [`DropCause::Early`], at the time of the departure.
 //!
 //! The Linux kernel's codel differs in its square root, which is an approximation, in its times, which are in units of
-//! 1024 ns, and in its limit, which is in packets.
+//! 1024 ns, in its limit, which is in packets, and in `MAXPACKET`, which follows from the MTU of the interface.
 
 use std::time::Duration;
 
@@ -48,9 +49,9 @@ use crate::queue::{Backlog, Fifo, Queue, try_mark};
 use crate::rng::SeededRng;
 use crate::{Nanos, nanos};
 
-/// Backlog behind a packet, in bytes, up to which the packet is never dropped, so that the line does not go idle (RFC
-/// 8289 section 5: `MAXPACKET`).
-const MAX_PACKET: u64 = 1514;
+/// Minimum of `MAXPACKET` in bytes (RFC 8289 section 5). With no more behind it, a packet is never dropped, so that the
+/// line does not go idle.
+const MIN_MAX_PACKET: u64 = 1514;
 
 /// Settings of `CoDel` (RFC 8289 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +121,8 @@ pub(super) struct CodelState {
     count: u64,
     /// Value of `count` at the start of this dropping state.
     last_count: u64,
+    /// Size of the largest packet taken so far, in bytes.
+    largest_packet: u64,
 }
 
 /// The packet at the head, about to depart.
@@ -162,8 +165,10 @@ impl CodelState {
     /// Removes the head and tests its sojourn time (`dodequeue`).
     fn dodequeue(&mut self, law: &CodelParams, waiting: &mut Fifo, now: Nanos) -> DequeuedHead {
         let packet = waiting.pop();
+        self.largest_packet = self.largest_packet.max(packet.map_or(0, |packet| u64::from(packet.bytes)));
+        let max_packet = self.largest_packet.max(MIN_MAX_PACKET);
         let is_above_target =
-            packet.is_some_and(|packet| now - packet.at >= law.target && waiting.backlog().bytes > MAX_PACKET);
+            packet.is_some_and(|packet| now - packet.at >= law.target && waiting.backlog().bytes > max_packet);
         let is_late = match self.first_above_time {
             Some(deadline) if is_above_target => now >= deadline,
             _ => {
@@ -309,15 +314,21 @@ mod tests {
 
     #[test]
     fn drops_require_more_than_one_packet_behind_the_head() {
-        for (behind, drops) in [(1514, 0), (1515, 1)] {
+        for (sizes, drops) in [
+            ([1500, 1500, 1514], 0),
+            ([1500, 1500, 1515], 1),
+            ([9000, 64, 9000], 0),
+            ([9000, 64, 9001], 1),
+            ([64, 9000, 9000], 0),
+        ] {
             let mut codel = codel(LIMIT, false);
             let mut ledger = StageEvents::default();
-            for number in 0..3 {
-                codel.enqueue(packet(number, 0, behind), &mut ledger);
+            for (number, bytes) in (0..).zip(sizes) {
+                codel.enqueue(packet(number, 0, bytes), &mut ledger);
             }
             // Two packets are behind the first, so `first_above_time` is set; one packet is behind the second.
             assert_eq!(codel.dequeue(5 * MS, &mut ledger).map(|head| head.number), Some(0));
-            assert_eq!(codel.dequeue(105 * MS, &mut ledger).map(|head| head.number), Some(1 + drops));
+            assert_eq!(codel.dequeue(105 * MS, &mut ledger).map(|head| head.number), Some(1 + drops), "{sizes:?}");
             assert_eq!(ledger.dropped.len() as u64, drops);
         }
     }

@@ -7,8 +7,8 @@ use ekiden_emulator::conditions::{CodelSettings, QueueLimit};
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::packet::{Ecn, Packet};
 
-/// A queue of at most this many bytes is never subject to drops: MAXPACKET of the RFC.
-const MAX_PACKET: u64 = 1514;
+/// The smallest MAXPACKET of the RFC, in bytes.
+const MIN_MAX_PACKET: u64 = 1514;
 
 /// The drop decisions of `CoDel`; the queue is a list of packets that the caller passes.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,8 @@ pub struct CodelModelState {
     drop_next: Nanos,
     count: u32,
     last_count: u32,
+    /// A queue of at most this many bytes is never subject to drops: MAXPACKET of the RFC.
+    max_packet: u64,
 }
 
 /// The `dodequeue_result` of section 5.2.
@@ -31,7 +33,17 @@ struct DodequeueResult {
 
 impl CodelModelState {
     pub const fn new(target: Nanos, interval: Nanos, ecn: bool) -> Self {
-        Self { target, interval, ecn, first_above_time: None, dropping: false, drop_next: 0, count: 0, last_count: 0 }
+        Self {
+            target,
+            interval,
+            ecn,
+            first_above_time: None,
+            dropping: false,
+            drop_next: 0,
+            count: 0,
+            last_count: 0,
+            max_packet: MIN_MAX_PACKET,
+        }
     }
 
     /// Returns the packet to send (section 5.5). Packets dropped before it are recorded in the journal.
@@ -82,8 +94,9 @@ impl CodelModelState {
             return DodequeueResult { packet: None, ok_to_drop: false };
         }
         let packet = waiting.remove(0);
+        self.max_packet = self.max_packet.max(packet.bytes.into());
         let mut ok_to_drop = false;
-        if now - packet.at < self.target || bytes(waiting) <= MAX_PACKET {
+        if now - packet.at < self.target || bytes(waiting) <= self.max_packet {
             self.first_above_time = None;
         } else {
             match self.first_above_time {
@@ -222,6 +235,9 @@ mod tests {
         assert_eq!(law.first_above_time, None);
         law.dequeue(&mut waiting, 305 * MS, &mut journal);
         assert_eq!(law.first_above_time, Some(405 * MS));
+        waiting = (6..8).map(|n| packet(n, 400 * MS, 9000)).collect();
+        assert!(law.dequeue(&mut waiting, 500 * MS, &mut journal).is_some_and(|head| head.number == 6));
+        assert_eq!(law.first_above_time, None, "only one packet of 9000 bytes waits behind");
         assert!(journal.0.is_empty());
     }
 }
