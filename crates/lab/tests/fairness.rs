@@ -49,6 +49,10 @@ impl Queue for LossyQueue {
     fn backlog(&self) -> Backlog {
         self.inner.backlog()
     }
+
+    fn into_packets(self: Box<Self>) -> Vec<Packet> {
+        self.inner.into_packets()
+    }
 }
 
 fn build(text: &str, rate: u64) -> Box<dyn Queue> {

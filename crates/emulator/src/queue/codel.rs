@@ -243,6 +243,10 @@ impl Queue for CodelQueue {
     fn backlog(&self) -> Backlog {
         self.waiting.backlog()
     }
+
+    fn into_packets(self: Box<Self>) -> Vec<Packet> {
+        self.waiting.packets.into()
+    }
 }
 
 #[cfg(test)]

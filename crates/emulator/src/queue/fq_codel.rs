@@ -211,6 +211,12 @@ impl Queue for FqCodelQueue {
     fn backlog(&self) -> Backlog {
         self.backlog
     }
+
+    fn into_packets(self: Box<Self>) -> Vec<Packet> {
+        let mut packets: Vec<Packet> = self.flows.into_iter().flat_map(|flow| flow.waiting.packets).collect();
+        packets.sort_unstable_by_key(|packet| packet.number);
+        packets
+    }
 }
 
 #[cfg(test)]
@@ -339,6 +345,16 @@ mod tests {
         assert_eq!(dropped, (0..64).collect::<Vec<_>>());
         // A limit smaller than a packet lets no packet through.
         assert_eq!(numbers(0, QueueLimit::Bytes(900), 1, 0), (vec![0], Backlog::default()));
+    }
+
+    #[test]
+    fn packets_of_all_flows_are_handed_over_in_order_of_arrival() {
+        let mut queue = Box::new(FqCodelQueue::new(settings(QueueLimit::Packets(100))));
+        for (number, flow) in (0..).zip([3, 1, 2, 3, 1, 2]) {
+            queue.enqueue(Packet { flow, ..packet(number, 0, 1500) }, &mut StageEvents::default());
+        }
+        let numbers: Vec<u64> = queue.into_packets().iter().map(|packet| packet.number).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -75,6 +75,10 @@ impl<L: DropPolicy> Queue for ManagedQueue<L> {
         self.waiting.backlog()
     }
 
+    fn into_packets(self: Box<Self>) -> Vec<Packet> {
+        self.waiting.packets.into()
+    }
+
     fn set_rate(&mut self, rate: Option<Rate>) {
         self.policy.set_rate(rate);
     }

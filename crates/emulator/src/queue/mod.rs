@@ -125,6 +125,10 @@ pub trait Queue: Send {
     /// Returns the number and the total size of the waiting packets.
     fn backlog(&self) -> Backlog;
 
+    /// Returns the waiting packets in order of arrival, for the queue that replaces this one. Each packet keeps its
+    /// arrival time in `at`.
+    fn into_packets(self: Box<Self>) -> Vec<Packet>;
+
     /// Sets the rate of the line. Without a rate, transmission takes no time. Most queues ignore the rate.
     fn set_rate(&mut self, _rate: Option<Rate>) {}
 }

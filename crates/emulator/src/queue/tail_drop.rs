@@ -66,4 +66,8 @@ impl Queue for TailDropQueue {
     fn backlog(&self) -> Backlog {
         self.waiting.backlog()
     }
+
+    fn into_packets(self: Box<Self>) -> Vec<Packet> {
+        self.waiting.packets.into()
+    }
 }

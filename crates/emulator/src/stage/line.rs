@@ -162,12 +162,16 @@ impl Stage for BottleneckStage {
             self.queue.set_rate(conditions.line_rate());
             return;
         }
-        // The new queue takes over the backlog as new arrivals, and drops packets by its own law.
-        let mut new = queue::build(&kind, conditions.line_rate(), self.rng);
-        while let Some(packet) = self.queue.dequeue(now, ledger) {
-            new.enqueue(Packet { at: now, ..packet }, ledger);
+        // The new queue takes over the packets with their times of arrival, and drops packets by its own law.
+        let old = std::mem::replace(&mut self.queue, queue::build(&kind, conditions.line_rate(), self.rng));
+        self.kind = kind;
+        let first_drop = ledger.dropped.len();
+        for packet in old.into_packets() {
+            self.queue.enqueue(packet, ledger);
         }
-        (self.queue, self.kind) = (new, kind);
+        for dropped in &mut ledger.dropped[first_drop..] {
+            dropped.packet.at = now;
+        }
     }
 }
 

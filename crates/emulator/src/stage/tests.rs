@@ -6,6 +6,7 @@ use crate::fixtures::{conditions, packet};
 use crate::ledger::DropCause;
 use crate::pipeline::Pipeline;
 use crate::rng::SeededRng;
+use crate::waits::QueueDelayHistogram;
 
 /// Numbers and departure times of packets.
 type Outputs = Vec<(u64, Nanos)>;
@@ -221,4 +222,31 @@ fn waiting_packets_survive_changes_between_rate_and_traces() {
     pipeline.set_conditions(&rate, 152 * MS + 5);
     let out: Vec<Nanos> = std::iter::from_fn(|| pipeline.pop(200 * MS)).map(|packet| packet.at).collect();
     assert_eq!(out, [MS, 2 * MS, 100 * MS, 151 * MS, 152 * MS, 153 * MS + 5]);
+}
+
+/// Regression test: the old queue dropped packets at a change by its own law, and the delays of the others were counted
+/// from the change.
+#[test]
+fn a_new_queue_takes_over_packets_with_their_delays() {
+    let codel = "rate = '12Mbit/s'\nqueue = { kind = 'codel', limit = '100pkt', target = '1ms', interval = '10ms' }";
+    let tail_drop = "rate = '12Mbit/s'\nqueue = { kind = 'tail-drop', limit = '7pkt' }";
+    let [codel, tail_drop] = [codel, tail_drop].map(conditions);
+    let mut pipeline = Pipeline::new(&[&codel, &tail_drop], SeededRng::new(1));
+    for number in 0..40 {
+        pipeline.push(packet(number, 0, 1500));
+    }
+    // A packet leaves the queue each millisecond. CoDel drops one at 11 ms and at 21 ms, and the next is due at
+    // 28.07 ms. At the change, 9 packets wait.
+    let change = 28 * MS + MS / 2;
+    pipeline.set_conditions(&tail_drop, change);
+    while pipeline.pop(100 * MS).is_some() {}
+    let (early, full) = (DropCause::Early, DropCause::Full);
+    let drops = pipeline.events.dropped.iter().map(|drop| (drop.packet.number, drop.cause, drop.packet.at));
+    assert_eq!(
+        drops.collect::<Vec<_>>(),
+        [(11, early, 11 * MS), (22, early, 21 * MS), (38, full, change), (39, full, change)]
+    );
+    let mut delays = QueueDelayHistogram::default();
+    (0..36).for_each(|ms| delays.record(ms * MS));
+    assert_eq!(pipeline.events.queue_delays, delays);
 }
