@@ -52,7 +52,7 @@ pub struct TransferOutcome {
 pub enum ChoiceReason {
     /// The direct path, or every path, has not been measured.
     Unmeasured,
-    /// Only `direct` is known, or all other paths are out of use.
+    /// Only `direct` is known, or all other paths or all paths are out of use.
     Only(PathComparison),
     /// The path has the shortest predicted time.
     Best(PathComparison),

@@ -97,12 +97,24 @@ impl PathChooser {
         ranked
     }
 
-    pub(super) fn direct_only(&self, choice_key: &ChoiceKey, paths: &[WeighedPath]) -> Choice {
-        let direct = paths.iter().find(|path| path.rated.hops.is_direct());
-        let predicted = direct.map_or(Duration::ZERO, |path| to_duration(path.predicted));
-        let figures =
-            PathComparison { name: "direct".to_owned(), predicted, bytes: self.rated_bytes(choice_key), other: None };
-        Choice { ranking: self.rank(&[], direct), race: false, reason: ChoiceReason::Only(figures), previous: None }
+    /// The choice while every path is out of use, so that the session fails unless one of them works again: a path that
+    /// needs a trial, or else direct, and then the others.
+    pub(super) fn last_resort(&mut self, choice_key: &ChoiceKey, unavailable: &[WeighedPath], now: Duration) -> Choice {
+        let half_open = unavailable.iter().find(|path| path.is_half_open);
+        self.begin_trial(choice_key.prefix, half_open.map_or(Hops::DIRECT, |path| path.rated.hops), now);
+        let first = half_open.or_else(|| unavailable.iter().find(|path| path.rated.hops.is_direct()));
+        let mut ranking = self.rank(unavailable, first);
+        if first.is_none() {
+            // An unmeasured direct path is the last of a ranking.
+            ranking.rotate_right(1);
+        }
+        let figures = PathComparison {
+            name: ranking[0].candidate.name(&self.map),
+            predicted: ranking[0].predicted,
+            bytes: self.rated_bytes(choice_key),
+            other: None,
+        };
+        Choice { ranking, race: false, reason: ChoiceReason::Only(figures), previous: None }
     }
 
     pub(super) fn reason(

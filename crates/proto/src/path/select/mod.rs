@@ -170,11 +170,10 @@ impl PathChooser {
             };
         }
         self.budget.on_session();
-        let Some(answer) = self.rankings.get(&choice_key) else { return self.direct_only(&choice_key, &available) };
+        let answer = self.rankings.get_or_insert_with(choice_key, CachedRanking::default);
         let may_explore = answer.budget.on_session();
         if available.is_empty() {
-            self.breakers.get_or_insert_with((prefix, Hops::DIRECT), CircuitBreaker::default).begin_trial(now);
-            return self.direct_only(&choice_key, &unavailable);
+            return self.last_resort(&choice_key, &unavailable, now);
         }
         let standing_hops = answer.standing.current();
         let options: Vec<AvailablePath> = available.iter().map(WeighedPath::available).collect();
@@ -345,6 +344,10 @@ impl PathChooser {
         self.breakers.get_or_insert_with((prefix, hops), CircuitBreaker::default).trip(needs_trial, now);
     }
 
+    fn begin_trial(&mut self, prefix: Prefix, hops: Hops, now: Duration) {
+        self.breakers.get_or_insert_with((prefix, hops), CircuitBreaker::default).begin_trial(now);
+    }
+
     /// Whether sessions were much slower than the map predicts ([`OVERRATED`]). If so, the map alone does not justify a
     /// return to the path.
     fn is_overrated(&self, choice_key: &ChoiceKey, hops: Hops, now: Duration) -> bool {
@@ -365,9 +368,7 @@ impl PathChooser {
             answer.budget.spend();
         }
         if path.is_half_open {
-            self.breakers
-                .get_or_insert_with((choice_key.prefix, path.rated.hops), CircuitBreaker::default)
-                .begin_trial(now);
+            self.begin_trial(choice_key.prefix, path.rated.hops, now);
         }
         let figures = self.comparison(choice_key, &path, Some(&available[0]));
         Choice {

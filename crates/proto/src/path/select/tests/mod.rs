@@ -230,6 +230,31 @@ fn failed_unmeasured_direct_path_does_not_race() {
     assert!(!choice.race && first(&choice) == &candidate_through(&[1]), "{choice:?}");
 }
 
+/// A target that only one relay reaches. After a restart of the relay no path was available, and all later sessions
+/// used direct.
+#[test]
+fn failed_relay_path_is_tried_again_while_direct_fails() {
+    let (direct, relay) = (Candidate::direct(), candidate_through(&[1]));
+    let mut chooser = chooser(MapBuilder::new().with_section(0, 1, 18.0, 0.0).with_last_section(1, 21.0, 0.0).build());
+    chooser.record_failure(target(), &direct, seconds(1.0));
+    chooser.record_failure(target(), &relay, seconds(2.0));
+    let mut trials = Vec::new();
+    for second in 3..60_u32 {
+        let choice = choose(&mut chooser, second.into());
+        assert!(!choice.race && choice.ranking.len() == 2, "every path is ranked after {second} s: {choice:?}");
+        assert!(matches!(choice.reason, ChoiceReason::Only(_)), "{choice:?}");
+        if first(&choice) == &relay {
+            trials.push(second);
+        }
+        for way in &choice.ranking {
+            chooser.record_failure(target(), &way.candidate, seconds(second.into()));
+        }
+    }
+    assert_eq!(trials, [12, 32], "after pauses of 10 and 20 s");
+    chooser.record_outcome(target(), &relay, &outcome(BULK_SIZE, 0.5), seconds(60.0));
+    assert_eq!(first(&choose(&mut chooser, 61.0)), &relay, "the trial succeeded");
+}
+
 #[test]
 fn path_is_left_after_three_slow_sessions() {
     let mut chooser = chooser(masuya().build());
