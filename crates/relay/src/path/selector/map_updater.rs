@@ -103,9 +103,12 @@ fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Confi
     for (name, (_, names)) in waiting.into_iter().zip(iter::repeat_with(|| resolver.clone()).flatten()) {
         let inner = Arc::clone(inner);
         tokio::task::spawn_local(async move {
-            if let Some(address) = first_address(&names, &name).await {
-                inner.record_address(&name, address);
-            }
+            let address = first_address(&names, &name).await;
+            let now = inner.estimates.now();
+            inner.with_state(|state| {
+                state.names.end_lookup(&name, address, now);
+                Some(())
+            });
         });
     }
 }

@@ -1,6 +1,7 @@
 //! Maps target names to network prefixes. A session does not wait for a lookup: an unknown name is resolved for the
 //! next session. A name without a known address has its own placeholder prefix.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -12,8 +13,9 @@ use ekiden_proto::path::prefix::Prefix;
 /// Maximum number of cached names.
 const MAX_NAMES: usize = 1 << 16;
 
-/// Maximum number of names with a pending lookup. Further names are ignored until another session requests them.
-const MAX_PENDING: usize = 64;
+/// Maximum number of names with a lookup that is pending or in flight. Further names are ignored until another session
+/// requests them.
+const MAX_LOOKUPS: usize = 64;
 
 /// Age after which an address is resolved again.
 const MAX_AGE: Duration = Duration::from_secs(300);
@@ -24,6 +26,8 @@ const MAX_AGE: Duration = Duration::from_secs(300);
 pub struct PrefixCache {
     addresses: BoundedMap<u64, CachedAddress>,
     pending: Vec<Box<str>>,
+    /// The names whose lookup has begun and has not ended.
+    in_flight: HashSet<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +40,7 @@ impl PrefixCache {
     /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
-        Self { addresses: BoundedMap::new(MAX_NAMES), pending: Vec::new() }
+        Self { addresses: BoundedMap::new(MAX_NAMES), pending: Vec::new(), in_flight: HashSet::new() }
     }
 
     /// Returns the prefix of a host, and queues a lookup for a name without a current address.
@@ -68,9 +72,18 @@ impl PrefixCache {
         self.addresses.insert(hash(name), CachedAddress { address, found_at: now });
     }
 
-    /// Takes the names with a pending lookup.
+    /// Takes the names with a pending lookup. Each of them is in flight until [`PrefixCache::end_lookup`].
     pub fn take_pending(&mut self) -> Vec<Box<str>> {
+        self.in_flight.extend(self.pending.iter().cloned());
         std::mem::take(&mut self.pending)
+    }
+
+    /// Ends a lookup, and stores the address if the lookup has found one.
+    pub fn end_lookup(&mut self, name: &str, address: Option<IpAddr>, now: Duration) {
+        self.in_flight.remove(name);
+        if let Some(address) = address {
+            self.insert(name, address, now);
+        }
     }
 
     /// Returns whether names have a pending lookup.
@@ -80,7 +93,8 @@ impl PrefixCache {
     }
 
     fn enqueue(&mut self, name: &str) {
-        if self.pending.len() < MAX_PENDING && !self.pending.iter().any(|waiting| **waiting == *name) {
+        let has_lookup = self.in_flight.contains(name) || self.pending.iter().any(|waiting| **waiting == *name);
+        if !has_lookup && self.pending.len() + self.in_flight.len() < MAX_LOOKUPS {
             self.pending.push(name.into());
         }
     }
@@ -114,7 +128,7 @@ mod tests {
         assert_eq!(names.prefix(&host("192.0.2.7"), now), "192.0.2.0/24".parse().unwrap());
         assert!(!names.has_pending(), "addresses need no lookup");
 
-        names.insert("a.example", "192.0.2.7".parse().unwrap(), now);
+        names.end_lookup("a.example", "192.0.2.7".parse().ok(), now);
         assert_eq!(names.address(&host("a.example")), "192.0.2.7".parse().ok());
         assert_eq!(names.prefix(&host("a.example"), now), "192.0.2.0/24".parse().unwrap());
         assert!(!names.has_pending());
@@ -122,17 +136,28 @@ mod tests {
         assert!(names.has_pending(), "the address may have changed");
     }
 
+    /// Only the names that waited for the start of their lookup were counted, so that names whose name servers do not
+    /// answer had lookups in flight without limit, several for one name.
     #[test]
-    fn pending_names_are_unique_and_bounded() {
+    fn lookups_are_unique_and_bounded() {
         let (mut names, now) = (PrefixCache::new(), Duration::ZERO);
         let ask = |names: &mut PrefixCache, name: &str| names.prefix(&Host::parse(name).unwrap(), now);
         for number in 0..1000 {
             ask(&mut names, &format!("n{number}.example"));
         }
-        assert_eq!(names.take_pending().len(), MAX_PENDING);
+        let taken = names.take_pending();
+        assert_eq!(taken.len(), MAX_LOOKUPS);
         ask(&mut names, "a.example");
-        ask(&mut names, "a.example");
-        names.insert("a.example", "192.0.2.7".parse().unwrap(), now);
+        assert!(!names.has_pending(), "all lookups are in flight");
+        for name in &taken[..2] {
+            names.end_lookup(name, None, now);
+        }
+        for name in ["a.example", "a.example", &taken[2]] {
+            ask(&mut names, name);
+        }
+        assert_eq!(names.take_pending(), ["a.example".into()], "the last name is in flight");
+        ask(&mut names, "b.example");
+        names.insert("b.example", "192.0.2.7".parse().unwrap(), now);
         assert!(!names.has_pending(), "the name was resolved meanwhile");
     }
 }
