@@ -47,10 +47,19 @@ fn copy_counted(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Starts a TCP proxy in front of the far relay that imitates a version without reports: if the first record after the
-/// hello has the length of an OPEN for reports, the proxy closes the connection, as such a version does at an unknown
-/// flag. Returns the proxy's address and the number of OPENs for reports so far.
-pub fn proxy_without_reports(far: &Site) -> (SocketAddr, Arc<AtomicU64>) {
+/// What a proxy does with a connection whose first record after the hello is an OPEN for reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportHandling {
+    Forward,
+    /// Forwards nothing from the OPEN on.
+    Discard,
+    /// Closes the connection, as a relay of a version without reports does at an unknown flag.
+    Close,
+}
+
+/// Starts a TCP proxy in front of the far relay. Returns the proxy's address, and the number of OPENs for reports so
+/// far.
+pub fn report_proxy(far: &Site, handling: ReportHandling) -> (SocketAddr, Arc<AtomicU64>) {
     let (to, requests) = (far.address, Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&requests);
     let address = serve(move |down| {
@@ -58,12 +67,19 @@ pub fn proxy_without_reports(far: &Site) -> (SocketAddr, Arc<AtomicU64>) {
         let (mut from, mut into) = (down.try_clone().unwrap(), up.try_clone().unwrap());
         let answers = thread::spawn(move || copy_counted(&up, &down, &AtomicU64::new(0)));
         let mut received = Vec::new();
+        let mut has_report = false;
         let mut bytes = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut bytes) {
             received.extend(&bytes[..read]);
-            if is_report(&received) {
+            if !has_report && is_report(&received) {
+                has_report = true;
                 counted.fetch_add(1, Ordering::Relaxed);
+            }
+            if has_report && handling == ReportHandling::Close {
                 break;
+            }
+            if has_report && handling == ReportHandling::Discard {
+                continue;
             }
             if into.write_all(&bytes[..read]).is_err() {
                 break;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::budget::{ReportHandling, report_proxy};
 use crate::harness::*;
 use crate::relays::*;
 use crate::reports::*;
@@ -46,7 +47,7 @@ const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 fn relay_without_reports_is_logged_once_and_carries_sessions() {
     let (far, target) = (Site::new(), byte_server(500_000));
     let mut far_relay = far.relay("", "allow_open = true\n");
-    let (address, requests) = crate::budget::proxy_without_reports(&far);
+    let (address, requests) = report_proxy(&far, ReportHandling::Close);
     let mut home = MeasuringRelay::with_address(&far, address, target);
     let warning = home.relay.next(|event| event["event"] == "warning");
     assert!(warning["message"].as_str().unwrap().contains("reports no estimates of its sections"), "{warning}");
@@ -64,9 +65,45 @@ fn relay_without_reports_is_logged_once_and_carries_sessions() {
     eventually_within(3 * UNSUPPORTED_RETRY_DELAY, "the third request for reports", || {
         (requests.load(Ordering::Relaxed) >= 3).then_some(())
     });
+    assert_no_warning(&mut home);
+}
+
+/// Checks that `home` has not logged that a relay does not support reports.
+fn assert_no_warning(home: &mut MeasuringRelay) {
     home.relay.signal("TERM");
     let events = home.relay.remaining_events();
     assert!(events.iter().all(|event| event["event"] != "warning"), "{events:?}");
+}
+
+/// Regression: a relay without a place for the report connection counted as a relay without reports.
+#[test]
+fn relay_without_a_place_is_asked_for_reports_again() {
+    let (far, other) = (Site::new(), Site::new());
+    let _far_relay = far.relay("[limits]\nsessions_per_client = 1\n", "allow_open = true\n");
+    // The far relay has no `peers`, so the session takes the only place of 127.0.0.1, from where `home` connects too.
+    let other_relay = other.home(&(far.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO);
+    let session = pair(&other_relay);
+    let (address, requests) = report_proxy(&far, ReportHandling::Forward);
+    let mut home = MeasuringRelay::with_address(&far, address, unused_address());
+    eventually("a request after the refused request", || (requests.load(Ordering::Relaxed) >= 2).then_some(()));
+    drop(session);
+    wait_for_entry(&home.relay, &home.site.key.public, Some(&far.key.public), |_| true);
+    assert_no_warning(&mut home);
+}
+
+/// Regression: a relay that did not answer in time counted as a relay without reports. A relay at its session limit
+/// answers only after `timeouts.connect`.
+#[test]
+fn relay_that_does_not_answer_in_time_is_asked_for_reports_again() {
+    let far = Site::new();
+    let _far_relay = far.relay("", "allow_open = true\n");
+    let (address, requests) = report_proxy(&far, ReportHandling::Discard);
+    let mut home = MeasuringRelay::with_address(&far, address, unused_address());
+    // 10 s until the request is given up, and 5 s until the next request.
+    eventually_within(Duration::from_secs(60), "the second request", || {
+        (requests.load(Ordering::Relaxed) >= 2).then_some(())
+    });
+    assert_no_warning(&mut home);
 }
 
 #[test]

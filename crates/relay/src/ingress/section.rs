@@ -27,7 +27,7 @@ use crate::dial::link::{ASSOCIATIONS_SINCE, REUSABLE_SINCE};
 use crate::dial::section::{PeerHandshakeError, read_hello};
 use crate::path::PathChoice;
 use crate::path::estimates::report_server;
-use crate::pump::{FramedSection, RecordCipher};
+use crate::pump::{Endpoint, FramedSection, RecordCipher};
 use crate::session::{IncomingConnection, Origin, Session};
 
 /// An OPEN from the previous relay.
@@ -275,8 +275,11 @@ async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open
             let origin = Origin::ByRelay(Rc::new(incoming_open));
             context.start_session(IncomingConnection::plain(stream, client, origin), permit);
         }
-        // The relay connects again later.
-        (Err(_), Purpose::Report) => {}
+        (Err(_), Purpose::Report) => {
+            // Without an answer, the relay would assume that this version does not support reports.
+            let responder = Responder::Section(Rc::new(incoming_open));
+            responder.send_failure(Endpoint::plain(&stream), &Cause::Exhausted.into(), false).await;
+        }
         (Err(end), _) => refuse(&context, Rc::new(incoming_open), stream, client, end).await,
     }
 }

@@ -35,13 +35,15 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(12);
 /// Timeout of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delays before the next connection: after a failed connection, and after a relay that does not support reports.
+/// Delays before the next connection: after a relay that is down or busy, and after a relay that does not support
+/// reports.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 /// The end of a report connection.
 enum ReportCallEnd {
-    /// The relay cannot be reached, or the connection has failed.
+    /// The relay cannot be reached, does not answer in time, has no place for the connection, or the connection has
+    /// failed.
     Broken,
     /// The peer does not support reports.
     Unsupported,
@@ -79,10 +81,12 @@ async fn run_once(
     let Ok((stream, cipher)) = dial_and_open(hop, peering, context, Purpose::Report, true).await else {
         return ReportCallEnd::Broken;
     };
-    let answer = timeout(ANSWER_TIMEOUT, cipher.next_record(&stream)).await;
-    match answer {
-        Ok(Ok(record))
-            if OpenAnswer::read(&record.record[record.plaintext.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
+    let Ok(answer) = timeout(ANSWER_TIMEOUT, cipher.next_record(&stream)).await else { return ReportCallEnd::Broken };
+    let outcome = answer.ok().and_then(|record| Some(OpenAnswer::read(&record.record[record.plaintext]).ok()?.outcome));
+    match outcome {
+        Some(Ok(())) => {}
+        Some(Err(OpenFailure { cause: Cause::Exhausted, .. })) => return ReportCallEnd::Broken,
+        // A relay of a version without reports closes the connection.
         _ => return ReportCallEnd::Unsupported,
     }
     let mut client = ReportClient {
