@@ -89,6 +89,7 @@ impl EstimateHistory {
             return Ok(());
         }
         writer.take().into_iter().for_each(HistoryThread::stop);
+        estimates.set_baselines(Baselines::default());
         if let Some(settings) = settings {
             *writer = Some(HistoryThread::start(settings.clone(), Arc::clone(estimates), Arc::clone(events))?);
         }
@@ -103,14 +104,7 @@ impl EstimateHistory {
 
 impl HistoryThread {
     fn start(settings: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> std::io::Result<Self> {
-        let mut history = HistoryWriter {
-            config: settings.clone(),
-            estimates,
-            events,
-            database: None,
-            written_at: Duration::ZERO,
-            has_warned: false,
-        };
+        let mut history = HistoryWriter::new(settings.clone(), estimates, events);
         let writer = WriterThread::start("history", move || {
             history.write_new();
             WRITE_INTERVAL
@@ -135,10 +129,17 @@ struct HistoryWriter {
 }
 
 impl HistoryWriter {
+    /// Creates a writer of the measurements from now on: earlier ones may belong to another hour.
+    fn new(config: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> Self {
+        let written_at = estimates.now();
+        Self { config, estimates, events, database: None, written_at, has_warned: false }
+    }
+
     /// Writes new measurements. When a new hour has begun, also reads the usual values of that hour.
     fn write_new(&mut self) {
         if let Err(error) = self.try_write_new() {
             self.database = None;
+            self.estimates.set_baselines(Baselines::default());
             if !self.has_warned {
                 let file = self.config.file.display();
                 let message =
@@ -151,19 +152,20 @@ impl HistoryWriter {
 
     fn try_write_new(&mut self) -> rusqlite::Result<()> {
         let (hour, since_hour) = hour_since_epoch(SystemTime::now());
+        let now = self.estimates.now();
+        // Samples are stored for the hour of the write, so samples that cannot be written are dropped.
+        let since = std::mem::replace(&mut self.written_at, now);
         let (database, baseline_hour) = match &mut self.database {
             Some(open) => open,
             none => none.insert((database::open(&self.config.file, CREATE_TABLE, MAX_PAGES)?, 0)),
         };
-        let now = self.estimates.now();
-        write_samples(database, &self.estimates.updated_since(self.written_at), hour)?;
-        self.written_at = now;
         if *baseline_hour != hour {
+            // Deletion precedes the write, which fails while the database is full.
             delete_old(database, hour, self.config.retention)?;
             self.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(since_hour))?);
             *baseline_hour = hour;
         }
-        Ok(())
+        write_samples(database, &self.estimates.updated_since(since), hour)
     }
 }
 
@@ -226,16 +228,23 @@ fn hour_since_epoch(time: SystemTime) -> (u32, Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::time::Instant;
+
     use ekiden_proto::path::estimate::{Estimate, SectionSample};
 
     use super::*;
+    use crate::config::LogConfig;
+    use crate::events::log::Log;
+
+    fn sample(rate: f64) -> SectionSample {
+        let rtt = Some(Duration::from_millis(20));
+        SectionSample { rtt, segments: 1000, lost: 1, rate: Some(rate), rate_is_limit: true, window: None }
+    }
 
     fn estimate(rate: f64) -> DuplexEstimate {
         let mut both = DuplexEstimate::default();
-        let rtt = Some(Duration::from_millis(20));
-        let sample =
-            SectionSample { rtt, segments: 1000, lost: 1, rate: Some(rate), rate_is_limit: true, window: None };
-        both.receiving.record(&sample, Duration::from_secs(1));
+        both.receiving.record(&sample(rate), Duration::from_secs(1));
         both
     }
 
@@ -309,6 +318,63 @@ mod tests {
         let rate = |hour: &HourBaseline| hour[&(peer(), EstimateDirection::Receiving)].rate;
         assert_eq!((rate(&expected.now), rate(&expected.previous)), (Some(1e6), Some(2e6)));
         assert_eq!(expected.current_since, Some(HOUR));
+    }
+
+    /// A writer to a database in memory, and an estimate from before its start.
+    fn memory_writer() -> HistoryWriter {
+        let estimates = EstimateStore::new(Instant::now().checked_sub(Duration::from_secs(1)).unwrap());
+        estimates.record_session(peer(), None, &SectionSample::default(), &sample(1e6), 0);
+        let (log, _writer) = Log::start(LogConfig::default()).unwrap();
+        let config = Kept { file: ":memory:".into(), retention: HOUR };
+        HistoryWriter::new(config, Arc::new(estimates), Events::new(log))
+    }
+
+    fn connection(writer: &HistoryWriter) -> &Connection {
+        &writer.database.as_ref().unwrap().0
+    }
+
+    fn row_count(writer: &HistoryWriter) -> i64 {
+        connection(writer).query_row("SELECT count(*) FROM sections", [], |row| row.get(0)).unwrap()
+    }
+
+    fn has_baselines(estimates: &EstimateStore) -> bool {
+        estimates.lock().baselines.current_since.is_some()
+    }
+
+    /// The usual values of the last hour with a history counted as those of every later hour.
+    #[test]
+    fn baselines_end_with_the_history() {
+        let HistoryWriter { config, estimates, events, .. } = memory_writer();
+        let history = EstimateHistory::default();
+        history.apply_config(Some(&config), &estimates, &events).unwrap();
+        history.apply_config(None, &estimates, &events).unwrap();
+        assert!(!has_baselines(&estimates));
+    }
+
+    /// Samples from before the start of the writer, or from the time of an error, were stored for the hour of a later
+    /// write.
+    #[test]
+    fn error_ends_the_baselines_and_earlier_samples_are_not_stored() {
+        let mut writer = memory_writer();
+        writer.try_write_new().unwrap();
+        assert_eq!((row_count(&writer), has_baselines(&writer.estimates)), (0, true));
+        writer.written_at = Duration::ZERO;
+        connection(&writer).execute_batch("DROP TABLE sections").unwrap();
+        writer.write_new();
+        assert!(!has_baselines(&writer.estimates));
+        writer.try_write_new().unwrap();
+        assert_eq!((row_count(&writer), has_baselines(&writer.estimates)), (0, true));
+    }
+
+    /// Writes came before the deletion, so a full database stayed full.
+    #[test]
+    fn full_database_is_written_after_the_deletion_of_old_rows() {
+        let mut full = database::open(Path::new(":memory:"), CREATE_TABLE, 16).unwrap();
+        let mut write = |hour| write_samples(&mut full, &[(peer(), estimate(1e6))], hour);
+        assert!((100_000..101_000).any(|hour| write(hour).is_err()));
+        let mut writer = HistoryWriter { database: Some((full, 0)), written_at: Duration::ZERO, ..memory_writer() };
+        writer.try_write_new().unwrap();
+        assert_eq!(row_count(&writer), 2, "both directions of the section");
     }
 
     #[test]
