@@ -10,10 +10,12 @@ use std::time::Duration;
 use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
+use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::prefix::Prefix;
 use ekiden_proto::wire::section::report::{MAX_PROBE, ProbeTrain, ReportMessage, ReportQuery};
 use ekiden_proto::wire::section::{OpenAnswer, OpenFailure, Purpose, open};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::report_clients::CurrentContext;
@@ -75,8 +77,8 @@ pub async fn run(hop: Arc<Hop>, context: Rc<CurrentContext>, estimates: Arc<Esti
 async fn run_once(
     hop: &Arc<Hop>,
     peering: &Peering,
-    context: &CurrentContext,
-    estimates: &EstimateStore,
+    context: &Rc<CurrentContext>,
+    estimates: &Arc<EstimateStore>,
 ) -> ReportCallEnd {
     let Ok((stream, cipher)) = dial_and_open(hop, peering, context, Purpose::Report, true).await else {
         return ReportCallEnd::Broken;
@@ -91,41 +93,53 @@ async fn run_once(
     }
     let mut client = ReportClient {
         connection: ReportConnection::new(stream, &cipher, peering.key, true),
-        peer: PeerId::Relay(peering.key),
+        key: peering.key,
         cursor: None,
+        target_probes: JoinSet::new(),
     };
     // After any error `run` connects again.
-    let _: io::Result<()> = client.run(estimates, hop, peering, context).await;
+    let _: io::Result<()> = client.run(estimates, hop, context).await;
     ReportCallEnd::Broken
 }
 
 struct ReportClient<'a> {
     connection: ReportConnection<'a>,
-    peer: PeerId,
+    /// The key of the relay.
+    key: PublicKey,
     /// The last prefix of the previous query.
     cursor: Option<Prefix>,
+    /// The running probes of targets.
+    target_probes: JoinSet<()>,
 }
 
 impl ReportClient<'_> {
     async fn run(
         &mut self,
-        estimates: &EstimateStore,
+        estimates: &Arc<EstimateStore>,
         hop: &Arc<Hop>,
-        peering: &Peering,
-        context: &CurrentContext,
+        context: &Rc<CurrentContext>,
     ) -> io::Result<()> {
         loop {
             let started_at = Instant::now();
             self.query(estimates).await?;
-            if estimates.needs_probe(self.peer, PROBE_INTERVAL) {
+            if estimates.needs_probe(PeerId::Relay(self.key), PROBE_INTERVAL) {
                 self.probe(estimates).await?;
             }
-            for target in estimates.take_target_probes(&peering.key) {
-                if let Some(took) = probe_target(target, hop, peering, context).await {
-                    estimates.record_target_probe(peering.key, target, took);
-                }
-            }
+            self.start_target_probes(estimates, hop, context);
             tokio::time::sleep_until(started_at + QUERY_INTERVAL).await;
+        }
+    }
+
+    /// Starts the pending probes of targets, unless earlier probes still run. The probes are tasks, because a probe of
+    /// a silent target lasts until `timeouts.connect`, and the relay closes a connection without queries.
+    fn start_target_probes(&mut self, estimates: &Arc<EstimateStore>, hop: &Arc<Hop>, context: &Rc<CurrentContext>) {
+        while self.target_probes.try_join_next().is_some() {}
+        if !self.target_probes.is_empty() {
+            return;
+        }
+        for target in estimates.take_target_probes(&self.key) {
+            let (hop, context, estimates) = (Arc::clone(hop), Rc::clone(context), Arc::clone(estimates));
+            self.target_probes.spawn_local(probe_target(target, hop, context, estimates));
         }
     }
 
@@ -135,8 +149,7 @@ impl ReportClient<'_> {
         self.connection.send(&ReportMessage::Query(ReportQuery { neighbours: true, prefixes })).await?;
         match self.connection.receive(ANSWER_TIMEOUT).await? {
             ReportMessage::Reply(entries) => {
-                let PeerId::Relay(reporter) = self.peer else { return Ok(()) };
-                estimates.record_report(reporter, &entries);
+                estimates.record_report(self.key, &entries);
                 Ok(())
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -155,8 +168,16 @@ impl ReportClient<'_> {
     }
 }
 
+/// Probes a target by a relay, and records the connect time.
+async fn probe_target(target: SocketAddr, hop: Arc<Hop>, context: Rc<CurrentContext>, estimates: Arc<EstimateStore>) {
+    let Some(peering) = hop.peering() else { return };
+    if let Some(took) = request_connect_time(target, &hop, peering, &context).await {
+        estimates.record_target_probe(peering.key, target, took);
+    }
+}
+
 /// Requests a connection to a target from a relay. Returns the connect time that the relay reports.
-async fn probe_target(
+async fn request_connect_time(
     target: SocketAddr,
     hop: &Arc<Hop>,
     peering: &Peering,
