@@ -35,8 +35,8 @@ const MAX_REPORTERS: usize = 1024;
 pub struct SentEntries(HashMap<Subject, Duration>);
 
 impl EstimateStore {
-    /// Returns the answer to a query: the entries that have changed since `sent`, entries about the requesting relay
-    /// first.
+    /// Returns the answer to a query: the entries that have changed since `sent`. Entries about the requesting relay
+    /// are first, then entries that were never sent, then the others, the one with the oldest sent sample first.
     #[must_use]
     pub fn report_for(&self, query: &ReportQuery, requester: PublicKey, sent: &mut SentEntries) -> Vec<SectionReport> {
         let now = self.now();
@@ -52,7 +52,7 @@ impl EstimateStore {
         let mut entries: Vec<_> =
             neighbours.chain(targets).filter(|(subject, duplex)| sent.is_new(subject, duplex)).collect();
         let requester_subjects = [Subject::Relay(requester), Subject::Caller(requester)];
-        entries.sort_by_key(|(subject, _)| !requester_subjects.contains(subject));
+        entries.sort_by_key(|(subject, _)| (!requester_subjects.contains(subject), sent.0.get(subject).copied()));
         entries.truncate(report::MAX_ENTRIES);
         entries.into_iter().map(|(subject, duplex)| sent.record_sent(subject, &duplex, now)).collect()
     }

@@ -2,6 +2,7 @@
 
 mod aging;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,23 @@ fn reports_are_bounded_and_start_with_the_asking_relay() {
         seen.extend(report.into_iter().map(|entry| entry.subject));
     }
     assert_eq!((seen.len(), seen[0]), (200, Subject::Relay(key(150))));
+}
+
+/// Regression: with more changed neighbours than fit into a report, each report had the same neighbours.
+#[test]
+fn all_entries_are_reported_in_turn_if_all_change() {
+    let (estimates, mut sent) = (store(), SentEntries::default());
+    let query = ReportQuery { neighbours: true, prefixes: vec![prefix(1)] };
+    let mut seen = HashSet::new();
+    // Four reports have space for the entry about the requesting relay and 4 × 63 others.
+    for _ in 0..4 {
+        for number in 1..=200 {
+            estimates.record_session(PeerId::Relay(key(number)), None, &sample(0), &sample(0), 0);
+        }
+        estimates.record_session(PeerId::Targets(prefix(1)), Some(key(150)), &sample(0), &sample(0), 0);
+        seen.extend(estimates.report_for(&query, key(150), &mut sent).into_iter().map(|entry| entry.subject));
+    }
+    assert_eq!(seen.len(), 201);
 }
 
 #[test]
