@@ -21,6 +21,7 @@ use ekiden_proto::event::SessionClosed;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::TraceId;
 use exporter::Exporter;
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -131,9 +132,15 @@ impl ExportThread {
                 () = flush_deadline(closed) => {}
             }
         };
-        let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(run))?;
+        let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || run_to_end(runtime, run))?;
         Ok(Self { settings, queue, shutdown, thread })
     }
+}
+
+/// Runs `future` to its end. Blocking tasks that still run, such as getaddrinfo(3), are not waited for.
+fn run_to_end(runtime: Runtime, future: impl Future<Output = ()>) {
+    runtime.block_on(future);
+    runtime.shutdown_background();
 }
 
 /// Completes `FLUSH_TIMEOUT` after the shutdown signal.
@@ -197,6 +204,22 @@ mod tests {
         assert!(closing.elapsed() < 5 * FLUSH_TIMEOUT, "{:?}", closing.elapsed());
         traces.on_session_closed(Box::new(closed()), None);
         assert_eq!(traces.metrics.get("queue_full"), dropped, "a closed exporter counts no drops");
+    }
+
+    /// Regression: the end of the exporter waited for a running getaddrinfo(3), which can take longer than the flush.
+    #[test]
+    fn end_does_not_wait_for_blocking_tasks() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (release, released) = std::sync::mpsc::channel();
+        run_to_end(runtime, async {
+            let (begin, begun) = tokio::sync::oneshot::channel();
+            tokio::task::spawn_blocking(move || {
+                begin.send(()).unwrap();
+                released.recv_timeout(5 * FLUSH_TIMEOUT)
+            });
+            begun.await.unwrap();
+        });
+        assert!(release.send(()).is_ok(), "the task has ended");
     }
 
     /// All spans of a session that has just ended.
