@@ -5,6 +5,7 @@ mod harness;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -208,6 +209,24 @@ fn failed_handshakes_do_not_flood_the_log() {
     // A source may cause a burst of 50 lines, and then one line per second.
     assert!((50..=50 + seconds).contains(&written), "{written} lines of one source in {seconds} s");
     assert!(events_named("suppressed").len() as u64 <= seconds + 2, "more than one summary per second");
+}
+
+/// Regression: at its end, the relay waited without a deadline until its log was written.
+#[test]
+fn stalled_reader_of_the_log_does_not_prevent_the_end() {
+    let (_reader, mut output) = UnixStream::pair().unwrap();
+    output.set_nonblocking(true).unwrap();
+    while output.write_all(&[b'\n'; 4096]).is_ok() {}
+    // The relay shares this flag.
+    output.set_nonblocking(false).unwrap();
+    let folder = Folder::new();
+    let socket = folder.0.join("admin");
+    let mut command = ekiden();
+    command.args(["run", "-L", "socks://127.0.0.1:0", "--admin", &format!("unix:{}", socket.display())]);
+    let mut child = KillOnDrop(command.stdout(OwnedFd::from(output)).spawn().unwrap());
+    eventually("the admin listener", || UnixStream::connect(&socket).ok());
+    signal(child.0.id(), "TERM");
+    assert!(eventually("the end of the relay", || child.0.try_wait().unwrap()).success());
 }
 
 #[test]

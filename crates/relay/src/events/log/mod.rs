@@ -10,8 +10,8 @@ mod select;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::{ChoiceRecord, CongestionStatus, Event, RequestCompleted, SectionInfo, SessionClosed};
@@ -25,6 +25,9 @@ const MAX_BACKLOG: usize = 4 << 20;
 
 /// Time for which lines are collected before the next write, when there are many.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time for the last lines when the log ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The log of a running relay.
 #[derive(Debug, Clone)]
@@ -47,11 +50,13 @@ struct PendingLines {
     closed: bool,
 }
 
-/// Ends the log when dropped: lines that were added before the drop are written to standard output first.
+/// Ends the log when dropped: lines that were added before the drop are written to standard output first, as far as
+/// standard output accepts them within two seconds.
 #[derive(Debug)]
 pub struct LogWriter {
     queue: Arc<LogQueue>,
-    thread: Option<JoinHandle<()>>,
+    /// Receives nothing. The end of the writing thread disconnects the channel.
+    ended: Receiver<()>,
 }
 
 impl Log {
@@ -62,9 +67,13 @@ impl Log {
     pub fn start(config: LogConfig) -> std::io::Result<(Self, LogWriter)> {
         let lines = Arc::new(LogQueue::default());
         let writing = Arc::clone(&lines);
-        let write = move || write_lines(&writing, config.format);
-        let thread = std::thread::Builder::new().name("log".into()).spawn(write)?;
-        Ok((Self { config, queue: Arc::clone(&lines) }, LogWriter { queue: lines, thread: Some(thread) }))
+        let (running, ended) = channel();
+        let write = move || {
+            write_lines(&writing, config.format);
+            drop(running);
+        };
+        std::thread::Builder::new().name("log".into()).spawn(write)?;
+        Ok((Self { config, queue: Arc::clone(&lines) }, LogWriter { queue: lines, ended }))
     }
 
     /// Adds the line of `event`, if the event has a line at the configured level.
@@ -163,9 +172,8 @@ impl Drop for LogWriter {
     fn drop(&mut self) {
         self.queue.lock().closed = true;
         self.queue.not_empty.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        // An error is expected: the thread has ended, or standard output is stalled.
+        let _ = self.ended.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
