@@ -29,8 +29,10 @@ const MIN_WAIT: Duration = Duration::from_millis(10);
 const MIN_UNSENT: u32 = 128 * 1024;
 
 /// Measures how long the receiver of one flow blocks the flow, and limits the socket buffers on both sides of the
-/// relay.
-pub struct BacklogLimiter {
+/// relay. The limits end with the limiter, because the sockets may carry other sessions afterwards.
+pub struct BacklogLimiter<'a> {
+    from: &'a TcpStream,
+    to: &'a TcpStream,
     since: Instant,
     /// Blocked time since `since`.
     blocked: Duration,
@@ -63,15 +65,15 @@ struct ExcessBuffer {
     shrinking_clamp: u32,
 }
 
-impl BacklogLimiter {
-    /// Creates the limiter of a flow that has moved `moved` bytes, without limits.
-    pub fn new(moved: u64) -> Self {
-        Self { since: Instant::now(), blocked: Duration::ZERO, moved, bounds: None }
+impl<'a> BacklogLimiter<'a> {
+    /// Creates the limiter of a flow that has moved `moved` bytes from `from` to `to`, without limits.
+    pub fn new(from: &'a TcpStream, to: &'a TcpStream, moved: u64) -> Self {
+        Self { from, to, since: Instant::now(), blocked: Duration::ZERO, moved, bounds: None }
     }
 
     /// Records that the receiver has room again after the time `blocked`, and sets or lifts the limits. `moved` is the
     /// total number of bytes of the flow so far.
-    pub fn on_unblocked(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
+    pub fn on_unblocked(&mut self, blocked: Duration, moved: u64) {
         self.blocked += blocked;
         let span = self.since.elapsed();
         if span < MIN_JUDGE_INTERVAL {
@@ -81,7 +83,7 @@ impl BacklogLimiter {
         let slow = self.blocked > span / 2;
         (self.since, self.blocked, self.moved) = (Instant::now(), Duration::ZERO, moved);
         // If the kernel rejects an option, the flow has no limits.
-        let _ = if slow { self.apply_bounds(from, to, rate) } else { self.lift_bounds(from, to) };
+        let _ = if slow { self.apply_bounds(rate) } else { self.lift_bounds() };
     }
 
     /// Returns the maximum size of the next read, at most `most` bytes.
@@ -90,10 +92,10 @@ impl BacklogLimiter {
     }
 
     /// Records `bytes` read from the sender.
-    pub fn on_read(&mut self, from: &TcpStream, bytes: usize) {
+    pub fn on_read(&mut self, bytes: usize) {
         let Some(bounds) = &mut self.bounds else { return };
         if let Some(excess) = bounds.excess {
-            let from = from.as_fd();
+            let from = self.from.as_fd();
             bounds.excess = excess.shrink(from, bytes).unwrap_or_else(|_| {
                 // Shrinking is not tried again after the kernel has rejected an option.
                 let _ = excess.end(from);
@@ -102,13 +104,13 @@ impl BacklogLimiter {
         }
     }
 
-    fn apply_bounds(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
-        let (from, to) = (from.as_fd(), to.as_fd());
+    fn apply_bounds(&mut self, rate: f64) -> std::io::Result<()> {
+        let (from, to) = (self.from.as_fd(), self.to.as_fd());
         if self.bounds.is_none() && is_receive_buffer_locked(from)? {
             // The profile has set a fixed size.
             return Ok(());
         }
-        self.end_shrinking(from)?;
+        self.end_shrinking()?;
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
         let ahead = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
@@ -128,18 +130,25 @@ impl BacklogLimiter {
         Ok(())
     }
 
-    fn lift_bounds(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
-        self.end_shrinking(from.as_fd())?;
+    fn lift_bounds(&mut self) -> std::io::Result<()> {
+        self.end_shrinking()?;
         let Some(bounds) = self.bounds.take() else { return Ok(()) };
-        set_notsent_lowat(to.as_fd(), bounds.before)?;
-        unlock_receive_buffer(from.as_fd())
+        set_notsent_lowat(self.to.as_fd(), bounds.before)?;
+        unlock_receive_buffer(self.from.as_fd())
     }
 
-    fn end_shrinking(&mut self, from: BorrowedFd<'_>) -> std::io::Result<()> {
+    fn end_shrinking(&mut self) -> std::io::Result<()> {
         match self.bounds.as_mut().and_then(|bounds| bounds.excess.take()) {
-            Some(excess) => excess.end(from),
+            Some(excess) => excess.end(self.from.as_fd()),
             None => Ok(()),
         }
+    }
+}
+
+impl Drop for BacklogLimiter<'_> {
+    fn drop(&mut self) {
+        // Fails only on a dead socket, which carries no other session.
+        let _ = self.lift_bounds();
     }
 }
 
@@ -195,11 +204,12 @@ fn size_after_read(size: u32, read: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind;
+    use std::io::{ErrorKind, Read};
 
     use ekiden_sys::tcp_info::tcp_counters;
     use ekiden_testing::{TEST_TIMEOUT, skipped};
-    use tokio::io::AsyncReadExt;
+    use socket2::SockRef;
+    use tokio::io::Interest;
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
@@ -213,7 +223,6 @@ mod tests {
         sender: TcpStream,
         from: TcpStream,
         to: TcpStream,
-        backlog: BacklogLimiter,
     }
 
     impl SlowFlow {
@@ -229,13 +238,11 @@ mod tests {
                 return None;
             }
             unlock_receive_buffer(from.as_fd()).unwrap();
-            Some(Self { sender, from, to: connected().await.unwrap(), backlog: BacklogLimiter::new(0) })
+            Some(Self { sender, from, to: connected().await.unwrap() })
         }
 
-        /// Reports that the receiver has accepted bytes again after it was blocked for `blocked`.
-        fn unblock(&mut self, blocked: Duration) {
-            self.backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
-            self.backlog.on_unblocked(&self.from, &self.to, blocked, 1000);
+        fn limiter(&self) -> BacklogLimiter<'_> {
+            BacklogLimiter::new(&self.from, &self.to, 0)
         }
 
         /// Sends until the advertised window is zero. Returns `false` if the kernel does not report the window.
@@ -266,13 +273,24 @@ mod tests {
         fn size(&self) -> u32 {
             receive_buffer(self.from.as_fd()).unwrap()
         }
+
+        fn is_locked(&self) -> bool {
+            is_receive_buffer_locked(self.from.as_fd()).unwrap()
+        }
+    }
+
+    /// Reports that the receiver has accepted bytes again after it was blocked for `blocked`.
+    fn unblock(backlog: &mut BacklogLimiter<'_>, blocked: Duration) {
+        backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
+        backlog.on_unblocked(blocked, 1000);
     }
 
     #[tokio::test]
     async fn an_excessive_receive_buffer_keeps_room_for_the_advertised_window() {
-        let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
-        flow.unblock(MIN_JUDGE_INTERVAL);
-        assert_eq!((flow.size(), is_receive_buffer_locked(flow.from.as_fd()).unwrap()), (EXCESSIVE, true));
+        let Some(flow) = SlowFlow::new(EXCESSIVE).await else { return };
+        let mut backlog = flow.limiter();
+        unblock(&mut backlog, MIN_JUDGE_INTERVAL);
+        assert_eq!((flow.size(), flow.is_locked()), (EXCESSIVE, true));
         if !flow.fill_window().await {
             skipped("this kernel does not report the window that it offers");
             return;
@@ -282,8 +300,9 @@ mod tests {
         while flow.size() > MIN_AHEAD {
             assert!(Instant::now() < deadline, "the receive buffer has {} bytes", flow.size());
             let before = flow.size();
-            let read = timeout(TEST_TIMEOUT, flow.from.read(&mut buffer)).await.expect("bytes arrive").unwrap();
-            flow.backlog.on_read(&flow.from, read);
+            let read = flow.from.async_io(Interest::READABLE, || (&*SockRef::from(&flow.from)).read(&mut buffer));
+            let read = timeout(TEST_TIMEOUT, read).await.expect("bytes arrive").unwrap();
+            backlog.on_read(read);
             let used = receive_memory(flow.from.as_fd()).unwrap();
             let window = advertised_window(flow.from.as_fd()).unwrap().unwrap();
             let room = 2 * flow.size();
@@ -291,25 +310,26 @@ mod tests {
             flow.send().await;
         }
 
-        flow.unblock(Duration::ZERO);
-        assert!(!is_receive_buffer_locked(flow.from.as_fd()).unwrap(), "the flow is fast again");
+        unblock(&mut backlog, Duration::ZERO);
+        assert!(!flow.is_locked(), "the flow is fast again");
         let size = flow.size();
-        flow.backlog.on_read(&flow.from, 65_536);
+        backlog.on_read(65_536);
         assert_eq!(flow.size(), size, "a fast flow is not limited");
     }
 
     /// With a window below one segment, the sender would wait for its persist timer.
     #[tokio::test]
     async fn after_a_stall_the_window_opens_by_a_segment_or_more() {
-        let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
+        let Some(flow) = SlowFlow::new(EXCESSIVE).await else { return };
         if !flow.fill_window().await {
             skipped("this kernel does not report the window that it offers");
             return;
         }
-        flow.unblock(MIN_JUDGE_INTERVAL);
+        let mut backlog = flow.limiter();
+        unblock(&mut backlog, MIN_JUDGE_INTERVAL);
         let mut buffer = vec![0; 65_536];
         while let Ok(read) = flow.from.try_read(&mut buffer) {
-            flow.backlog.on_read(&flow.from, read);
+            backlog.on_read(read);
         }
         assert_eq!(flow.size(), MIN_AHEAD);
         let window = tcp_counters(flow.from.as_fd()).unwrap().own_window;
@@ -319,13 +339,30 @@ mod tests {
 
     #[tokio::test]
     async fn the_window_is_clamped_while_a_receive_buffer_is_excessive() {
-        let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
+        let Some(flow) = SlowFlow::new(EXCESSIVE).await else { return };
         set_window_clamp(flow.from.as_fd(), EXCESSIVE).unwrap();
-        flow.unblock(MIN_JUDGE_INTERVAL);
+        let mut backlog = flow.limiter();
+        unblock(&mut backlog, MIN_JUDGE_INTERVAL);
         let segment = advertised_mss(flow.from.as_fd()).unwrap();
         assert_eq!((flow.clamp(), flow.size()), (segment.max(MIN_AHEAD / 16), EXCESSIVE));
-        flow.unblock(Duration::ZERO);
+        unblock(&mut backlog, Duration::ZERO);
         assert_eq!(flow.clamp(), EXCESSIVE);
+    }
+
+    /// Regression: the limits of a flow that ended while its receiver was slow stayed on the sockets, which could then
+    /// carry other sessions.
+    #[tokio::test]
+    async fn limits_end_with_the_limiter() {
+        let Some(flow) = SlowFlow::new(EXCESSIVE).await else { return };
+        set_window_clamp(flow.from.as_fd(), EXCESSIVE).unwrap();
+        set_notsent_lowat(flow.to.as_fd(), EXCESSIVE).unwrap();
+        let options = || (flow.is_locked(), flow.clamp(), notsent_lowat(flow.to.as_fd()).unwrap());
+        let mut backlog = flow.limiter();
+        unblock(&mut backlog, MIN_JUDGE_INTERVAL);
+        let segment = advertised_mss(flow.from.as_fd()).unwrap();
+        assert_eq!(options(), (true, segment.max(MIN_AHEAD / 16), MIN_UNSENT));
+        drop(backlog);
+        assert_eq!(options(), (false, EXCESSIVE, EXCESSIVE));
     }
 
     #[test]
@@ -336,8 +373,9 @@ mod tests {
 
     #[tokio::test]
     async fn small_receive_buffer_grows_to_min_ahead() {
-        let Some(mut flow) = SlowFlow::new(50_000).await else { return };
-        flow.unblock(MIN_JUDGE_INTERVAL);
+        let Some(flow) = SlowFlow::new(50_000).await else { return };
+        let mut backlog = flow.limiter();
+        unblock(&mut backlog, MIN_JUDGE_INTERVAL);
         assert_eq!(flow.size(), MIN_AHEAD);
     }
 }

@@ -77,7 +77,7 @@ enum FlowLimit {
 struct SlowReceiver<'a> {
     /// `None` while there is room.
     stall: Option<StallGuard<'a>>,
-    backlog: BacklogLimiter,
+    backlog: BacklogLimiter<'a>,
 }
 
 /// One direction of a session.
@@ -251,13 +251,14 @@ impl<'a> Flow<'a> {
         if let Some(receiver) = &mut self.slow_receiver
             && let Some(stall) = receiver.stall.take()
         {
-            receiver.backlog.on_unblocked(self.from.stream, self.to.stream, stall.end(), self.moved);
+            receiver.backlog.on_unblocked(stall.end(), self.moved);
         }
         Poll::Ready(Ok(()))
     }
 
     fn on_no_room(&mut self) {
-        let new = || Box::new(SlowReceiver { stall: None, backlog: BacklogLimiter::new(self.moved) });
+        let (from, to) = (self.from.stream, self.to.stream);
+        let new = || Box::new(SlowReceiver { stall: None, backlog: BacklogLimiter::new(from, to, self.moved) });
         let receiver = self.slow_receiver.get_or_insert_with(new);
         receiver.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
     }
@@ -516,7 +517,7 @@ impl<'a> Flow<'a> {
         self.ended = read == 0;
         self.moved += read as u64;
         if let Some(receiver) = &mut self.slow_receiver {
-            receiver.backlog.on_read(self.from.stream, read);
+            receiver.backlog.on_read(read);
         }
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
