@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use serde_json::Value;
 
@@ -72,27 +71,4 @@ fn relays_probe_targets_that_lack_measurements() {
         });
         assert!(entry["receiving"]["rtt_seconds"].as_f64().is_some_and(|rtt| rtt > 0.0 && rtt < 5.0), "{entry}");
     }
-}
-
-/// Regression: while a relay waited for a silent target, it was not asked for reports, and its section was not probed.
-#[test]
-fn silent_target_does_not_delay_section_probes() {
-    // Longer than the interval of section probes, 12 s.
-    let timeouts = "[timeouts]\nconnect = \"1min\"\n";
-    let Some(fixture) = Fixture::with(&format!("{timeouts}{AUTO}"), false, |_| timeouts.to_owned()) else { return };
-    // The server drops its packets to `a`.
-    fixture.row["server"].ip("route add blackhole 10.2.1.1/32\n");
-    let target = SocketAddr::new(fixture.target().ip(), CLOSED_PORT);
-    let refused = fixture.row["home"].inside(|| socks5(HOME.parse().unwrap(), target));
-    assert_eq!(refused.map(|_| ()), Err(5));
-    let a = &fixture.relays[0].as_ref().unwrap().relay;
-    let is_waiting = || a.sessions().iter().any(|session| session["target"] == target.to_string());
-    eventually("a probe of the target by a", || is_waiting().then_some(()));
-    let begun = Instant::now();
-    eventually("a newer sample of the section to a", || {
-        let known: Vec<Value> = serde_json::from_str(&fixture.home.relay.ask("/api/paths")).unwrap();
-        let own = known.iter().find(|entry| entry["to"] == *fixture.keys[1].public && entry["told_by"].is_null())?;
-        (own["sending"]["age_seconds"].as_f64()? < begun.elapsed().as_secs_f64()).then_some(())
-    });
-    assert!(is_waiting(), "the section was probed after the target");
 }
