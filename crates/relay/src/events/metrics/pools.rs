@@ -157,9 +157,15 @@ impl FleetMetrics {
         }
     }
 
-    /// Updates the metrics to `view`; the values are zero without a fleet.
+    /// Updates the metrics to `view`. Without a fleet, the gauges are zero, and the counters stay, because the relay
+    /// continues to count when it joins a fleet again.
     pub fn update(&self, view: Option<FleetView>) {
-        let Some(view) = view else { return };
+        let Some(view) = view else {
+            for gauge in [&self.members, &self.draining, &self.missing, &self.etcd_up, &self.certificate_expiry] {
+                gauge.set(0);
+            }
+            return;
+        };
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let summary = view.summary();
         self.members.set(number(view.members.len()));

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::event::{ChoiceRecord, EndReason, SectionInfo};
+use ekiden_proto::fleet::{RelayState, SigningKey};
+use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::{Bottleneck, LimitingFactor, LimitingSection};
 use ekiden_proto::resume::{Jump, ResumeOutcome, SectionStart};
 
 use super::*;
 use crate::rules::Counter;
+use crate::status::fleet::MemberView;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
@@ -222,6 +225,46 @@ fn number_of_lines_does_not_depend_on_clients_or_targets() {
     let text = scrape(&metrics);
     assert!(!text.contains("192.0.") && !text.contains(".example"), "{text}");
     assert!((value(&text, "ekiden_sessions_accepted_total{listener=\"door\"}") - 1001.0).abs() < 0.5);
+}
+
+/// Regression: after a reload without `[fleet]`, the gauges kept their last values, and the alert about the certificate
+/// fired later.
+#[test]
+fn fleet_gauges_are_zero_without_a_fleet() {
+    let metrics = Metrics::new();
+    let member = MemberView {
+        name: "osaka".to_owned(),
+        key: PublicKey([1; 32]),
+        address: String::new(),
+        state: RelayState::Draining,
+        age_seconds: 0.0,
+        missing_seconds: Some(1.0),
+        not_after: 1_800_000_000,
+        neighbours: 0,
+    };
+    let fleet = FleetView {
+        fleet: SigningKey::generate().verify_key(),
+        name: None,
+        etcd_up: true,
+        etcd_seconds: None,
+        etcd_server: String::new(),
+        etcd_trouble: None,
+        written: 0,
+        refused: 0,
+        members: vec![member],
+    };
+    let before = metrics.encode(ScrapeData { fleet: Some(fleet), ..ScrapeData::default() });
+    let after = scrape(&metrics);
+    for (name, last) in [
+        ("members", 1.0),
+        ("draining", 1.0),
+        ("missing", 1.0),
+        ("etcd_up", 1.0),
+        ("certificate_expiry_timestamp_seconds", 1.8e9),
+    ] {
+        let gauge = |text: &str| value(text, &format!("ekiden_fleet_{name}"));
+        assert_eq!((gauge(&before), gauge(&after)), (last, 0.0), "{name}");
+    }
 }
 
 #[test]
