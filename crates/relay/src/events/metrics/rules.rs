@@ -1,7 +1,7 @@
 //! Counters of the kernel rules (nft(8)). The counters are read for a scrape, at most once in `MAX_AGE`, because each
 //! read runs a program.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter as Number;
@@ -38,14 +38,23 @@ impl RuleMetrics {
         r.declare("rules_packets", packets, self.packets.clone());
     }
 
-    /// Sets the instance of the daemon whose counters are read; `None` without kernel rules.
+    fn source(&self) -> MutexGuard<'_, RuleSource> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the instance of the daemon whose counters are read. `None`, without kernel rules, removes the
+    /// counters.
     pub fn set_instance(&self, instance: Option<u8>) {
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = RuleSource { instance, queried_at: None };
+        let mut source = self.source();
+        *source = RuleSource { instance, queried_at: None };
+        if instance.is_none() {
+            self.packets.clear();
+        }
     }
 
     /// Returns the instance whose counters are to be read now; `None` if the counters are recent.
     fn take_due(&self) -> Option<u8> {
-        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut source = self.source();
         let instance = source.instance?;
         if source.queried_at.is_some_and(|queried_at| queried_at.elapsed() < MAX_AGE) {
             return None;
@@ -58,7 +67,11 @@ impl RuleMetrics {
     pub async fn refresh(&self) {
         let Some(instance) = self.take_due() else { return };
         let result = tokio::task::spawn_blocking(move || counters(instance)).await;
-        self.update(&result.ok().and_then(Result::ok).unwrap_or_default());
+        // A reload may have removed the rules meanwhile.
+        let source = self.source();
+        if source.instance == Some(instance) {
+            self.update(&result.ok().and_then(Result::ok).unwrap_or_default());
+        }
     }
 
     pub(super) fn update(&self, counters: &[Counter]) {

@@ -227,6 +227,16 @@ fn number_of_lines_does_not_depend_on_clients_or_targets() {
     assert!((value(&text, "ekiden_sessions_accepted_total{listener=\"door\"}") - 1001.0).abs() < 0.5);
 }
 
+/// Regression: after a reload without transparent listeners, the counters of the removed rules kept their last values.
+#[test]
+fn rule_counters_end_with_the_rules() {
+    let metrics = eventful();
+    let has_counters = || scrape(&metrics).contains("ekiden_rules_packets_total{");
+    assert!(has_counters());
+    metrics.rules.set_instance(None);
+    assert!(!has_counters());
+}
+
 /// Regression: after a reload without `[fleet]`, the gauges kept their last values, and the alert about the certificate
 /// fired later.
 #[test]
