@@ -5,7 +5,7 @@
 mod harness;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,12 @@ use std::time::{Duration, Instant};
 
 use harness::*;
 use socket2::SockRef;
+
+/// Waits until all bytes of `stream` have been sent.
+fn wait_sent(stream: &TcpStream) {
+    let unsent = || ekiden_sys::pacing::send_counters(stream.as_fd()).unwrap().unsent;
+    eventually("the departure of all bytes", || (unsent() == 0).then_some(()));
+}
 
 #[test]
 fn bytes_arrive_in_order_across_the_switch_to_splice() {
@@ -145,14 +151,32 @@ fn eof_followed_by_a_reset_is_a_clean_end() {
         let sent = pattern(16_000);
         server.write_all(&sent).unwrap();
         server.shutdown(Shutdown::Write).unwrap();
-        let unsent = || ekiden_sys::pacing::send_counters(server.as_fd()).unwrap().unsent;
-        eventually("the departure of all bytes of the server", || (unsent() == 0).then_some(()));
+        wait_sent(&server);
         reset(server);
         relay.signal("CONT");
         let (received, ending) = read_remaining(&mut client);
         assert_eq!((received.len(), ending), (sent.len(), Ending::Clean), "round {round}");
         assert!(received == sent, "round {round}");
     }
+}
+
+/// Regression: the answer of a server that closes while the client uploads, such as HTTP 413, was discarded if a write
+/// of the relay failed before it had read the answer.
+#[test]
+fn answer_before_a_reset_arrives_during_an_upload() {
+    let (mut relay, mut client, mut server) = relay_with_connection();
+    server.write_all(b"x").unwrap();
+    assert_eq!(read_exactly(&mut client, 1), b"x");
+    relay.stop();
+    client.write_all(&pattern(16_000)).unwrap();
+    server.write_all(b"413").unwrap();
+    // A reset discards unsent bytes.
+    wait_sent(&server);
+    reset(server);
+    relay.signal("CONT");
+    assert_eq!(read_remaining(&mut client), (b"413".to_vec(), Ending::Reset));
+    let closed = relay.closed();
+    assert_eq!((&closed["end"], &closed["bytes_down"]), (&"reset_by_server".into(), &4.into()));
 }
 
 #[test]

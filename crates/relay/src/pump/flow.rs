@@ -191,6 +191,16 @@ impl<'a> Flow<'a> {
         Poll::Pending
     }
 
+    /// As [`Self::poll`], but without the end of the framed stream: the sending side has failed, and the error may have
+    /// been reported to a write, so that reads return a plain end of stream.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn poll_truncated(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        self.is_end_framed = true;
+        self.poll(cx)
+    }
+
     /// Returns the sending side and the receiving side.
     pub fn sides(&self) -> (Endpoint<'a>, Endpoint<'a>) {
         (self.from, self.to)

@@ -5,7 +5,8 @@
 //! a pooled pipe after a fixed number of bytes. The rest of the relay relies on these rules:
 //!
 //! - a byte is in the kernel, in one pipe, or in one buffer, and order survives the change from copy to splice;
-//! - end of stream closes that direction only, and a reset is forwarded as a reset;
+//! - end of stream closes that direction only, and a reset is forwarded as a reset, after the bytes that arrived from
+//!   the server before;
 //! - a flow reads only after all earlier bytes have been written, so a slow receiver slows down the sender and does not
 //!   use memory of the relay.
 
@@ -49,7 +50,7 @@ pub use observer::{Allowance, FlowObserver, TransferMethod};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;
 pub use stats::FlowStats;
-use watch::{ResetWatch, half_close, has_byte_behind_end};
+use watch::{ResetWatch, half_close, has_byte_behind_end, wait_acknowledged};
 pub use watch::{StreamEnd, stream_end};
 
 /// Maximum times without progress of a session.
@@ -146,10 +147,10 @@ struct Pump<'a, E> {
     up: Flow<'a>,
     down: Flow<'a>,
     opening: Option<PendingAnswer<'a, E>>,
-    /// The failure of the upward flow while the answer to OPEN is outstanding: the answer may state a more precise
-    /// cause.
+    /// The failure of the upward flow. The answer to OPEN may be outstanding, and may state a more precise cause.
     stuck: Option<Box<EndReason>>,
-    /// Waits for a reset from the side that has closed its direction: the flow no longer reads from that side.
+    /// Waits for a reset from the side that has closed its direction: the flow no longer reads from that side. After a
+    /// failure of the server, waits for the acknowledgement of the client.
     watch: Option<ResetWatch<'a>>,
 }
 
@@ -191,12 +192,15 @@ impl<'a, E> Pump<'a, E> {
     }
 
     fn poll_flows(&mut self, cx: &mut Context<'_>) -> Poll<EndReason> {
-        if let Some(end) = &self.stuck {
-            return Poll::Ready(**end);
+        if let Some(end) = self.stuck.as_deref().copied() {
+            return self.poll_last_bytes(cx, end);
         }
         let up = self.up.poll(cx);
         if let Poll::Ready(Err(broken)) = &up {
-            return Poll::Ready(end_reason(broken, Direction::Up));
+            let end = end_reason(broken, Direction::Up);
+            self.stuck = Some(Box::new(end));
+            self.watch = None;
+            return self.poll_last_bytes(cx, end);
         }
         let down = self.down.poll(cx);
         if let Poll::Ready(Err(broken)) = &down {
@@ -223,6 +227,25 @@ impl<'a, E> Pump<'a, E> {
             }
             // Both sockets are about to be closed, which forwards an end that is still outstanding.
             return Poll::Ready(EndReason::Finished);
+        }
+        self.watch.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
+    }
+
+    /// Ready with `end`, the failure of the upward flow. If the server has failed, the bytes that it sent before are
+    /// delivered first: the kernel keeps received bytes after a reset, but a reset of the client's connection discards
+    /// the bytes that the client has not acknowledged.
+    fn poll_last_bytes(&mut self, cx: &mut Context<'_>, end: EndReason) -> Poll<EndReason> {
+        if !matches!(end, EndReason::ResetByServer | EndReason::ServerLost) {
+            return Poll::Ready(end);
+        }
+        if self.watch.is_none() {
+            // A failure of this flow comes after `end`, and means that no further byte can be delivered.
+            let _ = ready!(self.down.poll_truncated(cx));
+            let client = self.client();
+            self.watch = Some(Box::pin(async move {
+                wait_acknowledged(client).await;
+                end
+            }));
         }
         self.watch.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
     }

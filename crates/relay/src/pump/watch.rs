@@ -20,7 +20,8 @@ use super::{Endpoint, Flow, Framing, RecordCipher};
 /// Interval of checks for an empty send queue; the kernel has no event for that.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Completes when the side that ended first is reset.
+/// Completes with the end of the session: when the side that ended first is reset, or when the client has the last
+/// bytes of a server that failed.
 pub type ResetWatch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
 
 /// How the peer has ended a stream, as found when the end of the stream is read.
@@ -93,7 +94,12 @@ async fn wait_late_reset(from: &TcpStream, to: &TcpStream, is_over: bool) {
         // An error means that the runtime shuts down, which also ends the session.
         let _ = from.ready(Interest::ERROR).await;
     }
-    while unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {
+    wait_acknowledged(to).await;
+}
+
+/// Completes when `to` has acknowledged the last byte, or is closed.
+pub async fn wait_acknowledged(to: &TcpStream) {
+    while !is_closed(to.as_fd()) && unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -104,6 +110,7 @@ mod tests {
     use std::rc::Rc;
 
     use ekiden_proto::direction::Direction;
+    use ekiden_sys::outq::unread;
     use ekiden_testing::TEST_TIMEOUT;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::timeout;
@@ -136,6 +143,39 @@ mod tests {
         let session = async { tokio::join!(run(params, None::<PendingAnswer<'_, ()>>), peers).0 };
         let end = timeout(TEST_TIMEOUT, session).await.expect("the byte is detected");
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
+    }
+
+    /// A write to the server consumes the error of its reset, so that reads return a plain end of stream.
+    #[tokio::test]
+    async fn last_bytes_of_a_reset_server_are_delivered_without_an_end_record() {
+        let time_limit = Duration::from_secs(60);
+        let (ours, theirs) = section_ciphers();
+        ours.allow_read_ahead();
+        let (near, mut peer) = tcp_pair().await;
+        let (beyond, mut server) = tcp_pair().await;
+        peer.write_all(&theirs.seal_all(b"upload")).await.unwrap();
+        server.write_all(b"413").await.unwrap();
+        // A reset discards unsent bytes.
+        beyond.readable().await.unwrap();
+        abort(&server);
+        drop(server);
+        wait_until("the reset", || is_closed(beyond.as_fd()));
+        // The pump reads from the client first, and then writes to the server.
+        near.readable().await.unwrap();
+        let params = PumpParams {
+            client: Endpoint { stream: &near, framing: Framing::Records(&ours) },
+            server: Endpoint::plain(&beyond),
+            early: Vec::new(),
+            stats: &FlowStats::new(Rc::new(())),
+            pipes: &PipePool::new(0),
+            idle_timeouts: IdleTimeouts { idle: time_limit, half_closed: time_limit },
+        };
+        let session = run(params, None::<PendingAnswer<'_, ()>>);
+        let end = timeout(TEST_TIMEOUT, session).await.expect("the session ends");
+        assert_eq!(end, Ok(EndReason::ResetByServer));
+        let opened = timeout(TEST_TIMEOUT, theirs.next_record(&peer)).await.expect("a record arrives").unwrap();
+        assert_eq!(&opened.record[opened.plaintext], b"413");
+        assert_eq!(unread(peer.as_fd()).unwrap(), 0, "no record follows");
     }
 
     /// The reset arrives after the readiness event of the FIN, and before the check that distinguishes FIN and reset.
