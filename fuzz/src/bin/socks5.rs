@@ -42,9 +42,9 @@ fn server_side(bytes: &[u8]) {
 fn parse_request(bytes: &[u8]) -> Parsed<Socks5Request> {
     Socks5Request::parse(bytes).map_err(|error| match error {
         Socks5RequestError::Wire(error) => error,
-        Socks5RequestError::CommandNotSupported | Socks5RequestError::AddressTypeNotSupported => {
-            WireError::Invalid("told apart")
-        }
+        Socks5RequestError::CommandNotSupported
+        | Socks5RequestError::InvalidTarget
+        | Socks5RequestError::AddressTypeNotSupported => WireError::Invalid("told apart"),
     })
 }
 
