@@ -14,6 +14,8 @@ fn with_blocks(text: &str) -> String {
         &at_once.replace(", ", "\n"),
     );
     let text = text.replace("ends = [\"relay\", \"server\"]", "ends = [\"relay\", \"server\"]\ndelay = \"10ms\"");
+    // These tests do not depend on lateness. A stricter limit would invalidate runs on a busy machine.
+    let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
     format!(
         "{text}\n[[factor]]\nname = \"how\"\nlevels = [{{ name = \"at once\" }}, {{ name = \"paused\", set = {{ workload = {{ {paused} }} }} }}]\n"
     )
@@ -104,8 +106,6 @@ fn capped_writing_completes_at_the_cap() {
 
 /// Runs the direct treatment of `text` once, without its factors. None if the system cannot run a lab.
 fn direct_run(fixture: &ExperimentFixture, text: &str) -> Option<Value> {
-    // These tests do not depend on lateness. A stricter limit would invalidate the run on a busy machine.
-    let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
     fixture.write(text.split("[[factor]]").next().unwrap());
     let output = fixture.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
     if is_skipped(&output) {
