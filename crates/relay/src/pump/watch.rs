@@ -119,28 +119,33 @@ mod tests {
     use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, section_ciphers};
     use crate::testing::{tcp_pair, wait_until};
 
-    /// Regression: bytes behind the record that ends a stream were ignored.
-    #[tokio::test]
-    async fn bytes_behind_the_end_record_are_reported_as_altered() {
+    /// Runs a session between a client with records and a server without framing.
+    async fn run_section(client: &TcpStream, cipher: &RecordCipher, server: &TcpStream) -> Result<EndReason, ()> {
         let time_limit = Duration::from_secs(60);
-        let (ours, theirs) = section_ciphers();
-        ours.allow_read_ahead();
-        let (near, mut peer) = tcp_pair().await;
-        let (beyond, mut server) = tcp_pair().await;
         let params = PumpParams {
-            client: Endpoint { stream: &near, framing: Framing::Records(&ours) },
-            server: Endpoint::plain(&beyond),
+            client: Endpoint { stream: client, framing: Framing::Records(cipher) },
+            server: Endpoint::plain(server),
             early: Vec::new(),
             stats: &FlowStats::new(Rc::new(())),
             pipes: &PipePool::new(0),
             idle_timeouts: IdleTimeouts { idle: time_limit, half_closed: time_limit },
         };
+        run(params, None::<PendingAnswer<'_, ()>>).await
+    }
+
+    /// Regression: bytes behind the record that ends a stream were ignored.
+    #[tokio::test]
+    async fn bytes_behind_the_end_record_are_reported_as_altered() {
+        let (ours, theirs) = section_ciphers();
+        ours.allow_read_ahead();
+        let (near, mut peer) = tcp_pair().await;
+        let (beyond, mut server) = tcp_pair().await;
         let peers = async {
             peer.write_all(&theirs.end_record()).await.unwrap();
             assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the end is forwarded");
             peer.write_all(&[0]).await.unwrap();
         };
-        let session = async { tokio::join!(run(params, None::<PendingAnswer<'_, ()>>), peers).0 };
+        let session = async { tokio::join!(run_section(&near, &ours, &beyond), peers).0 };
         let end = timeout(TEST_TIMEOUT, session).await.expect("the byte is detected");
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }
@@ -148,7 +153,6 @@ mod tests {
     /// A write to the server consumes the error of its reset, so that reads return a plain end of stream.
     #[tokio::test]
     async fn last_bytes_of_a_reset_server_are_delivered_without_an_end_record() {
-        let time_limit = Duration::from_secs(60);
         let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
         let (near, mut peer) = tcp_pair().await;
@@ -162,15 +166,7 @@ mod tests {
         wait_until("the reset", || is_closed(beyond.as_fd()));
         // The pump reads from the client first, and then writes to the server.
         near.readable().await.unwrap();
-        let params = PumpParams {
-            client: Endpoint { stream: &near, framing: Framing::Records(&ours) },
-            server: Endpoint::plain(&beyond),
-            early: Vec::new(),
-            stats: &FlowStats::new(Rc::new(())),
-            pipes: &PipePool::new(0),
-            idle_timeouts: IdleTimeouts { idle: time_limit, half_closed: time_limit },
-        };
-        let session = run(params, None::<PendingAnswer<'_, ()>>);
+        let session = run_section(&near, &ours, &beyond);
         let end = timeout(TEST_TIMEOUT, session).await.expect("the session ends");
         assert_eq!(end, Ok(EndReason::ResetByServer));
         let opened = timeout(TEST_TIMEOUT, theirs.next_record(&peer)).await.expect("a record arrives").unwrap();
