@@ -162,8 +162,6 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
-    use ekiden_proto::fleet::SigningKey;
-
     use super::*;
     use crate::config::congestion::Telemetry;
     use crate::path::selector::CandidateView;
@@ -211,18 +209,7 @@ mod tests {
             timeouts: 0,
         };
         assert_eq!(fields(&telemetry), documented("SECTION.told."));
-        let fleet = FleetView {
-            fleet: SigningKey::generate().verify_key(),
-            name: None,
-            etcd_up: true,
-            etcd_seconds: None,
-            etcd_server: String::new(),
-            etcd_trouble: None,
-            written: 0,
-            refused: 0,
-            members: Vec::new(),
-        };
-        assert_eq!(fields(&fleet.summary()), documented("fleet."));
+        assert_eq!(fields(&FleetView::for_test(Vec::new()).summary()), documented("fleet."));
         let candidate =
             CandidateView { path: String::new(), predicted_seconds: 0.0, rate: 0.0, confidence: 0.0, out: false };
         let choice = ChoiceView {

@@ -67,6 +67,22 @@ pub struct FleetSummary {
 }
 
 impl FleetView {
+    /// A fleet with these members whose etcd is reachable.
+    #[cfg(test)]
+    pub fn for_test(members: Vec<MemberView>) -> Self {
+        Self {
+            fleet: ekiden_proto::fleet::SigningKey::generate().verify_key(),
+            name: None,
+            etcd_up: true,
+            etcd_seconds: None,
+            etcd_server: String::new(),
+            etcd_trouble: None,
+            written: 0,
+            refused: 0,
+            members,
+        }
+    }
+
     /// Returns the counts of members by state.
     #[must_use]
     pub fn summary(&self) -> FleetSummary {

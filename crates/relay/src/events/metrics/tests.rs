@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::event::{ChoiceRecord, EndReason, SectionInfo};
-use ekiden_proto::fleet::{RelayState, SigningKey};
+use ekiden_proto::fleet::RelayState;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::{Bottleneck, LimitingFactor, LimitingSection};
 use ekiden_proto::resume::{Jump, ResumeOutcome, SectionStart};
@@ -252,18 +252,8 @@ fn fleet_gauges_are_zero_without_a_fleet() {
         not_after: 1_800_000_000,
         neighbours: 0,
     };
-    let fleet = FleetView {
-        fleet: SigningKey::generate().verify_key(),
-        name: None,
-        etcd_up: true,
-        etcd_seconds: None,
-        etcd_server: String::new(),
-        etcd_trouble: None,
-        written: 0,
-        refused: 0,
-        members: vec![member],
-    };
-    let before = metrics.encode(ScrapeData { fleet: Some(fleet), ..ScrapeData::default() });
+    let fleet = Some(FleetView::for_test(vec![member]));
+    let before = metrics.encode(ScrapeData { fleet, ..ScrapeData::default() });
     let after = scrape(&metrics);
     for (name, last) in [
         ("members", 1.0),
