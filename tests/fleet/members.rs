@@ -1,5 +1,8 @@
 //! Relays join, drain, leave and are upgraded without losing a session.
 
+use std::fs;
+use std::net::TcpListener;
+
 use serde_json::Value;
 
 use super::etcd::Etcd;
@@ -122,8 +125,8 @@ fn local_configuration_overrides_the_fleet() {
     let folder = Folder::new();
     let peers = folder.write("peers", format!("{} alice\n", home.key.public));
     let config = osaka.config(&etcd, "");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text.replace("fleet = true", &format!("fleet = true\npeers = {peers:?}"))).unwrap();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("fleet = true", &format!("fleet = true\npeers = {peers:?}"))).unwrap();
     let mut at_osaka = osaka.run(&config);
     osaka.entry_key(&etcd);
     let (address, key) = (osaka.address, &osaka.key.public);
@@ -181,6 +184,52 @@ fn upgrade_does_not_announce_draining_or_leaving() {
         names_osaka("draining") || names_osaka("left")
     });
     assert!(announcement.is_none(), "{announcement:?}");
+}
+
+#[test]
+fn reload_to_another_fleet_or_none_removes_the_entry() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    // The lease outlasts the test, so that only osaka itself can delete its entry.
+    let configure = |osaka: &Site| osaka.config_with_times(&etcd, "1h", "1s", "");
+    let (_home, mut at_home, osaka, mut at_osaka) = pair_with(&etcd, &fleet, configure);
+    let config = configure(&osaka);
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace(Fleet::SHARED, "/other/")).unwrap();
+    at_osaka.signal("HUP");
+    at_osaka.next(|event| event["event"] == "reloaded");
+    wait_fleet_change(&mut at_home, "left", "osaka");
+    let entries = || etcd.entries().into_iter().filter(|(_, value)| value.contains("\nname: osaka\n"));
+    let (key, _) = eventually("the entry in the other fleet", || entries().next());
+    assert!(key.starts_with("/other/"), "{key}");
+    fs::write(&config, without_fleet(&text)).unwrap();
+    at_osaka.signal("HUP");
+    at_osaka.next(|event| event["event"] == "reloaded");
+    eventually("an etcd without an entry of osaka", || entries().next().is_none().then_some(()));
+}
+
+#[test]
+fn rejected_reload_without_fleet_keeps_the_entry() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let osaka = fleet.site("osaka");
+    let config = osaka.config_with_times(&etcd, "1h", "1s", "");
+    let mut at_osaka = osaka.run(&config);
+    let entry_key = osaka.entry_key(&etcd);
+    let (written, since) = (number(&etcd, &entry_key), etcd.create_revision(&entry_key));
+    let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = fs::read_to_string(&config).unwrap();
+    let bind = format!("[[listener]]\nkind = \"socks\"\nbind = \"{}\"\n", occupied.local_addr().unwrap());
+    fs::write(&config, without_fleet(&text) + &bind).unwrap();
+    at_osaka.signal("HUP");
+    at_osaka.next(|event| event["event"] == "reload_rejected");
+    // The rejected reload has restarted the session with etcd, which writes the entry again.
+    eventually("a new entry", || (number(&etcd, &entry_key) > written).then_some(()));
+    assert_eq!(etcd.create_revision(&entry_key), since, "the entry was deleted in between");
+}
+
+/// Returns the configuration of a relay without a fleet.
+fn without_fleet(config: &str) -> String {
+    let (before, _) = config.split_once("[fleet]").expect("[fleet] is the last table");
+    before.replace("fleet = true\n", "")
 }
 
 /// Returns the sequence number of the entry.

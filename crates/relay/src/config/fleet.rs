@@ -49,6 +49,17 @@ pub struct FleetConfig {
     pub profile: Arc<Profile>,
 }
 
+impl FleetConfig {
+    /// Returns whether a relay that changes to the settings `new` has its entry at the same place, for the same fleet.
+    /// Two lists of etcd servers with a server in common belong to one etcd.
+    #[must_use]
+    pub fn has_same_entry(&self, new: &Self) -> bool {
+        new.certificate.is_some()
+            && (self.key, &self.prefix, self.own_key.public_key()) == (new.key, &new.prefix, new.own_key.public_key())
+            && self.etcd.iter().any(|server| new.etcd.contains(server))
+    }
+}
+
 /// Reads `[fleet]`; `None` without that table.
 pub(super) fn read(file: &TableReader<'_>, shared: &ReadContext) -> Option<Arc<FleetConfig>> {
     let reader = file.table("fleet");

@@ -28,10 +28,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAIN_PROPAGATION: Duration = Duration::from_millis(500);
 
 /// Timeout for applying a change of the fleet.
-const APPLY_TIMEOUT: Duration = Duration::from_secs(2);
+pub const APPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout for removing the entry of this relay from etcd, and for the end of the thread.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The directory of the fleet.
 #[derive(Debug)]
@@ -42,8 +42,10 @@ pub struct FleetDirectory {
 
 /// State that the etcd thread shares with the other threads.
 pub struct FleetShared {
-    /// The settings in force; `None` without a fleet.
+    /// The settings of the thread; `None` without a fleet. A reload that is rejected restores them.
     pub settings: watch::Sender<Option<Arc<FleetConfig>>>,
+    /// The settings of the last configuration that was applied.
+    pub in_force: watch::Sender<Option<Arc<FleetConfig>>>,
     /// The requested membership of this relay.
     pub target: watch::Sender<Membership>,
     /// The membership that etcd has confirmed.
@@ -89,6 +91,7 @@ impl FleetDirectory {
     pub fn new(events: Arc<Events>, estimates: Arc<EstimateStore>) -> Self {
         let inner = FleetShared {
             settings: watch::Sender::new(None),
+            in_force: watch::Sender::new(None),
             target: watch::Sender::new(Membership::Serve),
             confirmed: watch::Sender::new(Membership::Serve),
             synced: watch::Sender::new(false),
@@ -105,7 +108,8 @@ impl FleetDirectory {
         Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 
-    /// Applies the settings of `fleet`; `None` leaves the fleet. On return the members in the state file are known.
+    /// Applies the settings of `fleet`; `None` leaves the fleet. The thread removes the entry of a relay that leaves,
+    /// after [`FleetDirectory::mark_applied`]. On return the members in the state file are known.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -157,8 +161,11 @@ impl FleetDirectory {
         (roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect(), number)
     }
 
-    /// Records that the configuration in force contains the members of change `number`.
+    /// Records that the configuration in force has the settings of the last [`FleetDirectory::apply_config`], and
+    /// contains the members of change `number`.
     pub fn mark_applied(&self, number: u64) {
+        let settings = self.shared.settings.borrow().clone();
+        self.shared.in_force.send_replace(settings);
         self.shared.change_numbers.send_modify(|(_, served)| *served = number.max(*served));
     }
 

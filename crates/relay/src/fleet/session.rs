@@ -69,12 +69,21 @@ impl<'a> EtcdSession<'a> {
         })
     }
 
-    /// Runs until the first failure of etcd, and returns its message.
-    pub async fn run(mut self, writer: &mut EntryWriter) -> EtcdErrorMessage {
+    /// Runs until the first failure of etcd, and returns its message. After a cancellation, only `leave` may follow.
+    pub async fn run(&mut self, writer: &mut EntryWriter) -> EtcdErrorMessage {
         loop {
             if let Err(failure) = self.step(writer).await {
                 return failure.into_message();
             }
+        }
+    }
+
+    /// Announces that this relay drains, and removes its entry: other relays keep a relay that disappears without the
+    /// announcement. Failures are ignored; etcd removes the entry at the end of its lease.
+    pub async fn leave(&mut self, writer: &mut EntryWriter) {
+        if self.lease.is_some() {
+            let _ = self.put(writer, Membership::Drain).await;
+            let _ = self.revoke().await;
         }
     }
 

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::event::Event;
 use ekiden_proto::fleet::{Certificate, EntryError};
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use super::author::EntryWriter;
-use super::directory::{FleetShared, Membership, unix_seconds};
+use super::directory::{APPLY_TIMEOUT, FleetShared, LEAVE_TIMEOUT, Membership, unix_seconds};
 use super::session::EtcdSession;
 use super::state;
 use crate::config::FleetConfig;
@@ -37,10 +38,14 @@ async fn run(inner: &FleetShared) {
     let mut request = inner.target.subscribe();
     loop {
         let fleet = settings.borrow_and_update().clone();
+        let mut follower = fleet.as_deref().map(|fleet| EtcdFollower::new(inner, fleet));
         tokio::select! {
-            () = run_fleet(inner, fleet) => {}
+            () = run_fleet(follower.as_mut()) => {}
             changed = settings.changed() => if changed.is_err() { return },
             _ = request.wait_for(|request| *request == Membership::Stop) => break,
+        }
+        if let Some(follower) = follower {
+            follower.on_new_settings(&mut settings).await;
         }
     }
     let fleet = settings.borrow().clone();
@@ -51,32 +56,66 @@ async fn run(inner: &FleetShared) {
     inner.confirmed.send_replace(Membership::Stop);
 }
 
-async fn run_fleet(inner: &FleetShared, fleet: Option<Arc<FleetConfig>>) {
-    let Some(fleet) = fleet else { return std::future::pending().await };
+async fn run_fleet(follower: Option<&mut EtcdFollower<'_>>) {
+    let Some(follower) = follower else { return std::future::pending().await };
+    let (inner, fleet) = (follower.shared, follower.fleet);
     tokio::select! {
-        () = follow_etcd(inner, &fleet) => {}
-        () = maintain(inner, &fleet) => {}
+        () = follower.run() => {}
+        () = maintain(inner, fleet) => {}
     }
 }
 
-/// Follows etcd and reconnects after each failure.
-async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
-    let mut writer = EntryWriter::new(fleet);
-    let mut failures = 0;
-    for url in fleet.etcd.iter().cycle() {
-        let mut connected_at = None;
-        let message = match EtcdSession::open(inner, fleet, url).await {
-            Ok(session) => {
-                inner.on_etcd_reachable(url);
-                connected_at = Some(Instant::now());
-                session.run(&mut writer).await
-            }
-            Err(message) => message,
+/// Follows the etcd of one fleet.
+struct EtcdFollower<'a> {
+    shared: &'a FleetShared,
+    fleet: &'a FleetConfig,
+    writer: EntryWriter,
+    /// The session with etcd, while there is one.
+    session: Option<EtcdSession<'a>>,
+}
+
+impl<'a> EtcdFollower<'a> {
+    fn new(shared: &'a FleetShared, fleet: &'a FleetConfig) -> Self {
+        Self { shared, fleet, writer: EntryWriter::new(fleet), session: None }
+    }
+
+    /// Follows etcd and reconnects after each failure.
+    async fn run(&mut self) {
+        let mut failures = 0;
+        for url in self.fleet.etcd.iter().cycle() {
+            let mut connected_at = None;
+            let message = match EtcdSession::open(self.shared, self.fleet, url).await {
+                Ok(session) => {
+                    self.shared.on_etcd_reachable(url);
+                    connected_at = Some(Instant::now());
+                    self.session.insert(session).run(&mut self.writer).await
+                }
+                Err(message) => message,
+            };
+            self.session = None;
+            // A connection that lasted for some time does not count as a failure.
+            failures =
+                if connected_at.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
+            self.shared.on_etcd_unreachable(url, message.0);
+            sleep(retry_delay(failures, self.fleet.etcd.len())).await;
+        }
+    }
+
+    /// Removes the entry of this relay if the new settings do not keep it.
+    async fn on_new_settings(mut self, settings: &mut watch::Receiver<Option<Arc<FleetConfig>>>) {
+        let fleet = self.fleet;
+        let Some(session) = &mut self.session else { return };
+        let keeps_entry = |new: &Option<Arc<FleetConfig>>| new.as_ref().is_some_and(|new| fleet.has_same_entry(new));
+        let mut in_force = self.shared.in_force.subscribe();
+        // The entry must stay if the reload is rejected, which restores the settings.
+        let is_leaving = tokio::select! {
+            _ = settings.wait_for(keeps_entry) => false,
+            _ = in_force.wait_for(|new| !keeps_entry(new)) => true,
+            () = sleep(APPLY_TIMEOUT) => true,
         };
-        // A connection that lasted for some time does not count as a failure.
-        failures = if connected_at.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
-        inner.on_etcd_unreachable(url, message.0);
-        sleep(retry_delay(failures, fleet.etcd.len())).await;
+        if is_leaving {
+            let _ = timeout(LEAVE_TIMEOUT, session.leave(&mut self.writer)).await;
+        }
     }
 }
 
