@@ -2,7 +2,6 @@
 //! another relay.
 
 use std::os::fd::AsFd;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +15,7 @@ use ekiden_sys::queued::set_notsent_lowat;
 use super::filter::judge;
 use super::lane::Lane;
 use super::sources::LaneRemote;
-use super::transport::{LaneError, LaneTransport};
+use super::transport::{LaneError, LaneTransport, run_forwarded};
 use crate::dial::{DialError, Dialled, MAX_UNSENT_LANE, OpenedSession};
 use crate::ingress::Responder;
 use crate::ingress::section::IncomingOpen;
@@ -154,20 +153,7 @@ impl<'a> IncomingLane<'a> {
         };
         let upward = |packet: &[u8]| forward_packet(packet, Some(session.dial_context.access()), (&down, &up));
         let downward = |packet: &[u8]| forward_packet(packet, None, (&up, &down));
-        let mut downstream = pin!(downstream.run(downstream.receive(upward), self.wait_end()));
-        let mut upstream = pin!(upstream.run(upstream.receive(downward), std::future::pending()));
-        tokio::select! {
-            ended = &mut downstream => {
-                ended?;
-                up.retire();
-                upstream.await
-            }
-            ended = &mut upstream => {
-                ended?;
-                down.retire();
-                downstream.await
-            }
-        }
+        run_forwarded(&downstream, upward, &upstream, downward, self.wait_end()).await
     }
 
     /// Returns the transport to the previous relay.

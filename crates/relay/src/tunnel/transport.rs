@@ -14,6 +14,7 @@ use ekiden_sys::poll::is_writable;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::lane::Lane;
@@ -110,8 +111,9 @@ impl LaneTransport<'_> {
             }
             () = done => {
                 self.lane.retire();
-                let sent = timeout(CLOSE_TIMEOUT, sending).await;
-                sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| self.connection_error(error))?;
+                let closing = async { self.on_send_end(sending.await, receiving).await };
+                let closed = timeout(CLOSE_TIMEOUT, closing).await;
+                closed.unwrap_or_else(|_| Err(self.connection_error(io::ErrorKind::TimedOut.into())))?;
             }
             sent = &mut sending => self.on_send_end(sent, receiving).await?,
         }
@@ -197,6 +199,41 @@ impl LaneTransport<'_> {
     }
 }
 
+/// Runs both connections of a forwarded lane until `done` completes or one of them ends, and then closes the other in
+/// order. `upward` takes the packets of the previous relay, `downward` those of the next relay.
+///
+/// # Errors
+/// One of the connections has failed, or its relay does not take the last records in time.
+pub async fn run_forwarded(
+    downstream: &LaneTransport<'_>,
+    upward: impl FnMut(&[u8]),
+    upstream: &LaneTransport<'_>,
+    downward: impl FnMut(&[u8]),
+    done: impl Future<Output = ()>,
+) -> Result<(), LaneError> {
+    let (downstream_end, upstream_end) = (Notify::new(), Notify::new());
+    let done = async {
+        tokio::select! {
+            () = done => {}
+            () = upstream_end.notified() => {}
+        }
+    };
+    let mut downstream = pin!(downstream.run(downstream.receive(upward), done));
+    let mut upstream = pin!(upstream.run(upstream.receive(downward), downstream_end.notified()));
+    tokio::select! {
+        ended = &mut downstream => {
+            ended?;
+            downstream_end.notify_one();
+            upstream.await
+        }
+        ended = &mut upstream => {
+            ended?;
+            upstream_end.notify_one();
+            downstream.await
+        }
+    }
+}
+
 /// Waits until fewer than half of [`MAX_UNSENT_LANE`] bytes are unsent in the kernel (tcp(7), `TCP_NOTSENT_LOWAT`). The
 /// option does not limit a write without this wait: the kernel compares it only for a new buffer, and fills the last
 /// buffer up to 64 KiB.
@@ -215,6 +252,7 @@ mod tests {
     use std::io::Write;
 
     use std::rc::Rc;
+    use std::sync::Arc;
 
     use super::*;
     use crate::events::metrics::Metrics;
@@ -222,10 +260,14 @@ mod tests {
     use crate::testing::tcp_pair;
     use crate::tunnel::sources::LaneRemote;
 
+    fn new_lane(sends: Direction) -> Arc<Lane> {
+        let remote = LaneRemote::Path { name: "osaka".into(), key: None };
+        Lane::new(&Metrics::new().packet_counters("tunnel"), remote, sends)
+    }
+
     /// Returns the result of a lane whose peer sends `last` and resets the connection while a packet of the lane is
     /// still to be sent. With `reads_late`, the first read is delayed by one turn of the runtime.
     async fn run_lane(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
-        let metrics = Metrics::new();
         let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
         let (stream, other) = tcp_pair().await;
@@ -233,11 +275,7 @@ mod tests {
         other.write_all(&last(&theirs)).unwrap();
         SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
         drop(other);
-        let lane = Lane::new(
-            &metrics.packet_counters("tunnel"),
-            LaneRemote::Path { name: "osaka".into(), key: None },
-            Direction::Up,
-        );
+        let lane = new_lane(Direction::Up);
         lane.mark_established();
         lane.push(&[0x45; 100]);
         let carrier =
@@ -265,6 +303,43 @@ mod tests {
         for reads_late in [false, true] {
             let ended = run_lane(|cipher| cipher.seal_all(b"a packet"), reads_late).await;
             assert!(matches!(ended, Err(LaneError::Connection(..))), "late: {reads_late}");
+        }
+    }
+
+    /// Sends to `to`, which does not read, until the kernel takes no more bytes. The buffers have fixed sizes, so that
+    /// the kernel takes none later.
+    fn fill(from: &TcpStream, to: &TcpStream) {
+        let from = SockRef::from(from);
+        from.set_send_buffer_size(1 << 20).unwrap();
+        SockRef::from(to).set_recv_buffer_size(4096).unwrap();
+        while from.send(&[0; 65_536]).is_ok() {}
+    }
+
+    /// A relay that is suspended reads nothing. The end of the lane to the other relay waited for it without a limit.
+    #[tokio::test(start_paused = true)]
+    async fn forwarded_lane_ends_although_one_relay_does_not_read() {
+        for blocked in [Direction::Up, Direction::Down] {
+            let ((client, previous), (server, next)) = (tcp_pair().await, tcp_pair().await);
+            let ((down_cipher, previous_cipher), (up_cipher, next_cipher)) = (section_ciphers(), section_ciphers());
+            let (down, up) = (new_lane(Direction::Down), new_lane(Direction::Up));
+            let stats = FlowStats::new(Rc::new(()));
+            let downstream = LaneTransport { lane: &down, stream: &client, cipher: &down_cipher, stats: &stats };
+            let upstream = LaneTransport { lane: &up, stream: &server, cipher: &up_cipher, stats: &stats };
+            match blocked {
+                Direction::Up => fill(&server, &next),
+                Direction::Down => fill(&client, &previous),
+            }
+            let (ending, near, end) = match blocked {
+                Direction::Up => (&previous, &client, previous_cipher.end_record()),
+                Direction::Down => (&next, &server, next_cipher.end_record()),
+            };
+            write_all(ending, &end).await.unwrap();
+            // Before a timer exists: the paused clock advances whenever the runtime is idle.
+            near.readable().await.unwrap();
+            let running = run_forwarded(&downstream, |_| {}, &upstream, |_| {}, pending());
+            let ended = timeout(2 * CLOSE_TIMEOUT, running).await.expect("the lane ends");
+            let Err(LaneError::Connection(error, direction)) = ended else { panic!("{blocked:?}: {ended:?}") };
+            assert_eq!((error.kind(), direction), (io::ErrorKind::TimedOut, blocked.opposite()));
         }
     }
 }
