@@ -77,19 +77,19 @@ struct LossShare {
     lossy: bool,
 }
 
-impl Default for SectionTuner {
-    fn default() -> Self {
+impl SectionTuner {
+    /// Returns a tuner of a section whose socket has the settings `current`.
+    #[must_use]
+    pub fn new(current: Tuning) -> Self {
         Self {
             previous: TuningSample::default(),
             sending: LossShare::default(),
             receiving: LossShare::default(),
             caution: 1.0,
-            current: Tuning::INITIAL,
+            current,
         }
     }
-}
 
-impl SectionTuner {
     /// The settings of the last decision.
     #[must_use]
     pub fn tuning(&self) -> Tuning {
@@ -184,7 +184,7 @@ mod tests {
         fn of(rtt: u64) -> Self {
             let rtt = Duration::from_millis(rtt);
             let sample = TuningSample { rtt, rttvar: rtt / 50, ..TuningSample::default() };
-            Self { sample, section: SectionTuner::default() }
+            Self { sample, section: SectionTuner::new(Tuning::INITIAL) }
         }
 
         /// Records a tenth of a second with `sent` segments, `retransmitted` of them sent again.
@@ -218,7 +218,7 @@ mod tests {
     fn tuning_stays_within_kernel_bounds_for_any_sample() {
         let mut numbers = numbers(7);
         for _ in 0..200 {
-            let mut section = SectionTuner::default();
+            let mut section = SectionTuner::new(Tuning::INITIAL);
             let mut at = Duration::ZERO;
             for _ in 0..50 {
                 let mut next = |most: u32| numbers.next().unwrap_or(0) % most;
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn tuning_stays_initial_without_a_round_trip() {
-        let mut section = SectionTuner::default();
+        let mut section = SectionTuner::new(Tuning::INITIAL);
         let sample = TuningSample {
             taken_at: Duration::from_secs(1),
             segments_sent: 3,

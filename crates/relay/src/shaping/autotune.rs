@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::profile::{Outcome, Profile, Setting};
-use ekiden_proto::tuning::{SectionTuner, TuningSample, needs_system_control};
+use ekiden_proto::tuning::{SectionTuner, Tuning, TuningSample, needs_system_control};
 use ekiden_proto::units::Span;
 use ekiden_sys::congestion;
 use ekiden_sys::route::Routes;
 use ekiden_sys::sockopt::{SocketRole, apply_setting};
-use ekiden_sys::tuned::{tcp_timers, tuning_sample};
+use ekiden_sys::tuned::{TcpTimers, tcp_timers, tuning_sample};
 use serde::Serialize;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -198,7 +198,8 @@ pub struct Tuner {
 struct TimerTuning {
     /// Settings that the profile fixes.
     overrides: ProfileOverrides,
-    section: RefCell<SectionTuner>,
+    /// `None` before the first sample.
+    section: RefCell<Option<SectionTuner>>,
     /// Idle timeout of the session.
     idle_timeout: Duration,
     /// Options that the kernel has rejected, with the errors.
@@ -304,6 +305,7 @@ impl Tuner {
         self.choose_control(&stream, &sample);
         let Some(timers) = &self.timers else { return };
         let mut section = timers.section.borrow_mut();
+        let section = section.get_or_insert_with(|| SectionTuner::new(settings_in_force(stream.as_fd())));
         let before = section.tuning();
         for setting in section.update(sample).changes_from(before) {
             timers.set(&stream, &setting);
@@ -369,6 +371,19 @@ impl TimerTuning {
     }
 }
 
+/// Returns the settings of a socket, in which an earlier session may have left its tuning. `rto_max` is the initial
+/// value, so that it is set again, and with it the user timeout of this session.
+fn settings_in_force(socket: BorrowedFd<'_>) -> Tuning {
+    let TcpTimers { rto_min, delack_max, thin_linear_timeouts, .. } = tcp_timers(socket);
+    let initial = Tuning::INITIAL;
+    Tuning {
+        rto_min: rto_min.unwrap_or(initial.rto_min),
+        delack_max: delack_max.unwrap_or(initial.delack_max),
+        thin_linear_timeouts: thin_linear_timeouts.unwrap_or(initial.thin_linear_timeouts),
+        ..initial
+    }
+}
+
 /// The settings in force, according to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TuningView {
@@ -418,8 +433,6 @@ impl TuningView {
 
 #[cfg(test)]
 mod tests {
-    use ekiden_proto::tuning::Tuning;
-    use ekiden_sys::tuned::{TcpTimers, tcp_timers};
     use ekiden_testing::skipped;
     use socket2::{Domain, Protocol, Socket, Type};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -475,7 +488,7 @@ mod tests {
         tuner.on_bytes_moved(1);
         scheduler.run_round(Duration::from_secs(1));
         assert_eq!(tuner.view().unwrap().refused, Vec::<String>::new());
-        let tuning = tuner.timers.as_ref().unwrap().section.borrow().tuning();
+        let tuning = tuner.timers.as_ref().unwrap().section.borrow().as_ref().unwrap().tuning();
         (tcp_timers(stream.as_fd()), tuning)
     }
 
@@ -507,6 +520,18 @@ mod tests {
         assert_eq!((all.rto_max, all.user_timeout), untouched, "keepalive settings decide when a peer is dead");
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         assert!(tuner(&TuneScheduler::new(), &stream, &Profile::named("none")).is_none());
+    }
+
+    /// Bug: the tuner of the next session compared its decision with the initial settings, not with those that the
+    /// earlier session had left in the socket.
+    #[tokio::test]
+    async fn settings_of_an_earlier_session_are_replaced() {
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        // This path loses nothing, so timeouts are not to be linear, which is also the initial setting.
+        let left = apply_setting(stream.as_fd(), &Setting::ThinLinearTimeouts(true), SocketRole::Dialer);
+        assert_eq!(left, Outcome::Applied);
+        tuner(&TuneScheduler::new(), &stream, &profile(&[])).unwrap().tune(Duration::from_secs(1));
+        assert_eq!(tcp_timers(stream.as_fd()).thin_linear_timeouts, Some(false));
     }
 
     /// Sockets of Multipath TCP do not support these options.
