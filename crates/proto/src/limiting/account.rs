@@ -81,8 +81,9 @@ pub struct LimitTracker {
 }
 
 impl LimitTracker {
-    /// Sets the counters and the congestion window of a section at the start of the session, which are not zero if the
-    /// section has carried sessions before. `side` is the direction of the bytes that this relay sends to the section.
+    /// Starts a section, at the start of the session or when the session changes to another server. The counters and
+    /// the congestion window are not zero if the section has carried sessions before. `side` is the direction of the
+    /// bytes that this relay sends to the section.
     pub fn start_section(&mut self, side: Direction, counters: TcpCounters, cwnd: u32) {
         self.sections[side as usize] = SectionState { counters, cwnd, widest_window: counters.peer_window };
     }
@@ -146,7 +147,6 @@ fn flow_since(previous: &FlowCounters, now: &FlowCounters) -> Flow {
     }
 }
 
-/// A later connection of the session starts with counters at zero; its first sample then yields differences of zero.
 fn section_since(previous_state: &SectionState, now: &TcpCounters, sample: &SideSample) -> Section {
     let previous = &previous_state.counters;
     let since = |now: u32, previous: u32| f64::from(now.saturating_sub(previous));

@@ -141,6 +141,19 @@ fn slow_reader_is_distinguished_from_a_small_window() {
     assert_eq!(account.limits().down.unwrap().by, Bottleneck::ClientSlow);
 }
 
+/// A client may ask several servers over one connection.
+#[test]
+fn small_window_of_another_server_is_detected() {
+    let mut wide = full();
+    wide.sending.rwnd_limited = Duration::from_millis(900);
+    let mut small = wide.clone();
+    small.sending.peer_window = 60_000;
+    let mut account = account(Direction::Up, 1, &wide);
+    account.start_section(Direction::Up, TcpCounters::default(), 0);
+    add(&mut account, Direction::Up, 2..=10, &small);
+    assert_eq!(account.limits().up.unwrap().by, Bottleneck::Window);
+}
+
 #[test]
 fn stopped_reader_is_diagnosed_without_moved_bytes() {
     let mut stopped = full();

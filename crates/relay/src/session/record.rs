@@ -225,6 +225,7 @@ impl Session {
         let profile = self.dial_context.profile();
         let tuning = profile.map(|profile| self.context.section_tuning(&stream, &profile)).unwrap_or_default();
         self.telemetry.set_tuning(Direction::Up, tuning);
+        self.restart_limits();
         let mut state = self.state.borrow_mut();
         state.requested_at.get_or_insert(requested_at);
         state.connect = Some(requested_at.elapsed());

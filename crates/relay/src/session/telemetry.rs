@@ -85,6 +85,13 @@ impl Session {
         limiting.get_or_insert_with(|| LimitState::new(self.opened_at)).tracker.start_section(side, counters, cwnd);
     }
 
+    /// Starts a new section to a server, whose counters are zero. The session may have samples of an earlier section.
+    pub(super) fn restart_limits(&self) {
+        if let Some(limiting) = self.limiting.borrow_mut().as_mut() {
+            limiting.tracker.start_section(Direction::Up, TcpCounters::default(), 0);
+        }
+    }
+
     fn record_limits(&self) {
         let mut limiting = self.limiting.borrow_mut();
         let limiting = limiting.get_or_insert_with(|| LimitState::new(self.opened_at));
