@@ -2,8 +2,8 @@
 //! other sessions.
 //!
 //! A flow takes a turn before each read. While the flow waits for the turn it does not read, so TCP flow control slows
-//! down the sender; the flow detects only a reset of the sending side. For bytes that were already read by a parser,
-//! the flow takes the turn before the write.
+//! down the sender; the flow detects only a reset of the sending side. The bytes that a server sent before its reset
+//! still have their turns. For bytes that were already read by a parser, the flow takes the turn before the write.
 
 use std::future::{Future, pending};
 use std::io;
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
+use super::flow::has_unread;
+use super::framing::Endpoint;
 use super::observer::Allowance;
 use super::stats::FlowStats;
 
@@ -40,11 +41,11 @@ impl<'a> FlowTurn<'a> {
     /// stream needs no quota: payload then fails in [`Self::check_payload`].
     ///
     /// # Errors
-    /// A reset of `from` during the wait.
+    /// A reset of `from` during the wait, unless `from` is a server whose bytes are not yet read.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        from: &'a TcpStream,
+        from: Endpoint<'a>,
         stats: &FlowStats,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
@@ -68,7 +69,7 @@ impl<'a> FlowTurn<'a> {
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        from: Option<&'a TcpStream>,
+        from: Option<Endpoint<'a>>,
         stats: &FlowStats,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
@@ -80,7 +81,7 @@ impl<'a> FlowTurn<'a> {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: Option<&'a TcpStream>,
+        from: Option<Endpoint<'a>>,
         stats: &FlowStats,
         direction: Direction,
     ) -> Poll<io::Result<Option<usize>>> {
@@ -95,7 +96,7 @@ impl<'a> FlowTurn<'a> {
             return Poll::Ready(Ok(match stats.reserve(direction) {
                 Allowance::Unlimited => Some(usize::MAX),
                 Allowance::Bytes { at, .. } if at > Instant::now() => {
-                    self.wait = Some(Box::pin(wait_turn(from, at)));
+                    self.wait = Some(Box::pin(wait_turn(from, at, direction)));
                     continue;
                 }
                 Allowance::Bytes { most, .. } => Some(most),
@@ -110,12 +111,15 @@ impl<'a> FlowTurn<'a> {
     }
 }
 
-async fn wait_turn(from: Option<&TcpStream>, at: Instant) -> (Duration, io::Result<()>) {
+async fn wait_turn(from: Option<Endpoint<'_>>, at: Instant, direction: Direction) -> (Duration, io::Result<()>) {
     let since = Instant::now();
     let reset = async {
-        match from {
-            Some(from) => drop(from.ready(Interest::ERROR).await),
-            None => pending().await,
+        let Some(from) = from else { return pending().await };
+        // An error means that the runtime shuts down.
+        let _ = from.stream.ready(Interest::ERROR).await;
+        let has_bytes = !from.is_read_from_socket() || has_unread(from.stream);
+        if direction == Direction::Down && has_bytes {
+            pending().await
         }
     };
     let turn = tokio::select! {
@@ -124,4 +128,41 @@ async fn wait_turn(from: Option<&TcpStream>, at: Instant) -> (Duration, io::Resu
         () = reset => Err(io::ErrorKind::ConnectionReset.into()),
     };
     (since.elapsed(), turn)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use ekiden_sys::tcp_info::is_closed;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::pump::abort;
+    use crate::testing::{tcp_pair, wait_until};
+
+    /// Waits for a turn that begins in a minute.
+    async fn wait_minute(from: &TcpStream, direction: Direction) -> Result<(), io::ErrorKind> {
+        let at = tokio::time::Instant::now() + Duration::from_secs(60);
+        let (_, turn) = wait_turn(Some(Endpoint::plain(from)), at.into_std(), direction).await;
+        turn.map_err(|error| error.kind())
+    }
+
+    /// Regression: a reset of the server during the wait discarded the bytes that the server had sent before.
+    #[tokio::test(start_paused = true)]
+    async fn reset_server_keeps_its_turn_until_its_bytes_are_read() {
+        let (near, mut far) = tcp_pair().await;
+        far.write_all(b"413").await.unwrap();
+        // A reset discards unsent bytes.
+        near.readable().await.unwrap();
+        abort(&far);
+        drop(far);
+        wait_until("the reset", || is_closed(near.as_fd()));
+        let reset = Err(io::ErrorKind::ConnectionReset);
+        assert_eq!(wait_minute(&near, Direction::Up).await, reset, "bytes of a client");
+        assert_eq!(wait_minute(&near, Direction::Down).await, Ok(()));
+        assert_eq!(near.try_read(&mut [0; 4]).unwrap(), 3);
+        assert_eq!(wait_minute(&near, Direction::Down).await, reset);
+    }
 }

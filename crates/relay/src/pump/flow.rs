@@ -236,7 +236,8 @@ impl<'a> Flow<'a> {
         if !matches!(self.pending, PendingBytes::Early(_)) {
             return Poll::Ready(Ok(()));
         }
-        let from = (self.limit != FlowLimit::Bytes(0)).then_some(self.from.stream);
+        // Bytes of a server are delivered although it is reset meanwhile.
+        let from = (self.direction == Direction::Up && self.limit != FlowLimit::Bytes(0)).then_some(self.from);
         ready!(self.turn.poll_write(cx, from, self.stats, self.direction)).map_err(FlowError::Reading)?;
         if let PendingBytes::Early(bytes) = std::mem::replace(&mut self.pending, PendingBytes::Nothing) {
             self.count_framed(bytes.len());
@@ -315,8 +316,7 @@ impl<'a> Flow<'a> {
                 ready!(self.poll_readable(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
-            ready!(self.turn.poll_read(cx, self.from.stream, self.stats, self.direction))
-                .map_err(FlowError::Reading)?;
+            ready!(self.turn.poll_read(cx, self.from, self.stats, self.direction)).map_err(FlowError::Reading)?;
             match self.fill() {
                 Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
