@@ -4,6 +4,7 @@ use super::number::{format_significant, pluralized, with_unit};
 use super::table::{ReportTable, TableCell};
 use super::tables;
 use super::terminal::{align_columns, wrap};
+use crate::experiment::collect::metric::best_description;
 use crate::experiment::collect::results::Manifest;
 use crate::experiment::judge::compare::{Comparison, ComparisonVerdict, MetricComparison};
 
@@ -14,8 +15,7 @@ pub fn render_comparison(comparison: &Comparison, manifest: &Manifest, width: us
     let factors: Vec<&str> = manifest.factors.iter().map(|(name, _)| name.as_str()).collect();
     let mut lines = vec![comparison.experiment.clone()];
     for metric in &comparison.metrics {
-        let direction = if metric.metric.higher_is_better { "more" } else { "less" };
-        lines.extend([String::new(), format!("{}, {direction} is better:", metric.metric.key)]);
+        lines.extend([String::new(), format!("{}, {}:", metric.metric.key, best_description(&metric.metric))]);
         lines.extend(align_columns(&table(metric, &factors), width));
     }
     if !comparison.warnings.is_empty() {
@@ -49,12 +49,12 @@ fn table(comparison: &MetricComparison, factors: &[&str]) -> ReportTable {
 
 /// Returns the number of cells, and the number of cells of each verdict that occurs.
 fn verdict_line(comparison: &MetricComparison) -> String {
-    use ComparisonVerdict::{Better, Same, Unclear, Worse};
+    use ComparisonVerdict::{Better, Differs, Same, Unclear, Worse};
     let count = |verdict: ComparisonVerdict| {
         let count = comparison.count(verdict);
         (count > 0).then(|| format!("{count} {}", verdict.word(&comparison.metric)))
     };
-    let counts: Vec<String> = [Better, Same, Worse, Unclear].into_iter().filter_map(count).collect();
+    let counts: Vec<String> = [Better, Same, Worse, Differs, Unclear].into_iter().filter_map(count).collect();
     format!("{} of B against A: {}", pluralized(comparison.cells.len(), "cell"), counts.join(", "))
 }
 

@@ -93,6 +93,23 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
 
+/// Returns whether values on one side of another value are better than that value. Of the ratio of two groups they are
+/// not: the best ratio is 1.
+#[must_use]
+pub fn has_better_side(metric: &Metric) -> bool {
+    metric.key != RATIO
+}
+
+/// Returns which values of the metric are better, in words.
+#[must_use]
+pub fn best_description(metric: &Metric) -> &'static str {
+    match metric.key.as_str() {
+        RATIO | JAIN => "1 is best",
+        _ if metric.higher_is_better => "more is better",
+        _ => "less is better",
+    }
+}
+
 /// Converts a rate in bytes per second to the unit of a metric; `None` if the metric is not a rate.
 #[must_use]
 pub fn rate_in_metric(key: &str, bytes_per_second: f64) -> Option<f64> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::analyse;
+use crate::experiment::collect::metric::has_better_side;
 use crate::experiment::collect::results::{CellSummary, Manifest, Metric, Results, Summary};
 use crate::experiment::spec::read::CellKey;
 use crate::stats;
@@ -60,6 +61,8 @@ pub enum ComparisonVerdict {
     Better,
     /// The 95 % interval of the ratio is on the worse side of 1.
     Worse,
+    /// The 95 % interval of the ratio excludes 1, and the metric has no better side.
+    Differs,
     /// The 95 % interval of the ratio contains 1 and is within [`SAME_MARGIN`] of it, or all ratios are exactly 1.
     Same,
     /// No other verdict applies: there are too few common blocks, or the interval is too wide.
@@ -67,7 +70,7 @@ pub enum ComparisonVerdict {
 }
 
 impl ComparisonVerdict {
-    fn of_ratio(ratio: &Summary, higher_is_better: bool) -> Self {
+    fn of_ratio(ratio: &Summary, metric: &Metric) -> Self {
         if ratio.n == 0 {
             return Self::Unclear;
         }
@@ -77,7 +80,8 @@ impl ComparisonVerdict {
         match (ratio.confidence >= 0.95, above || below) {
             _ if is_exact => Self::Same,
             (false, _) => Self::Unclear,
-            (true, true) if above == higher_is_better => Self::Better,
+            (true, true) if !has_better_side(metric) => Self::Differs,
+            (true, true) if above == metric.higher_is_better => Self::Better,
             (true, true) => Self::Worse,
             (true, false) if is_within_margin => Self::Same,
             (true, false) => Self::Unclear,
@@ -94,6 +98,7 @@ impl ComparisonVerdict {
             Self::Better => "better",
             Self::Worse if is_speed => "slower",
             Self::Worse => "worse",
+            Self::Differs => "differs",
             Self::Same => "same",
             Self::Unclear => "unclear",
         }
@@ -149,7 +154,7 @@ fn compare_cells(
         let (of_a, of_b) = (values(a), values(b));
         let ratio = stats::summarise(&stats::ratios(&of_b, &of_a));
         let of_all_blocks = stats::summarise(&stats::ratios_with_zero_bases(&of_b, &of_a));
-        let verdict = ComparisonVerdict::of_ratio(&of_all_blocks, metric.higher_is_better);
+        let verdict = ComparisonVerdict::of_ratio(&of_all_blocks, metric);
         let (a, b) = (summarise_common(&of_a, &of_b), summarise_common(&of_b, &of_a));
         CellComparison { levels: cell_key.levels, treatment: cell_key.treatment, a, b, ratio, verdict }
     };
@@ -218,6 +223,7 @@ pub fn different_circumstances(a: &Manifest, b: &Manifest) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::collect::metric::RATIO;
     use crate::experiment::collect::results::Run;
 
     fn metric(unit: &str, higher_is_better: bool) -> Metric {
@@ -229,7 +235,7 @@ mod tests {
         let (mut runs, mut cells) = (Vec::new(), Vec::new());
         for (treatment, values) in [("direct", direct), ("relay", relay)] {
             for (block, value) in (0..).zip(values) {
-                let metrics = [("figure".to_owned(), *value)].into();
+                let metrics = [(metric.key.clone(), *value)].into();
                 runs.push(Run { block, treatment: treatment.to_owned(), metrics, ..Run::default() });
             }
             cells.push(CellSummary::for_test(treatment, stats::summarise(values)));
@@ -260,6 +266,15 @@ mod tests {
         assert_eq!(verdict_of(&time, &scaled(&BLOCKS, 0.7)), ComparisonVerdict::Better);
         let words = [&rate, &metric("", true)].map(|metric| ComparisonVerdict::Worse.word(metric));
         assert_eq!(words, ["slower", "worse"]);
+    }
+
+    /// A ratio of 2 between two groups that becomes 1 was called worse.
+    #[test]
+    fn ratio_of_two_groups_is_neither_better_nor_worse() {
+        let ratio = Metric { key: RATIO.to_owned(), ..metric("", true) };
+        for factor in [0.5, 1.1] {
+            assert_eq!(verdict_of(&ratio, &scaled(&BLOCKS, factor)), ComparisonVerdict::Differs, "{factor}");
+        }
     }
 
     #[test]

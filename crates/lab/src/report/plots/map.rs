@@ -1,6 +1,6 @@
 //! Heat maps of the metric over two factors.
 
-use crate::experiment::collect::metric::{JAIN, RATIO};
+use crate::experiment::collect::metric::{RATIO, best_description};
 use crate::experiment::collect::results::CellSummary;
 use crate::report::chart::{Chart, HeatMap, HeatMapCell};
 use crate::report::number::{format_significant, with_unit};
@@ -34,7 +34,11 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     }
     Some(ChartGroup {
         heading: format!("{} by {} and {}", capitalized(&view.metric_name()), names[0], names[1]),
-        note: format!("Medians{}. The darker, the better: {}.", unit(view), best_description(view)),
+        note: format!(
+            "Medians{}. The darker, the better: {}.",
+            unit(view),
+            best_description(&view.results.manifest.metric)
+        ),
         legend: Vec::new(),
         charts,
     })
@@ -42,15 +46,6 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
 
 fn unit(view: &ReportView) -> String {
     if view.unit().is_empty() { String::new() } else { format!(" in {}", view.unit()) }
-}
-
-fn best_description(view: &ReportView) -> &'static str {
-    let metric = &view.results.manifest.metric;
-    match metric.key.as_str() {
-        RATIO | JAIN => "1 is best",
-        _ if metric.higher_is_better => "more is better",
-        _ => "less is better",
-    }
 }
 
 /// Returns the quality of a value: higher is better. The best ratio is 1.
