@@ -74,6 +74,8 @@ pub struct EmulatedDirection {
     observers: PacketObservers,
     /// Runs to send, in order.
     pending: VecDeque<PendingRun>,
+    /// Ideal departures of the packets of `pending`, in order, each with the number of packets that have it.
+    ideal_departures: VecDeque<(Nanos, u16)>,
     /// Time of the next attempt to send to a full interface.
     retry_at: Option<Nanos>,
     /// Time until which due packets gather.
@@ -102,6 +104,7 @@ impl EmulatedDirection {
             next_number: 0,
             observers,
             pending: VecDeque::new(),
+            ideal_departures: VecDeque::new(),
             retry_at: None,
             gather_until: 0,
             header_buffers,
@@ -262,6 +265,7 @@ impl EmulatedDirection {
             // Packets of a run have individual ideal times but one actual time, which is known only after the send.
             record.outcome = PacketOutcome::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
         }
+        self.ideal_departures.push_back((packet.at, tag.count));
         match self.pending.back_mut() {
             Some(last) if !self.report.exact && !self.superpackets_refused && last.is_contiguous_with(&due) => {
                 last.run.count += tag.count;
@@ -293,9 +297,13 @@ impl EmulatedDirection {
             self.report.packets_out += packets;
             self.report.bytes_out += u64::from(due.bytes);
             self.report.marked += if due.run.mark { packets } else { 0 };
-            self.report.lateness.record(now - due.ideal, packets);
-            let kind = CaptureEventKind::Delivered { ideal: due.ideal, actual: now, marked: due.run.mark };
-            self.observers.capture(due.number, due.run.count, kind);
+            let mut next = due.number;
+            for (ideal, count) in take_front(&mut self.ideal_departures, due.run.count) {
+                self.report.lateness.record(now - ideal, u64::from(count));
+                let kind = CaptureEventKind::Delivered { ideal, actual: now, marked: due.run.mark };
+                self.observers.capture(next, count, kind);
+                next += u64::from(count);
+            }
             for number in due.number..due.number + packets {
                 let outcome = self.observers.record_mut(number).map(|record| &mut record.outcome);
                 if let Some(PacketOutcome::Delivered { actual, .. }) = outcome {
@@ -318,11 +326,26 @@ impl EmulatedDirection {
             self.pending = self.pending.drain(..).flat_map(PendingRun::split).collect();
         } else {
             self.report.hidden += u64::from(first.run.count);
+            take_front(&mut self.ideal_departures, first.run.count).for_each(drop);
             self.observers.capture(first.number, first.run.count, CaptureEventKind::Refused);
             store.release(first.slot, u32::from(first.run.count));
             self.pending.pop_front();
         }
     }
+}
+
+/// Removes the first `packets` packets. Returns their ideal departures, each with the number of packets that have it.
+fn take_front(departures: &mut VecDeque<(Nanos, u16)>, mut packets: u16) -> impl Iterator<Item = (Nanos, u16)> {
+    std::iter::from_fn(move || {
+        let (ideal, count) = departures.front_mut().filter(|_| packets > 0)?;
+        let (ideal, taken) = (*ideal, packets.min(*count));
+        packets -= taken;
+        *count -= taken;
+        if *count == 0 {
+            departures.pop_front();
+        }
+        Some((ideal, taken))
+    })
 }
 
 /// A run of segments to send.

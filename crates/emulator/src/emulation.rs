@@ -205,6 +205,7 @@ mod tests {
 
     use super::*;
     use crate::MS;
+    use crate::capture::{CaptureEvent, CaptureEventKind};
     use crate::fixtures::conditions;
     use crate::records::PacketOutcome;
 
@@ -254,6 +255,42 @@ mod tests {
             other => panic!("{other:?}"),
         };
         emulation.records("wan", "a").into_iter().map(departure).collect()
+    }
+
+    /// Passes a UDP superpacket of three packets of 1500 bytes, which arrives at the time 0.
+    fn receive_superpacket(emulation: &mut Emulation) {
+        const UDP_GSO: u8 = 5;
+        let (ip, payload) = (VNET_HEADER + 14, 1472_u16);
+        let mut frame = emulation.take_buffer();
+        frame[1] = UDP_GSO;
+        frame[4..6].copy_from_slice(&payload.to_ne_bytes());
+        // The start of the UDP header, behind 14 bytes of Ethernet and 20 of IPv4.
+        frame[6..8].copy_from_slice(&34_u16.to_ne_bytes());
+        frame[ip - 2..ip].copy_from_slice(&[0x08, 0x00]);
+        frame[ip] = 0x45;
+        frame[ip + 9] = 17;
+        let length = ip + 28 + 3 * usize::from(payload);
+        emulation.on_frame(0, &mut frame, ReceivedFrame { length, timestamp: None }, 0, 14);
+    }
+
+    /// All packets of a run had the ideal departure of the first, so that a trace of the link had bursts.
+    #[test]
+    fn packets_that_are_sent_as_one_have_ideal_departures_of_their_own() {
+        let forward = conditions("rate = '12Mbit/s'");
+        let link = Link { ends: ["a".into(), "b".into()], mtu: 1500, forward, reverse: Conditions::default() };
+        let options = EmulationOptions { mode: EmulationMode::Fast, capture: Some(64), ..EmulationOptions::default() };
+        let mut emulation = Emulation::new(&[("wan".into(), link)], &options);
+        receive_superpacket(&mut emulation);
+        emulation.send_due(5 * MS, |_| 5 * MS, &mut [OpenInterface, OpenInterface]);
+        let chunk = emulation.take_capture_chunk().unwrap();
+        let ideal = |(event, _): (CaptureEvent, &[u8])| match event.kind {
+            CaptureEventKind::Delivered { ideal, .. } => Some((event.number, event.count, ideal)),
+            _ => None,
+        };
+        assert_eq!(chunk.events().filter_map(ideal).collect::<Vec<_>>(), [(0, 1, MS), (1, 1, 2 * MS), (2, 1, 3 * MS)]);
+        let report = &emulation.reports()[0];
+        assert_eq!((report.frames_out, report.packets_out, report.lateness.max), (1, 3, 4 * MS));
+        assert_eq!(report.lateness.counts.iter().filter(|count| **count == 1).count(), 3, "4, 3 and 2 ms");
     }
 
     #[test]
