@@ -124,7 +124,8 @@ mod bpf {
             return finding("the kernel does not show its types (BTF)").with_hint(effect, "");
         };
         if congestion::check_support(kernel).is_err() {
-            let effect = "`ekiden cc` does not work: it needs Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
+            let effect = "`ekiden cc` does not work: it needs Linux 5.7 (arm64: 6.0) with CONFIG_BPF_SYSCALL=y and \
+                          CONFIG_BPF_JIT=y";
             return finding("not supported by the kernel").with_hint(effect, "");
         }
         match RegistrationMethod::best_for(kernel) {

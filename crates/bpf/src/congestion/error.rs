@@ -25,8 +25,8 @@ pub enum CongestionError {
     NoBtf,
     /// The kernel is too old, or has BPF switched off.
     #[error(
-        "this kernel cannot load congestion controls: loading requires Linux 5.6 or later on a 64-bit machine, with \
-         CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y"
+        "this kernel cannot load congestion controls: loading requires Linux 5.7 or later (arm64: 6.0) on a 64-bit \
+         machine, with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y"
     )]
     NoStructOps,
     /// This process may not.
