@@ -1,6 +1,12 @@
 //! Bodies that end by length, by chunks or with the connection, in both directions; and responses without a body.
 
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
 
 use crate::exchange::*;
 use crate::harness::*;
@@ -116,6 +122,46 @@ fn response_bodies_arrive_unchanged() {
             assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {framing:?}");
         }
     }
+}
+
+/// Regression: each chunk was a flow of its own, too short for an assessment of the receiver, so the bytes that waited
+/// for a slow client had no bound.
+#[test]
+fn chunks_in_flight_shrink_when_the_client_slows_down() {
+    const SIZE: usize = 1 << 16;
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    send(&mut client, fixture.get("/"));
+    let mut server = fixture.accept();
+    Head::read(&mut server);
+    // Small buffers at both ends, so that most bytes in flight are in the relay's buffers.
+    SockRef::from(&client).set_recv_buffer_size(SIZE).unwrap();
+    SockRef::from(&server).set_send_buffer_size(SIZE).unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&written);
+    let writer = std::thread::spawn(move || {
+        send(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let chunk = [format!("{SIZE:x}\r\n").as_bytes(), &[7_u8; SIZE], b"\r\n"].concat();
+        while server.write_all(&chunk).is_ok() {
+            counted.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        }
+    });
+    let (mut read, mut buffer) = (0_u64, vec![0; SIZE]);
+    // A fast reader makes the buffers grow.
+    while read < 200_000_000 {
+        read += client.read(&mut buffer).unwrap() as u64;
+    }
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    let mut waiting = u64::MAX;
+    // The buffers are full again after the first 4 MB.
+    while read < 204_000_000 || waiting >= 1_500_000 {
+        assert!(Instant::now() < deadline, "{waiting} bytes wait");
+        std::thread::sleep(Duration::from_millis(5));
+        read += client.read(&mut buffer).unwrap() as u64;
+        waiting = written.load(Ordering::Relaxed).saturating_sub(read);
+    }
+    drop(client);
+    join(writer);
 }
 
 /// An HTTP/1.0 client supports neither chunks nor trailers: it gets the data, and the end of the connection as the end

@@ -3,6 +3,9 @@
 //! [`Flow::poll`] writes pending bytes before it reads more. A flow holds bytes only while the receiver has no room, so
 //! an idle session has neither buffer nor pipe.
 //!
+//! A flow runs until the end of the stream, or repeatedly: each run moves a number of bytes, and the runs share the
+//! assessment of the receiver.
+//!
 //! Edge-triggered epoll reports readiness once (epoll(7)). A read that returns fewer bytes than it asked for has
 //! emptied the socket, with one exception: it stopped at urgent data. recv(2) returns the bytes before the urgent byte
 //! alone; the next read begins with the urgent byte. splice(2) answers EAGAIN or end of stream at the urgent byte. Then
@@ -87,9 +90,10 @@ pub struct Flow<'a> {
     direction: Direction,
     limit: FlowLimit,
     pending: PendingBytes<'a>,
+    /// Number of bytes from the socket in this run.
     moved: u64,
-    /// Number of early bytes, which are sent ahead of the bytes from the socket.
-    early: u64,
+    /// Number of early bytes, which are sent ahead of the bytes from the socket, and of bytes of earlier runs.
+    earlier: u64,
     /// The position in the chunks of `from`, if it has chunks.
     chunks: Option<Box<ChunkReader>>,
     ended: bool,
@@ -123,7 +127,7 @@ impl<'a> Flow<'a> {
             limit,
             pending,
             moved: 0,
-            early: 0,
+            earlier: 0,
             chunks: from.framing.chunks().map(|_| Box::default()),
             ended: false,
             is_end_framed: false,
@@ -139,26 +143,31 @@ impl<'a> Flow<'a> {
     /// Sends `bytes`, which were read from `from` earlier, before all other bytes.
     #[must_use]
     pub fn with_early_bytes(mut self, bytes: Vec<u8>) -> Self {
+        self.set_early(bytes);
+        self
+    }
+
+    fn set_early(&mut self, bytes: Vec<u8>) {
         if bytes.is_empty() {
-            return self;
+            return;
         }
-        self.early = bytes.len() as u64;
+        self.earlier += bytes.len() as u64;
+        if let Some(receiver) = &mut self.slow_receiver {
+            receiver.backlog.on_read(bytes.len());
+        }
         self.pending = PendingBytes::Early(bytes);
-        self
     }
 
-    /// Stops the flow after `bytes` bytes from the socket and leaves both sides open.
-    #[must_use]
-    pub fn with_limit(mut self, bytes: u64) -> Self {
-        self.limit = FlowLimit::Bytes(bytes);
-        self
-    }
-
-    /// Runs the flow to its end. Returns the number of bytes moved, which is below the limit if the stream ended first.
+    /// Sends `early`, which was read from `from` earlier, and then `limit` bytes from the socket. Returns the number of
+    /// bytes from the socket, which is below `limit` if the stream ended first. Leaves both sides open, so the flow can
+    /// run again.
     ///
     /// # Errors
     /// [`FlowError`] with the side that failed.
-    pub async fn run(mut self) -> Result<u64, FlowError> {
+    pub async fn run(&mut self, early: Vec<u8>, limit: u64) -> Result<u64, FlowError> {
+        self.earlier += std::mem::take(&mut self.moved);
+        self.set_early(early);
+        (self.limit, self.done) = (FlowLimit::Bytes(limit), false);
         std::future::poll_fn(|cx| self.poll(cx)).await?;
         Ok(self.moved)
     }
@@ -211,12 +220,17 @@ impl<'a> Flow<'a> {
         self.direction
     }
 
+    /// Returns the number of bytes of the stream so far.
+    fn total(&self) -> u64 {
+        self.earlier + self.moved
+    }
+
     /// Returns the bytes or the alert that ends the framed stream; `None` if the framing has no such end.
     fn end_of_stream(&self) -> Option<PendingBytes<'a>> {
         if let Framing::KernelTls(tls) = self.to.framing {
             return Some(PendingBytes::KernelTlsEnd(tls));
         }
-        let buffer = self.to.framing.end_of_stream(self.early + self.moved)?;
+        let buffer = self.to.framing.end_of_stream(self.total())?;
         Some(PendingBytes::Bytes { buffer, written: 0 })
     }
 
@@ -262,14 +276,14 @@ impl<'a> Flow<'a> {
         if let Some(receiver) = &mut self.slow_receiver
             && let Some(stall) = receiver.stall.take()
         {
-            receiver.backlog.on_unblocked(stall.end(), self.moved);
+            receiver.backlog.on_unblocked(stall.end(), self.earlier + self.moved);
         }
         Poll::Ready(Ok(()))
     }
 
     fn on_no_room(&mut self) {
-        let (from, to) = (self.from.stream, self.to.stream);
-        let new = || Box::new(SlowReceiver { stall: None, backlog: BacklogLimiter::new(from, to, self.moved) });
+        let (from, to, total) = (self.from.stream, self.to.stream, self.total());
+        let new = || Box::new(SlowReceiver { stall: None, backlog: BacklogLimiter::new(from, to, total) });
         let receiver = self.slow_receiver.get_or_insert_with(new);
         receiver.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
     }

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::take;
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::BodyFraming;
@@ -27,7 +28,7 @@ pub struct BodyFlow<'a> {
     pub pipes: &'a PipePool,
 }
 
-impl BodyFlow<'_> {
+impl<'a> BodyFlow<'a> {
     /// Writes bytes that did not come through the pump. Waits for their turn under the limits of the session.
     ///
     /// # Errors
@@ -64,27 +65,18 @@ impl BodyFlow<'_> {
                 let early = reader.take(length);
                 let rest = length - early.len() as u64;
                 head.extend_from_slice(&early);
-                self.relay_exactly(head, rest).await
+                send_exactly(&mut self.flow(), head, rest).await
             }
             BodyFraming::Chunked => self.relay_chunks(head, reader, coding).await,
             BodyFraming::UntilClose => {
                 head.append(&mut reader.take_all());
-                self.flow(head, u64::MAX).await.map(drop)
+                self.flow().run(head, u64::MAX).await.map(drop)
             }
         }
     }
 
-    async fn flow(&self, early: Vec<u8>, limit: u64) -> Result<u64, FlowError> {
-        let flow = Flow::new(self.from, self.to, self.direction, self.stats, self.pipes);
-        flow.with_early_bytes(early).with_limit(limit).run().await
-    }
-
-    /// Sends `early`, and then `rest` bytes from the source.
-    async fn relay_exactly(&self, early: Vec<u8>, rest: u64) -> Result<(), FlowError> {
-        if self.flow(early, rest).await? < rest {
-            return Err(truncated_body());
-        }
-        Ok(())
+    fn flow(&self) -> Flow<'a> {
+        Flow::new(self.from, self.to, self.direction, self.stats, self.pipes)
     }
 
     async fn relay_chunks(
@@ -93,10 +85,12 @@ impl BodyFlow<'_> {
         reader: &mut HandshakeReader<'_>,
         coding: BodyCoding,
     ) -> Result<(), FlowError> {
+        // One flow for all chunks: each of them may be too short for an assessment of the receiver.
+        let mut flow = self.flow();
         let mut chunks = ChunkForwarder::new(coding);
         chunks.output = head;
         while !chunks.is_complete() {
-            let piece = self.next_framing(reader, &mut chunks).await?;
+            let piece = next_framing(&mut flow, reader, &mut chunks).await?;
             let size = chunks.on_framing(&piece);
             if size == 0 {
                 continue;
@@ -105,30 +99,33 @@ impl BodyFlow<'_> {
             let rest = size - buffered.len() as u64;
             chunks.output.extend_from_slice(&buffered);
             if rest > 0 {
-                self.relay_exactly(std::mem::take(&mut chunks.output), rest).await?;
+                send_exactly(&mut flow, take(&mut chunks.output), rest).await?;
             }
         }
-        self.write(&chunks.output).await
-    }
-
-    /// Reads the next piece of chunk framing. Sends buffered output before it waits for the sender or fails.
-    async fn next_framing(
-        &self,
-        reader: &mut HandshakeReader<'_>,
-        chunks: &mut ChunkForwarder,
-    ) -> Result<ChunkFraming, FlowError> {
-        if !reader.has_message(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
-            self.write(&chunks.output).await?;
-            chunks.output.clear();
-        }
-        reader.next(|bytes| chunks.parse(bytes)).await.map_err(|read_error| match read_error {
-            ReadError::Gone(kind) => FlowError::Reading(kind.into()),
-            ReadError::Late => FlowError::Reading(io::ErrorKind::TimedOut.into()),
-            ReadError::Wire(error) => FlowError::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),
-        })
+        send_exactly(&mut flow, chunks.output, 0).await
     }
 }
 
-fn truncated_body() -> FlowError {
-    FlowError::Reading(io::ErrorKind::UnexpectedEof.into())
+/// Sends `early`, and then `rest` bytes from the source of the flow.
+async fn send_exactly(flow: &mut Flow<'_>, early: Vec<u8>, rest: u64) -> Result<(), FlowError> {
+    if flow.run(early, rest).await? < rest {
+        return Err(FlowError::Reading(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(())
+}
+
+/// Reads the next piece of chunk framing. Sends buffered output before it waits for the sender or fails.
+async fn next_framing(
+    flow: &mut Flow<'_>,
+    reader: &mut HandshakeReader<'_>,
+    chunks: &mut ChunkForwarder,
+) -> Result<ChunkFraming, FlowError> {
+    if !reader.has_message(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
+        send_exactly(flow, take(&mut chunks.output), 0).await?;
+    }
+    reader.next(|bytes| chunks.parse(bytes)).await.map_err(|read_error| match read_error {
+        ReadError::Gone(kind) => FlowError::Reading(kind.into()),
+        ReadError::Late => FlowError::Reading(io::ErrorKind::TimedOut.into()),
+        ReadError::Wire(error) => FlowError::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),
+    })
 }
