@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use ekiden_proto::path::plan::{Plan as Prediction, PlanInput, implausible, picture, table, view};
+use ekiden_proto::quantity::time;
 use ekiden_relay::config::plan::{self, PlanFile, UnmeasuredRtt};
 use ekiden_relay::probe;
 
@@ -63,7 +64,7 @@ fn measure_missing(plan_file: PlanFile) -> Result<PlanInput, String> {
             let UnmeasuredRtt { name, address, .. } = &entry;
             match result {
                 Ok(rtt) => {
-                    eprintln!("  {name} ({address}): {:.1} ms", rtt.as_secs_f64() * 1e3);
+                    eprintln!("  {name} ({address}): {}", time(rtt.as_secs_f64()));
                     measured.push((entry, rtt));
                 }
                 Err(cause) => eprintln!("  {name} ({address}): {}", cause.sentence()),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ekiden_proto::path::plan::size;
+use ekiden_proto::quantity::compact_size;
 use ekiden_proto::units::{Bytes, Span};
 use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, ConfigErrors, Flags};
@@ -104,8 +104,8 @@ fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
         return connections;
     }
     let longest = Duration::as_secs_f64(&effort.time);
-    let visit = size(effort.bytes.min(VISIT_BYTES));
-    let download = size(effort.bytes);
+    let visit = compact_size(effort.bytes.min(VISIT_BYTES));
+    let download = compact_size(effort.bytes);
     format!(
         "{connections}, two visits of {visit} per path, and real traffic of at most {longest} s or {download} per path"
     )

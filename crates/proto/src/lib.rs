@@ -20,6 +20,7 @@ pub mod key;
 pub mod limiting;
 pub mod path;
 pub mod profile;
+pub mod quantity;
 pub mod resume;
 pub mod share;
 pub mod tuning;

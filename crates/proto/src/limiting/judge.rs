@@ -9,9 +9,10 @@
 
 use super::account::SectionState;
 use super::sums::{Flow, Section, Thread, ratio};
-use super::{BitRate, Bottleneck, Diagnosis, LimitingSection, Percent, Seconds, Size};
+use super::{Bottleneck, Diagnosis, LimitingSection};
 use crate::direction::Direction;
 use crate::path::reading::{TcpCounters, estimate_losses};
+use crate::quantity::{bit_rate, percent, size, time};
 
 /// Smallest number of bytes for a diagnosis, unless bytes mostly waited to be sent.
 const MIN_BYTES: f64 = 64.0 * 1024.0;
@@ -74,7 +75,7 @@ pub(super) fn diagnose(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         return None;
     }
     let (section, (by, why)) = if evidence.flow.throttled * 2.0 > evidence.active() {
-        let why = format!("the rate limit of the user or of the listener allows {}", BitRate(evidence.active_rate()));
+        let why = format!("the rate limit of the user or of the listener allows {}", bit_rate(evidence.active_rate()));
         (LimitingSection::Relay, (Bottleneck::RateLimit, why))
     } else if evidence.is_send_blocked() {
         (LimitingSection::from(evidence.direction), diagnose_sending(evidence))
@@ -87,7 +88,7 @@ pub(super) fn diagnose(evidence: &Evidence<'_>) -> Option<Diagnosis> {
 }
 
 fn describe_cpu_starvation(thread: &Thread) -> String {
-    let (demand, share) = (Percent(thread.cpu_demand()), Percent(ratio(thread.on_cpu, thread.span)));
+    let (demand, share) = (percent(thread.cpu_demand()), percent(ratio(thread.on_cpu, thread.span)));
     format!(
         "bytes waited in this relay: its thread needed a processor {demand} of the time, and had a processor {share}"
     )
@@ -134,17 +135,17 @@ pub(super) fn diagnose_receiving(evidence: &Evidence<'_>) -> (Bottleneck, String
     let base = base_rtt(now);
     let lost = loss_share(section, now, evidence.active());
     if let Some(queue) = queueing_delay(section, base, wait) {
-        let why = format!("bytes arrived at {}, delayed {} by queues on the path", BitRate(rate), Seconds(queue));
+        let why = format!("bytes arrived at {}, delayed {} by queues on the path", bit_rate(rate), time(queue));
         return (Bottleneck::PathRate, why);
     }
     if lost > RECEIVE_LOSSY {
         let why =
-            format!("about {} of the segments were lost on the path to this relay: {}", Percent(lost), BitRate(rate));
+            format!("about {} of the segments were lost on the path to this relay: {}", percent(lost), bit_rate(rate));
         return (Bottleneck::Loss, why);
     }
     if rate * base > RECEIVE_WINDOW_USED * f64::from(now.own_window) && now.own_window > 0 {
-        let (window, rtt) = (Size(f64::from(now.own_window)), Seconds(base));
-        return (Bottleneck::Window, format!("the relay's window of {window} allows {} at {rtt}", BitRate(rate)));
+        let (window, rtt) = (size(u64::from(now.own_window)), time(base));
+        return (Bottleneck::Window, format!("the relay's window of {window} allows {} at {rtt}", bit_rate(rate)));
     }
     let peer = peer_name(evidence.direction.opposite());
     if evidence.active() < MIN_ROUND_TRIPS * base {
@@ -153,12 +154,12 @@ pub(super) fn diagnose_receiving(evidence: &Evidence<'_>) -> (Bottleneck, String
     }
     let segment = full_segment(section, now).min(MAX_SEGMENT);
     if wait > MIN_PAUSE.max(PAUSE_SEGMENTS * segment / rate) || has_small_segments(section, now) {
-        let why = format!("{peer} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
+        let why = format!("{peer} sends {} with pauses of {}: no loss, and no queue", bit_rate(rate), time(wait));
         return (Bottleneck::slow_peer(evidence.direction.opposite()), why);
     }
     (
         Bottleneck::PathRate,
-        format!("bytes arrived without a pause at {}, and the relay had room for more", BitRate(rate)),
+        format!("bytes arrived without a pause at {}, and the relay had room for more", bit_rate(rate)),
     )
 }
 
@@ -234,7 +235,7 @@ pub(super) fn diagnose_sending(evidence: &Evidence<'_>) -> (Bottleneck, String) 
     let (rate, ceiling) = (ratio(section.acknowledged, busy), ratio(section.ceiling, section.paced));
     if section.mean(section.paced) > 0.5 && rate > PACING_USED * ceiling {
         let why =
-            format!("the relay paces the section at {}, and the section reached {}", BitRate(ceiling), BitRate(rate));
+            format!("the relay paces the section at {}, and the section reached {}", bit_rate(ceiling), bit_rate(rate));
         return (Bottleneck::Share, why);
     }
     path_limit(section, state)
@@ -245,15 +246,15 @@ pub(super) fn diagnose_sending(evidence: &Evidence<'_>) -> (Bottleneck, String) 
 fn receiver_limit(evidence: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
     let (section, state) = evidence.sending;
     let (rate, rtt) = (ratio(section.acknowledged, busy), section.mean(section.rtt));
-    let (full_share, widest) = (Percent((section.rwnd_limited / busy).min(1.0)), f64::from(state.widest_window));
+    let (full_share, widest) = (percent((section.rwnd_limited / busy).min(1.0)), f64::from(state.widest_window));
     let peer = peer_name(evidence.direction);
     if rate * rtt > PEER_WINDOW_USED * widest && widest > 0.0 {
-        let (window, rtt) = (Size(widest), Seconds(rtt));
+        let (window, rtt) = (size(u64::from(state.widest_window)), time(rtt));
         let why =
-            format!("{peer}'s window of {window} allows {} at {rtt}: full {full_share} of the time", BitRate(rate));
+            format!("{peer}'s window of {window} allows {} at {rtt}: full {full_share} of the time", bit_rate(rate));
         return (Bottleneck::Window, why);
     }
-    let why = format!("{peer} reads {}: its buffer was full {full_share} of the time", BitRate(rate));
+    let why = format!("{peer} reads {}: its buffer was full {full_share} of the time", bit_rate(rate));
     (Bottleneck::slow_peer(evidence.direction), why)
 }
 
@@ -263,8 +264,8 @@ fn all_in_flight_share(section: &Section) -> f64 {
 }
 
 fn describe_send_buffer(section: &Section, busy: f64) -> String {
-    let full_share = Percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
-    let (rate, rtt) = (BitRate(ratio(section.acknowledged, busy)), Seconds(section.mean(section.rtt)));
+    let full_share = percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
+    let (rate, rtt) = (bit_rate(ratio(section.acknowledged, busy)), time(section.mean(section.rtt)));
     format!("all of the relay's send buffer was in flight {full_share} of the time: the buffer allows {rate} at {rtt}")
 }
 
@@ -274,21 +275,21 @@ fn path_limit(section: &Section, state: &SectionState) -> (Bottleneck, String) {
     let now = &state.counters;
     let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());
     let (lost, queue) = (ratio(section.lost, section.sent), (rtt - base).max(0.0));
-    let rate = BitRate(ratio(section.acknowledged, section.busy));
+    let rate = bit_rate(ratio(section.acknowledged, section.busy));
     let is_path_full = queue >= (SEND_QUEUE_SHARE * base).max(SEND_MIN_QUEUE);
     if lost > SEND_LOSSY && now.has_backed_off && !is_path_full {
-        let (lost, rtt) = (Percent(lost), Seconds(rtt));
+        let (lost, rtt) = (percent(lost), time(rtt));
         return (
             Bottleneck::Loss,
             format!("{lost} of the segments were lost, with no queue on the path ({rtt}): {rate}"),
         );
     }
     if section.slow_start > SLOW_START_SHARE * section.busy && !is_path_full {
-        let (window, rtt) = (Size(f64::from(state.cwnd) * f64::from(now.mss)), Seconds(rtt));
+        let (window, rtt) = (size(u64::from(state.cwnd) * u64::from(now.mss)), time(rtt));
         let why = format!("the congestion window was still in slow start, at {window}: {rate} at {rtt}");
         return (Bottleneck::SlowStart, why);
     }
-    let (rtt, queue) = (Seconds(rtt), Seconds(queue));
+    let (rtt, queue) = (time(rtt), time(queue));
     (
         Bottleneck::PathRate,
         format!("the relay had more to send than {rate}; of the round trip of {rtt}, {queue} are queueing delay"),

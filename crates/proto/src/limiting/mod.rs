@@ -142,55 +142,5 @@ pub struct Diagnoses {
     pub up: Option<Diagnosis>,
 }
 
-/// A rate in bytes per second, displayed in bits per second: `12.3 Mbit/s`.
-struct BitRate(f64);
-
-impl fmt::Display for BitRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 * 8.0 {
-            bits if bits >= 999.5e6 => write!(f, "{} Gbit/s", digits(bits / 1e9)),
-            bits if bits >= 999.5e3 => write!(f, "{} Mbit/s", digits(bits / 1e6)),
-            bits => write!(f, "{} kbit/s", digits(bits / 1e3)),
-        }
-    }
-}
-
-/// A time in seconds, displayed as `45.6 ms` or `1.2 s`.
-struct Seconds(f64);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < 0.9995 { write!(f, "{} ms", digits(self.0 * 1e3)) } else { write!(f, "{} s", digits(self.0)) }
-    }
-}
-
-struct Size(f64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 / 1024.0 {
-            kib if kib >= 1023.5 => write!(f, "{} MiB", digits(kib / 1024.0)),
-            kib => write!(f, "{} KiB", digits(kib)),
-        }
-    }
-}
-
-/// A fraction from 0 to 1, displayed as `1.2 %`.
-struct Percent(f64);
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} %", digits(self.0 * 100.0))
-    }
-}
-
-fn digits(value: f64) -> String {
-    match value {
-        value if value >= 99.95 => format!("{value:.0}"),
-        value if value >= 9.995 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::candidates::Candidate;
+use crate::quantity;
 
 /// The paths for one session, and the reason.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,45 +118,14 @@ impl fmt::Display for ChoiceReason {
 
 impl fmt::Display for PathComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} predicted for {}", self.name, DurationText(self.predicted), SizeText(self.bytes))?;
+        let time = |predicted: Duration| quantity::time(predicted.as_secs_f64());
+        write!(f, "{}: {} predicted for {}", self.name, time(self.predicted), quantity::size(self.bytes))?;
         match &self.other {
             None => Ok(()),
-            Some((name, Some(predicted))) => write!(f, ", {name} {}", DurationText(*predicted)),
+            Some((name, Some(predicted))) => write!(f, ", {name} {}", time(*predicted)),
             Some((name, None)) => write!(f, ", instead of {name}"),
         }
     }
-}
-
-/// Displays a duration with three digits: `1.23 s`, `45.6 ms`.
-struct DurationText(Duration);
-
-impl fmt::Display for DurationText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs_f64();
-        let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
-        write!(f, "{} {unit}", digits(value))
-    }
-}
-
-/// Displays a number of bytes: `8 MiB`, `1.5 KiB`.
-struct SizeText(u64);
-
-impl fmt::Display for SizeText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (factor, unit) = match self.0 {
-            0..0x400 => (1.0, "bytes"),
-            0x400..0x10_0000 => (1024.0, "KiB"),
-            0x10_0000..0x4000_0000 => (1024.0 * 1024.0, "MiB"),
-            _ => (1024.0 * 1024.0 * 1024.0, "GiB"),
-        };
-        write!(f, "{} {unit}", digits(self.0 as f64 / factor))
-    }
-}
-
-fn digits(value: f64) -> String {
-    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    let text = format!("{value:.decimals$}");
-    if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -186,13 +156,5 @@ mod tests {
             assert_eq!(why.to_string(), text);
         }
         assert_eq!(ChoiceReason::Explores(direct()).as_str(), "explores");
-    }
-
-    #[test]
-    fn durations_and_sizes_display_rounded() {
-        let seconds = |micros| DurationText(Duration::from_micros(micros)).to_string();
-        assert_eq!([seconds(38_600), seconds(999_800), seconds(123_456_789)], ["38.6 ms", "1 s", "123 s"]);
-        let sizes = [0, 1000, 10_240, 3 << 19, 5 << 30].map(|bytes| SizeText(bytes).to_string());
-        assert_eq!(sizes, ["0 bytes", "1000 bytes", "10 KiB", "1.5 MiB", "5 GiB"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use ekiden_proto::path::plan::table::wrap;
-use ekiden_proto::path::plan::{factor, megabits, milliseconds, size};
+use ekiden_proto::quantity::{compact_size, factor, megabits, milliseconds};
 
 use super::findings::{CandidateFindings, MIN_SEGMENTS, ProbeReport, SIZES};
 use super::verdict;
@@ -16,7 +16,7 @@ const NAME_WIDTH: usize = 20;
 pub fn table(report: &ProbeReport) -> String {
     let downloads = report.target.url.is_some();
     let wait = if downloads { "1st byte" } else { "set-up" };
-    let sizes: String = SIZES.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
+    let sizes: String = SIZES.iter().map(|bytes| format!("{:>6}", compact_size(*bytes))).collect();
     let mut text = format!("  {:<NAME_WIDTH$}{:>8}{wait:>9}{:>8}{:>8}{sizes}\n", "path", "RTT ms", "loss", "Mbit/s");
     let direct = report.findings.iter().find(|findings| findings.is_direct());
     for findings in &report.findings {
@@ -72,7 +72,7 @@ fn name_cell(findings: &CandidateFindings) -> String {
 fn visits_table(report: &ProbeReport) -> String {
     let visits: Vec<_> = report.findings.iter().filter_map(|findings| Some((findings, findings.visits()?))).collect();
     let Some(bytes) = visits.iter().map(|(_, visits)| visits.bytes).max() else { return String::new() };
-    let title = format!("visits of {}", size(bytes));
+    let title = format!("visits of {}", compact_size(bytes));
     let mut text = format!("  {title:<NAME_WIDTH$}{:>8}{:>9}\n", "1st ms", "2nd ms");
     for (findings, visits) in visits {
         let [first, second] = [visits.first, visits.second].map(milliseconds);

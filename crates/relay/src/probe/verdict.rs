@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ekiden_proto::cause::Cause;
-use ekiden_proto::path::plan::{factor, size, time};
+use ekiden_proto::quantity::{compact_size, factor, time};
 
 use super::findings::{CandidateFindings, CompletionTime, ProbeReport, SIZES};
 use crate::dial::DialError;
@@ -78,7 +78,7 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     if last >= MIN_GAIN {
         // Adjacent smaller sizes with a sufficient gain belong to the same range.
         let from = known.iter().rposition(|(_, gain)| *gain < MIN_GAIN).map_or(0, |below| below + 1);
-        let start = size(SIZES[known[from].0]);
+        let start = compact_size(SIZES[known[from].0]);
         let least = known[from..].iter().map(|(_, gain)| *gain).fold(last, f64::min);
         let times =
             if least * MIN_GAIN < last { format!("{} to {}", factor(least), factor(last)) } else { factor(last) };
@@ -86,14 +86,14 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     }
     let (at, most) = known.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, last));
     if last <= 1.0 / MIN_GAIN {
-        let size = size(SIZES[known[known.len() - 1].0]);
+        let size = compact_size(SIZES[known[known.len() - 1].0]);
         return format!(
             "Direct is the best path: {name}, the second best, takes {} times as long for {size}.",
             factor(1.0 / last)
         );
     }
     if most >= MIN_GAIN {
-        let (most, size) = (factor(most), size(SIZES[at]));
+        let (most, size) = (factor(most), compact_size(SIZES[at]));
         return format!(
             "{name} is {most} times as fast as direct for files of {size}, and as fast for larger ones{small}."
         );
@@ -108,9 +108,9 @@ fn first_byte_difference(direct: &CandidateFindings, best: &CandidateFindings) -
     };
     let (direct, best) = (first(direct)?, first(best)?);
     if best > direct + NOTICEABLE_DELAY {
-        Some(format!("are {} slower", time(best - direct)))
+        Some(format!("are {} slower", time((best - direct).as_secs_f64())))
     } else if direct > best + NOTICEABLE_DELAY {
-        Some(format!("are {} faster", time(direct - best)))
+        Some(format!("are {} faster", time((direct - best).as_secs_f64())))
     } else {
         None
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::verdict::{pair_verdict, path_name, placement_verdict};
 use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
-use super::{factor, megabits, milliseconds, size};
+use crate::quantity::{compact_size, factor, megabits, milliseconds};
 
 /// Width of the table, in columns.
 const COLUMNS: usize = 80;
@@ -63,7 +63,7 @@ fn paths(network: &PlanInput, pair: &TrafficPaths, max_paths: usize) -> String {
     let ends = format!("{} -> {}", network.name(traffic.client), network.name(traffic.server));
     let weight = if network.traffic.len() > 1 { format!(" (weight {})", traffic.weight) } else { String::new() };
     let mut text = format!("{ends}{weight}: how many times as fast as direct, by size\n");
-    let sizes: String = network.sizes.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
+    let sizes: String = network.sizes.iter().map(|bytes| format!("{:>6}", compact_size(*bytes))).collect();
     let _ = writeln!(text, "  {:<NAME$}{:>8}{:>8}{sizes}", "path", "RTT ms", "Mbit/s");
     let shown = shown_paths(pair, max_paths);
     for path in &shown {

@@ -1,7 +1,7 @@
 //! The conclusions of a plan, as English sentences.
 
 use super::{Placement, Plan, PlanInput, PlannedPath, TrafficPaths};
-use super::{factor, size, time};
+use crate::quantity::{compact_size, factor, time};
 
 /// Smaller gains are not reported, because predictions are less exact.
 const MIN_GAIN: f64 = 1.05;
@@ -20,12 +20,13 @@ pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
         let least = best.gains.iter().copied().fold(f64::INFINITY, f64::min);
         format!("{name} is {} to {} times as fast as direct for every size.", factor(least), factor(gain))
     } else if first_gain < best.gains.len() {
-        let largest = (best_index + 1 < best.gains.len()).then(|| format!(" (at {})", size(network.sizes[best_index])));
-        let start = size(network.sizes[first_gain]);
+        let largest =
+            (best_index + 1 < best.gains.len()).then(|| format!(" (at {})", compact_size(network.sizes[best_index])));
+        let start = compact_size(network.sizes[first_gain]);
         let most = factor(gain);
         format!("From {start} on {name} is up to {most} times as fast as direct{}.", largest.unwrap_or_default())
     } else {
-        format!("{name} is {} times as fast as direct at {}.", factor(gain), size(network.sizes[best_index]))
+        format!("{name} is {} times as fast as direct at {}.", factor(gain), compact_size(network.sizes[best_index]))
     };
     text.extend(small_object_note(network, pair, best));
     text
@@ -35,8 +36,8 @@ pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
 fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPath) -> Option<String> {
     let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
     let delay = relayed.checked_sub(direct).filter(|delay| delay.as_micros() >= 500)?;
-    let smallest = size(*network.sizes.first()?);
-    Some(format!(" Small objects are faster direct: {smallest} would arrive {} later.", time(delay)))
+    let smallest = compact_size(*network.sizes.first()?);
+    Some(format!(" Small objects are faster direct: {smallest} would arrive {} later.", time(delay.as_secs_f64())))
 }
 
 /// The index of the size at which a path gains the most, and that gain.

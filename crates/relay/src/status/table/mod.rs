@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn each_limited_direction_has_a_row() {
-        let why = "the client reads 1.00 Mbit/s".to_owned();
+        let why = "the client reads 1 Mbit/s".to_owned();
         let down = Some(Diagnosis { section: LimitingSection::Down, by: Bottleneck::ClientSlow, why: why.clone() });
         let limits = json!(Diagnoses { down, up: None });
         assert_eq!(limits, json!({ "down": { "section": "down", "by": "client_slow", "why": why }, "up": null }));

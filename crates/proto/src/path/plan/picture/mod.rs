@@ -7,7 +7,7 @@ mod layout;
 
 use super::verdict::{path_name, placement_verdict};
 use super::{Plan, PlanInput, RttSource, TrafficPaths};
-use super::{factor, milliseconds, size};
+use crate::quantity::{compact_size, factor, milliseconds};
 use canvas::{Canvas, LineSegment, Point};
 use layout::LabelPlacer;
 use layout::Layout;
@@ -212,9 +212,8 @@ fn describe_pair(network: &PlanInput, pair: &TrafficPaths) -> String {
     if best.is_direct() {
         return format!("{ends}: {direct}, and no relay helps");
     }
-    let gains =
-        network.sizes.iter().zip(&best.gains).map(|(bytes, gain)| format!("{}\u{a0}{}", size(*bytes), factor(*gain)));
-    let gains = gains.collect::<Vec<_>>().join(", ");
+    let gain_text = |(bytes, gain): (&u64, &f64)| format!("{}\u{a0}{}", compact_size(*bytes), factor(*gain));
+    let gains = network.sizes.iter().zip(&best.gains).map(gain_text).collect::<Vec<_>>().join(", ");
     format!(
         "{ends}: {} ({} ms; {direct}), times as fast: {gains}",
         path_name(network, &best.relays),
