@@ -5,21 +5,18 @@
 //! one system call.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::balance::MemberLoad;
 use ekiden_proto::wire::section::ResumptionTicket;
 use ekiden_sys::congestion;
-use ekiden_sys::poll::Poll;
 
-use super::IdleConnection;
 use super::balance::LoadState;
 use super::health::{HopHealth, RetrySchedule, with_jitter};
 use super::sizing::PoolDemand;
+use super::{IdleConnection, find_ended, is_alive};
 use crate::config::Hop;
 use crate::events::metrics::pools::{PoolMetrics, RelayPoolMetrics};
 use crate::status::PoolView;
@@ -239,11 +236,11 @@ impl HopPool {
     /// Closes connections that are too old or that the relay has closed.
     pub fn remove_dead(&self, now: Instant) {
         let mut state = self.lock();
-        let dead = find_dead(state.ready.iter().chain(&state.used));
+        let ended = find_ended(state.ready.iter().chain(&state.used).map(|pooled| &pooled.connection.stream));
         let (ready, used) = (std::mem::take(&mut state.ready), std::mem::take(&mut state.used));
         let mut closed = Vec::new();
-        for (pooled, is_dead) in ready.into_iter().chain(used).zip(dead) {
-            if is_dead || pooled.expires_at <= now {
+        for (pooled, has_ended) in ready.into_iter().chain(used).zip(ended) {
+            if has_ended || pooled.expires_at <= now {
                 closed.push(pooled);
             } else if pooled.connection.link.usage.sessions() == 0 {
                 state.ready.push_back(pooled);
@@ -368,21 +365,6 @@ impl Drop for PendingConnection {
 /// at once (tcp_bbr.c).
 fn is_paced_by_samples(stream: &TcpStream) -> bool {
     congestion::of_socket(stream).is_ok_and(|control| control.starts_with("bbr"))
-}
-
-/// Returns whether an idle connection is alive: neither data nor an end of stream is readable.
-fn is_alive(stream: &TcpStream) -> bool {
-    stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-}
-
-/// Finds connections that have ended, with one poll(2).
-fn find_dead<'a>(idle: impl Iterator<Item = &'a PooledConnection>) -> Vec<bool> {
-    let descriptors: Vec<_> = idle.map(|pooled| pooled.connection.stream.as_fd()).collect();
-    let count = descriptors.len();
-    let mut poll = Poll::new(descriptors);
-    // After an error, all connections count as alive: `take` checks each connection again.
-    let _ = poll.wait(Some(Duration::ZERO));
-    (0..count).map(|index| poll.is_ready(index)).collect()
 }
 
 fn number(count: usize) -> i64 {

@@ -14,14 +14,16 @@ mod sizing;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
+use ekiden_sys::poll::Poll;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Hop};
@@ -44,6 +46,25 @@ pub struct IdleConnection {
     pub server: ServerAddr,
     /// The section, with the usage by its earlier sessions.
     pub link: SectionLink,
+}
+
+/// Returns whether an idle connection is alive: neither data nor an end of stream is readable. Unexpected bytes count
+/// as an end.
+pub fn is_alive(stream: &TcpStream) -> bool {
+    stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Returns whether each of these idle connections has ended, in their order. Uses one poll(2). After an error all
+/// connections count as alive, so [`is_alive`] has to check a connection before its use.
+pub fn find_ended<'a>(streams: impl Iterator<Item = &'a TcpStream>) -> Vec<bool> {
+    let descriptors: Vec<_> = streams.map(AsFd::as_fd).collect();
+    if descriptors.is_empty() {
+        return Vec::new();
+    }
+    let count = descriptors.len();
+    let mut poll = Poll::new(descriptors);
+    let _ = poll.wait(Some(Duration::ZERO));
+    (0..count).map(|index| poll.is_ready(index)).collect()
 }
 
 /// The pools of all next relays.

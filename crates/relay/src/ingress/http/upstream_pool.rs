@@ -6,20 +6,18 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Profile;
-use ekiden_sys::poll::Poll;
 
 use crate::config::{Config, Hop, Path};
 use crate::events::Events;
 use crate::path::PathChoice;
+use crate::pool::{find_ended, is_alive};
 use crate::rules::Marks;
 
 /// Shortest interval of checks for ended connections. It is below the interval at which each thread tidies up, so that
@@ -208,7 +206,8 @@ impl PoolState {
     /// Removes and returns the connections that have ended or have been idle for too long.
     fn remove_ended(&mut self, now: Instant) -> Vec<KeptUpstream> {
         let entries: Vec<_> = std::mem::take(&mut self.connections).into_iter().collect();
-        let mut ended = find_ended(&entries).into_iter();
+        let idle = entries.iter().flat_map(|(_, idle)| idle);
+        let mut ended = find_ended(idle.map(|upstream| &upstream.idle.stream)).into_iter();
         let mut removed = Vec::new();
         for (key, idle) in entries {
             let (retained, expired): (Vec<_>, Vec<_>) = idle.into_iter().partition(|upstream| {
@@ -224,31 +223,13 @@ impl PoolState {
     }
 }
 
-/// Returns whether each connection has ended, in the order of `entries`. Uses one poll(2).
-fn find_ended(entries: &[(UpstreamKey, Vec<KeptUpstream>)]) -> Vec<bool> {
-    let streams: Vec<_> =
-        entries.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.idle.stream.as_fd()).collect();
-    if streams.is_empty() {
-        return Vec::new();
-    }
-    let count = streams.len();
-    let mut poll = Poll::new(streams);
-    // After an error all connections count as alive: `take` checks again.
-    let _ = poll.wait(Some(Duration::ZERO));
-    (0..count).map(|at| poll.is_ready(at)).collect()
-}
-
-/// Whether an idle connection is alive: nothing is readable. Unexpected bytes count as an end.
-fn is_alive(stream: &TcpStream) -> bool {
-    stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-}
-
 #[cfg(test)]
 mod tests {
     //! Connections over loopback, without HTTP servers.
 
-    use std::io::Write;
+    use std::io::{self, Write};
     use std::net::{Ipv4Addr, Shutdown, TcpListener};
+    use std::os::fd::AsFd;
 
     use ekiden_proto::key::PrivateKey;
     use ekiden_sys::outq::unacknowledged;
