@@ -22,9 +22,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::record::wait_client_gone;
-use super::{Connected, NamedPath, PathTaken, Session, association};
+use super::{Connected, NamedPath, PathTaken, Session, association, refuse};
 use crate::dial::DialError;
-use crate::ingress::{BindRequest, send_and_close};
+use crate::ingress::{BindRequest, Responder, send_and_close};
 use crate::path;
 
 /// The path name in the closing event, in metrics and in `ekiden status`.
@@ -40,12 +40,12 @@ pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Co
     let profile = check_peer(session, peer).await?;
     // The permit is released as soon as the relay stops listening.
     let Ok(permit) = session.context.services().bind_places.try_acquire() else {
-        return Err(association::refuse(session, &Cause::Exhausted.into()).await);
+        return Err(refuse(session, &Responder::Socks5, &Cause::Exhausted.into()).await);
     };
     let opened = listen(session, peer.ip(), &profile).and_then(|listener| Ok((listener.local_addr()?, listener)));
     let (local_address, listener) = match opened {
         Ok(opened) => opened,
-        Err(error) => return Err(association::refuse(session, &cannot_listen(&error)).await),
+        Err(error) => return Err(refuse(session, &Responder::Socks5, &cannot_listen(&error)).await),
     };
     reply(session, Reply::Succeeded, local_address).await?;
     let requested_at = Instant::now();
@@ -61,8 +61,8 @@ pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Co
             reply(session, Reply::Succeeded, from).await?;
             Ok(Connected { server, section: None, reuse: None, pending_answer: None, early })
         }
-        Ok(Err(error)) => Err(association::refuse(session, &cannot_listen(&error)).await),
-        Err(_) => Err(association::refuse(session, &Cause::TimedOut.into()).await),
+        Ok(Err(error)) => Err(refuse(session, &Responder::Socks5, &cannot_listen(&error)).await),
+        Err(_) => Err(refuse(session, &Responder::Socks5, &Cause::TimedOut.into()).await),
     }
 }
 
@@ -73,7 +73,7 @@ async fn check_peer(session: &Session, peer: SocketAddr) -> Result<Arc<Profile>,
     let is_permitted = session.dial_context.access().permits(&host, Some(peer.ip()), peer.port());
     if peer.ip().is_unspecified() || !is_permitted {
         let remark = peer.ip().is_unspecified().then(|| "BIND without the address of the expected peer".to_owned());
-        return Err(association::refuse(session, &DialError { remark, ..Cause::Denied.into() }).await);
+        return Err(refuse(session, &Responder::Socks5, &DialError { remark, ..Cause::Denied.into() }).await);
     }
     let path_choice = path::datagram_path(&context.config, &context.services().pools, &host, peer.port());
     let Some(path_choice) = path_choice.filter(|path_choice| path_choice.path.is_direct()) else {

@@ -109,7 +109,7 @@ async fn refuse_request(session: &Session, request: &ClientRequest, error: &Dial
             refuse(session, &tunnel.responder, error).await
         }
         ClientRequest::Http(http) => ingress::http::refuse_request(session, http, error).await,
-        ClientRequest::Associate(_) | ClientRequest::Bind(_) => association::refuse(session, error).await,
+        ClientRequest::Associate(_) | ClientRequest::Bind(_) => refuse(session, &Responder::Socks5, error).await,
         // These clients cannot be answered: they were intercepted, or speak another protocol with the server.
         ClientRequest::Dialled(_) | ClientRequest::Upgraded { .. } => session.record_dial_error(error),
     }
@@ -169,6 +169,7 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     Ok(Connected { server: stream, section, reuse, pending_answer: None, early })
 }
 
+/// Answers the client with the cause of `error`, closes its connection and returns the end of the session.
 async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> EndReason {
     let names_hops = !session.context.listener.admits_unauthenticated();
     responder.send_failure(session.client_end(), error, names_hops).await;

@@ -22,7 +22,7 @@ use crate::events::metrics::tunnels::{DropReason, PacketCounters};
 
 pub use datagram_sockets::source_address;
 pub use relay_client::serve_relay;
-pub use socks_client::{refuse, serve};
+pub use socks_client::serve;
 
 use outlet::Outlet;
 

@@ -14,12 +14,11 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::datagram_sockets::{bind, each_datagram};
 use super::{Association, ClientSide, MAX_HEADER, Outlet};
 use crate::config::ConnectMode;
-use crate::dial::DialError;
 use crate::events::metrics::tunnels::DropReason;
-use crate::ingress::send_and_close;
+use crate::ingress::{Responder, send_and_close};
 use crate::path;
 use crate::pump::wait_idle;
-use crate::session::{NamedPath, PathTaken, Session};
+use crate::session::{NamedPath, PathTaken, Session, refuse};
 use crate::tunnel::LaneError;
 
 /// The path name in the closing event, in metrics and in `ekiden status`, if datagrams are sent directly.
@@ -35,7 +34,9 @@ pub async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndR
         return EndReason::BadHandshake(NO_ROUTE);
     }
     let opened = SocksClient::open(session, announced).and_then(|client| Ok((client.socket.local_addr()?, client)));
-    let Ok((local_address, client)) = opened else { return refuse(session, &Cause::Exhausted.into()).await };
+    let Ok((local_address, client)) = opened else {
+        return refuse(session, &Responder::Socks5, &Cause::Exhausted.into()).await;
+    };
     let client = Rc::new(client);
     let association = Association::new(session, Box::new(Rc::clone(&client)));
     let outlet = Outlet::new(&association, None);
@@ -65,17 +66,12 @@ async fn open_default_lane(session: &Session, outlet: &Outlet) -> Result<(), End
         opened = answer => opened,
         end = wait_end(&session.client) => return Err(end),
     };
-    match opened {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(LaneError::Refused(error))) => Err(refuse(session, &error).await),
-        Ok(Err(LaneError::Connection(..))) | Err(_) => Err(refuse(session, &Cause::Reset.into()).await),
-    }
-}
-
-/// Refuses an association with the cause of `error`.
-pub async fn refuse(session: &Session, error: &DialError) -> EndReason {
-    send_and_close(session.client_end(), &socks5::reply(error.cause_for_client().into(), None)).await;
-    session.record_dial_error(error)
+    let error = match opened {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(LaneError::Refused(error))) => error,
+        Ok(Err(LaneError::Connection(..))) | Err(_) => Cause::Reset.into(),
+    };
+    Err(refuse(session, &Responder::Socks5, &error).await)
 }
 
 /// Sets the path name of an association whose datagrams are sent directly, until a lane is opened.
