@@ -13,22 +13,26 @@ pub use ekiden_proto::wire::http::forward::BodyCoding;
 
 use crate::ingress::{HandshakeReader, ReadError};
 use crate::pump::{Endpoint, Flow, FlowError, FlowStats, FlowTurn, PipePool};
+use crate::session::Session;
 
 /// The endpoints and the direction of a body.
 pub struct BodyFlow<'a> {
     /// The connection from which the body is read.
-    pub from: Endpoint<'a>,
+    from: Endpoint<'a>,
     /// The connection to which the body is written.
-    pub to: Endpoint<'a>,
+    to: Endpoint<'a>,
     /// The direction of the body in the session.
-    pub direction: Direction,
-    /// The counters of the session.
-    pub stats: &'a FlowStats,
-    /// The pipes of the thread.
-    pub pipes: &'a PipePool,
+    direction: Direction,
+    stats: &'a FlowStats,
+    pipes: &'a PipePool,
 }
 
 impl<'a> BodyFlow<'a> {
+    /// Creates the flow of a body of `session`, with the counters of the session and the pipes of its thread.
+    pub fn new(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, direction: Direction) -> Self {
+        Self { from, to, direction, stats: &session.stats, pipes: session.context.pipes() }
+    }
+
     /// Writes bytes that did not come through the pump. Waits for their turn under the limits of the session.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ pub async fn exchange(
     let mut sent = None;
     // Both bodies are boxed, so that they need no memory while a slow response is awaited.
     let mut sending = Some(Box::pin(async {
-        let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
+        let up = BodyFlow::new(session, session.client_end(), Endpoint::plain(server), Direction::Up);
         up.relay(head.into_owned(), reader, outgoing.body, BodyCoding::Chunks).await
     }));
     let response = {
@@ -121,7 +121,7 @@ async fn deliver(
     response_reader: &mut HandshakeReader<'_>,
     response: &mut rewriting::OutgoingResponse,
 ) -> Result<(), FlowError> {
-    let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
+    let down = BodyFlow::new(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     if response.framing == BodyFraming::UntilClose {
         // Set before the head is sent, because the head alone looks like a complete response: if this relay is killed,
         // only a reset shows the client that the response is incomplete.
@@ -133,10 +133,6 @@ async fn deliver(
         head.append(&mut response_reader.take_all());
     }
     down.relay(head, response_reader, response.body, response.coding).await
-}
-
-fn lane<'a>(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, direction: Direction) -> BodyFlow<'a> {
-    BodyFlow { from, to, direction, stats: &session.stats, pipes: session.context.pipes() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -194,7 +190,7 @@ fn final_head(
 }
 
 async fn deliver_interim(session: &Session, server: Endpoint<'_>, head: ResponseHead) -> Result<(), EndReason> {
-    let down = lane(session, server, session.client_end(), Direction::Down);
+    let down = BodyFlow::new(session, server, session.client_end(), Direction::Down);
     let interim = rewriting::rewrite_interim(head);
     down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))
 }

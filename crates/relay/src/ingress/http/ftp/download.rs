@@ -15,7 +15,7 @@ use super::response::FtpResponse;
 use super::url::TransferForm;
 use super::{FtpFailure, FtpRequest, Method};
 use crate::ingress::HandshakeReader;
-use crate::ingress::http::body::BodyCoding;
+use crate::ingress::http::body::{BodyCoding, BodyFlow};
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, Endpoint};
 
@@ -103,7 +103,8 @@ async fn carry(
         .with_idle_timeout(async {
             let data = socket(&transfer);
             let connection = request.begin(response(request, info, body)).await?;
-            let down = request.lane(Endpoint::plain(data), request.session.client_end(), Direction::Down);
+            let session = request.session;
+            let down = BodyFlow::new(session, Endpoint::plain(data), session.client_end(), Direction::Down);
             let result = down.relay(Vec::new(), &mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
             result.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))?;
             Ok(connection)

@@ -24,18 +24,16 @@ use std::cell::RefCell;
 use connection::FtpConnection;
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::direction::Direction;
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Version};
 
-use super::body::BodyFlow;
 use super::exchange::RequestLog;
 use super::forward::{ClientConnection, forward, give_up};
 use super::{is_persistent, send_error};
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;
 use crate::path::PathChoice;
-use crate::pump::{self, Endpoint};
+use crate::pump;
 use crate::session::Session;
 
 pub use listing::row;
@@ -175,10 +173,6 @@ async fn fail(request: FtpRequest<'_>, failure: FtpFailure) -> Result<ClientConn
 }
 
 impl FtpRequest<'_> {
-    fn lane<'l>(&'l self, from: Endpoint<'l>, to: Endpoint<'l>, direction: Direction) -> BodyFlow<'l> {
-        BodyFlow { from, to, direction, stats: &self.session.stats, pipes: self.session.context.pipes() }
-    }
-
     /// Runs a transfer with the session's idle timeout.
     async fn with_idle_timeout<T>(&self, moving: impl Future<Output = Result<T, FtpFailure>>) -> Result<T, FtpFailure> {
         tokio::select! {

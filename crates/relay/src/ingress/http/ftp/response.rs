@@ -6,6 +6,7 @@ use suppaftp::Status;
 use suppaftp::types::Response;
 
 use super::{FtpFailure, FtpRequest, Method};
+use crate::ingress::http::body::BodyFlow;
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump;
 
@@ -52,7 +53,7 @@ impl FtpRequest<'_> {
     /// Writes bytes to the client.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FtpFailure> {
         let client = self.session.client_end();
-        let result = self.lane(client, client, Direction::Down).write(bytes).await;
+        let result = BodyFlow::new(self.session, client, client, Direction::Down).write(bytes).await;
         result.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
     }
 

@@ -15,7 +15,7 @@ use super::connection::{FtpConnection, TransferCommand, socket};
 use super::response::FtpResponse;
 use super::{FtpFailure, FtpRequest};
 use crate::ingress::HandshakeReader;
-use crate::ingress::http::body::BodyCoding;
+use crate::ingress::http::body::{BodyCoding, BodyFlow};
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, Endpoint, FlowError};
 
@@ -45,7 +45,8 @@ pub async fn store(
     let result = request
         .with_idle_timeout(async {
             send_continue(request).await?;
-            let up = request.lane(request.session.client_end(), Endpoint::plain(data), Direction::Up);
+            let session = request.session;
+            let up = BodyFlow::new(session, session.client_end(), Endpoint::plain(data), Direction::Up);
             Ok(up.relay(Vec::new(), reader, request.body, BodyCoding::Plain).await)
         })
         .await?;
