@@ -1,26 +1,24 @@
-//! Dials on behalf of a client: paths in order, races between paths, and feedback to the selector.
+//! Dials on behalf of a client: the paths that the client may take, attempts in order, and feedback to the selector.
+//! `path_race` makes attempts in parallel.
 //!
 //! Each session has a [`DialContext`]. The gate uses a [`DialContext`] without a session while the first packet of a
 //! client waits.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
-use ekiden_proto::path::estimate::SectionSample;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::proxy_protocol::ClientTls;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MAX_HOPS;
 use ekiden_proto::wire::server_name::ServerName;
-use ekiden_sys::tcp_info::tcp_info;
-use tokio::task::JoinSet;
 
+use super::path_race::race;
 use crate::config::access::AccessPolicy;
 use crate::config::{ConnectMode, ListenerKind, Path};
 use crate::dial::{DialError, Dialled, Dialler, OpenParams};
@@ -504,81 +502,7 @@ async fn try_in_order(
 
 /// Whether another path may succeed: a hop failed or, if the selector has chosen the path, the network to the target
 /// failed.
-pub(super) fn can_retry(path_choice: &PathChoice, error: &DialError) -> bool {
+fn can_retry(path_choice: &PathChoice, error: &DialError) -> bool {
     let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
     error.hop.is_some() || path_choice.prediction.is_some() && network
-}
-
-/// One attempt of a race and its result.
-struct RaceResult {
-    dial_context: DialContext,
-    path_choice: PathChoice,
-    result: Result<ConnectedPath, DialError>,
-}
-
-/// The race gets one of this number of equal shares of the time; the rest is for paths outside the race.
-const RACE_TIME_SHARES: usize = 2;
-
-/// Dials `target` by the racing paths of `path_choices` in parallel, then by the other paths one after the other.
-///
-/// # Errors
-/// The error of the last path, or the answer of the target itself if there was one.
-pub async fn race(
-    dial_context: &DialContext,
-    target: &Target,
-    mut path_choices: Vec<PathChoice>,
-) -> Result<ConnectedPath, DialError> {
-    let remaining = path_choices.split_off(path::racing_count(&path_choices));
-    let mut running = JoinSet::new();
-    for path_choice in path_choices {
-        let (dial_context, target) = (dial_context.for_attempt(), target.clone());
-        running.spawn_local(async move {
-            dial_context.on_attempt(&path_choice);
-            let result = connect_by_path(&dial_context, &target, &path_choice, RACE_TIME_SHARES).await;
-            RaceResult { dial_context, path_choice, result }
-        });
-    }
-    let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
-    while let Some(joined) = running.join_next().await {
-        // A panicked task is skipped, as if its path had failed.
-        let Ok(RaceResult { dial_context: attempt_context, path_choice, result }) = joined else { continue };
-        match result {
-            Ok(connected) => {
-                let failed_paths =
-                    failed.iter().map(|path_choice| format!("{} failed", path_choice.path.name)).collect();
-                dial_context.set_path(super::PathTaken { failed_paths, ..attempt_context.path_taken() });
-                dial_context.on_success(&path_choice, connected.dialled.server, target, &failed);
-                tokio::task::spawn_local(drain_losers(running));
-                return Ok(connected);
-            }
-            Err(error) => {
-                dial_context.on_attempt(&path_choice);
-                dial_context.on_failure(&path_choice, &error);
-                failed.push(path_choice);
-                // The answer of the target is more informative than a failed hop.
-                if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
-                    failure = Some(error);
-                }
-            }
-        }
-    }
-    let failure = failure.unwrap_or_else(|| Cause::HopFailed.into());
-    if remaining.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
-        return Err(failure);
-    }
-    connect_in_order(dial_context, target, &remaining).await
-}
-
-/// Waits for the slower attempts. A direct connection yields a sample of the round-trip time to the target.
-async fn drain_losers(mut running: JoinSet<RaceResult>) {
-    while let Some(joined) = running.join_next().await {
-        let Ok(RaceResult { dial_context, result: Ok(connected), .. }) = joined else { continue };
-        if dial_context.first_hop() != Some(FirstHop::Direct) {
-            continue;
-        }
-        let Ok(info) = tcp_info(connected.dialled.stream.as_fd()) else { continue };
-        let sample = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
-        let peer_id = FirstHop::Direct.peer_id(connected.dialled.server);
-        dial_context.context.services().estimates.record_session(peer_id, None, &sample, &sample, 0);
-    }
 }

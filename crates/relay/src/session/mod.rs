@@ -8,6 +8,7 @@ mod bind;
 mod carrier;
 mod connect;
 mod flow_telemetry;
+mod path_race;
 mod record;
 mod telemetry;
 
