@@ -31,6 +31,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the server's close after a complete response.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Minimum number of bytes of a download for a meaningful rate.
+const MIN_RATE_BYTES: u64 = 256 << 10;
+
 /// The measurements of one download.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Download {
@@ -46,6 +49,44 @@ pub struct Download {
     pub gaps: u64,
     /// Sessions that the first section has carried before; `None` if the section ends with this session.
     pub earlier_sessions: Option<u32>,
+}
+
+/// The completion time of an object.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CompletionTime {
+    /// Time from the client's request to the last byte.
+    pub time: Duration,
+    /// Whether the download ended earlier, and the time is extrapolated at the measured rate.
+    pub is_extrapolated: bool,
+}
+
+impl Download {
+    /// Returns bytes and duration of the second half, which excludes most of slow start; `None` if the download was too
+    /// short.
+    pub(super) fn second_half(&self) -> Option<(u64, Duration)> {
+        let (bytes, end) = *self.progress.last()?;
+        let took = end.saturating_sub(self.time_at(bytes / 2)?);
+        (bytes >= MIN_RATE_BYTES && !took.is_zero()).then_some((bytes - bytes / 2, took))
+    }
+
+    /// Returns when `size` bytes had arrived, or would have arrived at `rate` if the download had not been stopped.
+    pub(super) fn completion_time(&self, size: u64, rate: Option<f64>) -> Option<CompletionTime> {
+        if let Some(time) = self.time_at(size) {
+            return Some(CompletionTime { time, is_extrapolated: false });
+        }
+        let (bytes, end) = *self.progress.last()?;
+        let rest = size.saturating_sub(bytes) as f64 / rate.filter(|_| !self.is_complete)?;
+        Some(CompletionTime { time: end + Duration::from_secs_f64(rest), is_extrapolated: true })
+    }
+
+    /// Returns when `size` bytes had arrived, interpolated linearly between two reads.
+    pub(super) fn time_at(&self, size: u64) -> Option<Duration> {
+        let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
+        let (bytes, time) = self.progress[at];
+        let (before, time_before) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);
+        let part = (size - before) as f64 / (bytes - before).max(1) as f64;
+        Some(time_before + time.saturating_sub(time_before).mul_f64(part.clamp(0.0, 1.0)))
+    }
 }
 
 /// Downloads until `effort` is spent, the file ends, or an error occurs.
@@ -241,5 +282,33 @@ fn body_length(head: &ResponseHead, is_part: bool) -> Result<Option<u64>, String
             Err(format!("the server answers {status} and redirects to {location:?}: probe that URL instead"))
         }
         _ => Err(format!("the server answers {status} {reason}: name a file that requires no login")),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns a download with these numbers of bytes and milliseconds. `is_complete` says whether the file has ended.
+    pub(in crate::probe) fn with_progress(progress: &[(u64, u64)], is_complete: bool) -> Download {
+        let progress = progress.iter().map(|(bytes, ms)| (*bytes, Duration::from_millis(*ms))).collect();
+        Download { first_byte: Duration::from_millis(100), progress, is_complete, ..Download::default() }
+    }
+
+    #[test]
+    fn download_progress_yields_times_and_rate() {
+        let half = 512 << 10;
+        let download = with_progress(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
+        assert_eq!(download.second_half(), Some((half, Duration::from_millis(500))));
+        assert_eq!(download.time_at(half / 2), Some(Duration::from_millis(600)));
+        let later = download.completion_time(4 * half, Some(2.0 * half as f64)).unwrap();
+        assert!(later.is_extrapolated && later.time == Duration::from_millis(2600), "{later:?}");
+    }
+
+    #[test]
+    fn small_file_has_no_rate_and_no_extrapolation() {
+        let small = with_progress(&[(20_000, 150)], true);
+        assert_eq!((small.second_half(), small.completion_time(100_000, Some(1e6))), (None, None));
+        assert!(small.completion_time(10_000, None).is_some_and(|time| !time.is_extrapolated));
     }
 }

@@ -6,7 +6,7 @@ use ekiden_proto::path::model::{self, CongestionControl, Connection, RelayCosts,
 use ekiden_proto::profile::Profile;
 
 use super::connect::ConnectResult;
-use super::download::Download;
+use super::download::{CompletionTime, Download};
 use super::target::{UnknownCandidate, candidates};
 use super::verdict::{describe, has_result};
 use super::visits::{VISIT_BYTES, Visits};
@@ -290,75 +290,13 @@ fn congestion_model(profile: &Profile) -> CongestionControl {
     profile.congestion().map_or(CongestionControl::default(), |algorithm| CongestionControl::from_name(&algorithm.0))
 }
 
-/// Minimum number of bytes of a download for a meaningful rate.
-const MIN_RATE_BYTES: u64 = 256 << 10;
-
-/// The completion time of an object.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CompletionTime {
-    /// Time from the client's request to the last byte.
-    pub time: Duration,
-    /// Whether the download ended earlier, and the time is extrapolated at the measured rate.
-    pub is_extrapolated: bool,
-}
-
-impl Download {
-    /// Returns bytes and duration of the second half, which excludes most of slow start; `None` if the download was too
-    /// short.
-    fn second_half(&self) -> Option<(u64, Duration)> {
-        let (bytes, end) = *self.progress.last()?;
-        let took = end.saturating_sub(self.time_at(bytes / 2)?);
-        (bytes >= MIN_RATE_BYTES && !took.is_zero()).then_some((bytes - bytes / 2, took))
-    }
-
-    /// Returns when `size` bytes had arrived, or would have arrived at `rate` if the download had not been stopped.
-    fn completion_time(&self, size: u64, rate: Option<f64>) -> Option<CompletionTime> {
-        if let Some(time) = self.time_at(size) {
-            return Some(CompletionTime { time, is_extrapolated: false });
-        }
-        let (bytes, end) = *self.progress.last()?;
-        let rest = size.saturating_sub(bytes) as f64 / rate.filter(|_| !self.is_complete)?;
-        Some(CompletionTime { time: end + Duration::from_secs_f64(rest), is_extrapolated: true })
-    }
-
-    /// Returns when `size` bytes had arrived, interpolated linearly between two reads.
-    pub(super) fn time_at(&self, size: u64) -> Option<Duration> {
-        let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
-        let (bytes, time) = self.progress[at];
-        let (before, time_before) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);
-        let part = (size - before) as f64 / (bytes - before).max(1) as f64;
-        Some(time_before + time.saturating_sub(time_before).mul_f64(part.clamp(0.0, 1.0)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::config::{Hop, HopKind, Path};
-
-    fn download(curve: &[(u64, u64)], whole: bool) -> Download {
-        let curve = curve.iter().map(|(bytes, ms)| (*bytes, Duration::from_millis(*ms))).collect();
-        Download { first_byte: Duration::from_millis(100), progress: curve, is_complete: whole, ..Download::default() }
-    }
-
-    #[test]
-    fn download_progress_yields_times_and_rate() {
-        let half = 512 << 10;
-        let download = download(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
-        assert_eq!(download.second_half(), Some((half, Duration::from_millis(500))));
-        assert_eq!(download.time_at(half / 2), Some(Duration::from_millis(600)));
-        let later = download.completion_time(4 * half, Some(2.0 * half as f64)).unwrap();
-        assert!(later.is_extrapolated && later.time == Duration::from_millis(2600), "{later:?}");
-    }
-
-    #[test]
-    fn small_file_has_no_rate_and_no_extrapolation() {
-        let small = download(&[(20_000, 150)], true);
-        assert_eq!((small.second_half(), small.completion_time(100_000, Some(1e6))), (None, None));
-        assert!(small.completion_time(10_000, None).is_some_and(|time| !time.is_extrapolated));
-    }
+    use crate::probe::download::tests::with_progress;
 
     fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> CandidateFindings {
         let hop = Arc::new(Hop {
@@ -376,7 +314,7 @@ mod tests {
             segments: 1,
             retransmitted: 0,
         });
-        findings.downloads = curves.iter().map(|curve| download(curve, false)).collect();
+        findings.downloads = curves.iter().map(|curve| with_progress(curve, false)).collect();
         findings
     }
 
@@ -558,7 +496,7 @@ mod tests {
         assert_eq!(findings.sections(), [Duration::from_millis(45)]);
         assert_eq!(findings.setup(), Some(Duration::from_millis(60)));
         assert_eq!(findings.loss(), Some(LossCount { missing: 3, segments: 30 }));
-        findings.downloads = vec![Download { segments: 1000, gaps: 7, ..download(&[(1 << 20, 500)], false) }];
+        findings.downloads = vec![Download { segments: 1000, gaps: 7, ..with_progress(&[(1 << 20, 500)], false) }];
         assert_eq!(
             findings.loss(),
             Some(LossCount { missing: 7, segments: 1000 }),

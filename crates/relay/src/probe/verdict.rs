@@ -5,7 +5,8 @@ use std::time::Duration;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::quantity::{compact_size, factor, time};
 
-use super::findings::{CandidateFindings, CompletionTime, ProbeReport, SIZES};
+use super::download::CompletionTime;
+use super::findings::{CandidateFindings, ProbeReport, SIZES};
 use crate::dial::DialError;
 
 /// The smallest gain that counts; a smaller one may be a change of network conditions.
