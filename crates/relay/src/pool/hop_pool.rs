@@ -265,7 +265,7 @@ impl HopPool {
         };
         state.pending += count;
         drop(state);
-        (0..count).map(|_| PendingConnection { queue: Arc::clone(self), is_probe: false }).collect()
+        (0..count).map(|_| PendingConnection { pool: Arc::clone(self), is_probe: false }).collect()
     }
 
     /// Reserves a place for a connection that measures the latency of a group member, if a probe is due. For a member
@@ -279,7 +279,7 @@ impl HopPool {
         }
         state.is_probed = true;
         state.pending += 1;
-        Some(PendingConnection { queue: Arc::clone(self), is_probe: true })
+        Some(PendingConnection { pool: Arc::clone(self), is_probe: true })
     }
 
     /// The time of the next attempt while the hop is down; `None` if the hop is up or an attempt is in progress.
@@ -322,7 +322,7 @@ impl HopPoolState {
 #[derive(Debug)]
 pub struct PendingConnection {
     /// The pool that receives the connection.
-    pub queue: Arc<HopPool>,
+    pub pool: Arc<HopPool>,
     /// Whether the connection is made to measure the latency of the hop.
     is_probe: bool,
 }
@@ -331,10 +331,10 @@ impl PendingConnection {
     /// Adds the connection to the pool if there is room; the connection of a probe only while the pool is below its
     /// target size. `took` is the setup time.
     pub fn complete(self, connection: IdleConnection, took: Duration, now: Instant) {
-        let metrics = &self.queue.metrics;
+        let metrics = &self.pool.metrics;
         metrics.made.inc();
         metrics.seconds.observe(took.as_secs_f64());
-        let mut state = self.queue.lock();
+        let mut state = self.pool.lock();
         state.demand.on_made(took);
         state.load.on_connected(now, took, self.is_probe);
         let bounds = state.bounds;
@@ -342,19 +342,19 @@ impl PendingConnection {
         if state.ready.len() + state.used.len() < most {
             let expires_at = now + with_jitter(bounds.age);
             state.ready.push_back(PooledConnection { connection, expires_at });
-            self.queue.count(&state);
+            self.pool.count(&state);
         }
     }
 
     /// Records that the connection could not be established.
     pub fn cancel(self) {
-        self.queue.metrics.failed.inc();
+        self.pool.metrics.failed.inc();
     }
 }
 
 impl Drop for PendingConnection {
     fn drop(&mut self) {
-        let mut state = self.queue.lock();
+        let mut state = self.pool.lock();
         state.pending -= 1;
         state.is_probed &= !self.is_probe;
     }

@@ -63,22 +63,22 @@ impl Keeper {
             self.next_check = now + CHECK_INTERVAL;
         }
         let mut next = self.next_check;
-        for queue in served.queues() {
+        for pool in served.pools() {
             if is_check_due {
-                queue.remove_dead(now);
+                pool.remove_dead(now);
             }
-            for pending in queue.claim_places(now) {
+            for pending in pool.claim_places(now) {
                 self.start_connection(pending, served.config.as_ref());
             }
-            next = queue.retry_at().map_or(next, |retry| next.min(retry.max(now)));
+            next = pool.retry_at().map_or(next, |retry| next.min(retry.max(now)));
         }
         if served.groups.is_empty() {
             return next;
         }
         if now >= self.next_probe {
             self.next_probe = now + PROBE_INTERVAL;
-            for (queue, is_slow) in served.groups.iter().flat_map(|group| group.slowness(now)) {
-                if let Some(pending) = queue.claim_probe(now, is_slow) {
+            for (pool, is_slow) in served.groups.iter().flat_map(|group| group.slowness(now)) {
+                if let Some(pending) = pool.claim_probe(now, is_slow) {
                     self.start_connection(pending, served.config.as_ref());
                 }
             }
@@ -109,33 +109,33 @@ async fn make_connection(
     names: Rc<Resolver>,
     inner: Arc<PoolsShared>,
 ) {
-    let queue = Arc::clone(&pending.queue);
+    let pool = Arc::clone(&pending.pool);
     let started_at = Instant::now();
-    let result = prepare(&queue, &config, &names).await;
+    let result = prepare(&pool, &config, &names).await;
     let now = Instant::now();
     match result {
         Ok(connection) => {
             pending.complete(connection, now.saturating_duration_since(started_at), now);
-            inner.on_success(&queue, started_at, now);
+            inner.on_success(&pool, started_at, now);
         }
         Err(error) => {
             pending.cancel();
-            inner.on_failure(&queue, &error, now);
+            inner.on_failure(&pool, &error, now);
         }
     }
     // A place is free again, so the keeper may have to start another connection.
     inner.wake();
 }
 
-async fn prepare(queue: &HopPool, config: &Config, names: &Resolver) -> Result<IdleConnection, DialError> {
-    let hop = &queue.hop;
+async fn prepare(pool: &HopPool, config: &Config, names: &Resolver) -> Result<IdleConnection, DialError> {
+    let hop = &pool.hop;
     let peering = hop.peering().expect("invariant: a pool belongs to a relay");
     let deadline = tokio::time::Instant::now() + config.timeouts.connect;
-    let ticket = queue.ticket();
+    let ticket = pool.ticket();
     let context = OutgoingContext { names, congestion: &config.congestion, marks: config.needed_marks() };
     let mut ready = section::prepare(hop, peering, ticket.as_ref(), context, deadline).await?;
     if let Some(new_ticket) = ready.resumption.take() {
-        queue.set_ticket(new_ticket);
+        pool.set_ticket(new_ticket);
     }
     let stream = ready.stream.into_std().map_err(|_| DialError::at_hop(Cause::Exhausted, hop))?;
     Ok(IdleConnection { stream, server: ready.server, link: ready.link })

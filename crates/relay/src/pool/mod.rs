@@ -117,11 +117,11 @@ impl Pools {
         let mut hops: Vec<(Arc<Hop>, Arc<HopPool>)> = Vec::new();
         for hop in config.relays.iter().flat_map(|relay| relay.members()) {
             let known = hops.iter().chain(&previous.hops).find(|(known, _)| known == hop);
-            let queue = known.map(|(_, queue)| Arc::clone(queue));
-            hops.push((Arc::clone(hop), queue.unwrap_or_else(|| Arc::new(HopPool::new(hop, &self.inner.counts)))));
+            let pool = known.map(|(_, pool)| Arc::clone(pool));
+            hops.push((Arc::clone(hop), pool.unwrap_or_else(|| Arc::new(HopPool::new(hop, &self.inner.counts)))));
         }
-        let removed = previous.queues().filter(|queue| !hops.iter().any(|(_, pool)| Arc::ptr_eq(queue, pool)));
-        removed.for_each(|queue| queue.set_bounds(PoolBounds::default()));
+        let removed = previous.pools().filter(|pool| !hops.iter().any(|(_, kept)| Arc::ptr_eq(pool, kept)));
+        removed.for_each(|pool| pool.set_bounds(PoolBounds::default()));
         let pool_of = |hop: &Arc<Hop>| {
             let entry = hops.iter().find(|(known, _)| Arc::ptr_eq(known, hop));
             Arc::clone(&entry.expect("invariant: every member has a pool").1)
@@ -157,48 +157,48 @@ impl Pools {
 
     /// Counts a session that is about to be opened at `hop`; `None` if the configuration in force has no such hop.
     pub fn start_session(&self, hop: &Hop) -> Option<Arc<SessionLoad>> {
-        self.inner.queue(hop).map(|queue| Arc::new(SessionLoad::new(queue)))
+        self.inner.pool(hop).map(|pool| Arc::new(SessionLoad::new(pool)))
     }
 
     /// Takes a live connection to `hop` for a session with this encryption; `None` if no such connection is ready.
     pub fn take(&self, hop: &Hop, encrypt: bool) -> Option<IdleConnection> {
-        let (waiting, short) = self.inner.queue(hop)?.take(Instant::now(), encrypt);
-        if short {
+        let (connection, is_short) = self.inner.pool(hop)?.take(Instant::now(), encrypt);
+        if is_short {
             self.inner.wake();
         }
-        waiting
+        connection
     }
 
     /// Keeps a connection to `hop` for the next session, unless the configuration in force has no such hop.
     pub fn put_back(&self, hop: &Hop, connection: IdleConnection) {
-        if let Some(queue) = self.inner.queue(hop) {
-            queue.put_back(connection, Instant::now());
+        if let Some(pool) = self.inner.pool(hop) {
+            pool.put_back(connection, Instant::now());
         }
     }
 
     /// Returns whether the last attempt to reach `hop` failed; for a group, whether the last attempts to all members
     /// failed. For a hop without ready connections, one session in each retry delay receives false and may try again.
     pub fn is_down(&self, hop: &Arc<Hop>) -> bool {
-        let is_down = |member: &Arc<Hop>| self.inner.queue(member).is_some_and(|queue| queue.is_down(Instant::now()));
+        let is_down = |member: &Arc<Hop>| self.inner.pool(member).is_some_and(|pool| pool.is_down(Instant::now()));
         hop.members().iter().all(is_down)
     }
 
     /// Records the result of an attempt by a session to reach `hop`; `failure` is `None` after a success.
     pub fn record_attempt(&self, hop: &Hop, failure: Option<&DialError>) {
-        let Some(queue) = self.inner.queue(hop) else { return };
+        let Some(pool) = self.inner.pool(hop) else { return };
         let now = Instant::now();
         match failure {
-            None => self.inner.on_success(&queue, now, now),
+            None => self.inner.on_success(&pool, now, now),
             // A lack of local resources is not a failure of the hop.
             Some(error) if error.cause == Cause::Exhausted => {}
-            Some(error) => self.inner.on_failure(&queue, error, now),
+            Some(error) => self.inner.on_failure(&pool, error, now),
         }
     }
 
     /// Closes all ready connections to `hop`, after a session found one dead.
     pub fn discard(&self, hop: &Hop) {
-        if let Some(queue) = self.inner.queue(hop) {
-            queue.clear();
+        if let Some(pool) = self.inner.pool(hop) {
+            pool.clear();
             self.inner.wake();
         }
     }
@@ -209,7 +209,7 @@ impl Pools {
         let served = self.inner.served();
         let Some(config) = &served.config else { return Vec::new() };
         let relays = config.relays.iter().filter(|relay| config.may_dial(relay));
-        let pools = relays.flat_map(|relay| relay.members()).filter_map(|hop| self.inner.queue(hop));
+        let pools = relays.flat_map(|relay| relay.members()).filter_map(|hop| self.inner.pool(hop));
         let slow: Vec<_> = served.groups.iter().flat_map(|group| group.slowness(Instant::now())).collect();
         let is_slow = |pool: &Arc<HopPool>| slow.iter().any(|(known, is_slow)| *is_slow && Arc::ptr_eq(known, pool));
         pools.map(|pool| PoolView { slow: is_slow(&pool), ..pool.view() }).collect()
@@ -230,7 +230,7 @@ impl Pools {
             let _ = keeper.join();
         }
         let served = self.inner.served();
-        served.queues().for_each(|queue| queue.set_bounds(PoolBounds::default()));
+        served.pools().for_each(|pool| pool.set_bounds(PoolBounds::default()));
     }
 }
 
@@ -242,8 +242,8 @@ impl Drop for Pools {
 }
 
 impl ServedHops {
-    fn queues(&self) -> impl Iterator<Item = &Arc<HopPool>> {
-        self.hops.iter().map(|(_, queue)| queue)
+    fn pools(&self) -> impl Iterator<Item = &Arc<HopPool>> {
+        self.hops.iter().map(|(_, pool)| pool)
     }
 }
 
@@ -257,32 +257,32 @@ impl PoolsShared {
         self.wake();
     }
 
-    fn queue(&self, hop: &Hop) -> Option<Arc<HopPool>> {
+    fn pool(&self, hop: &Hop) -> Option<Arc<HopPool>> {
         let served = self.served();
         // Pointers are compared first: nearly every session uses a hop of the current configuration, and a comparison
         // of hops includes the computation of keys.
         let same = served.hops.iter().find(|(known, _)| std::ptr::eq(&raw const **known, hop));
-        same.or_else(|| served.hops.iter().find(|(known, _)| **known == *hop)).map(|(_, queue)| Arc::clone(queue))
+        same.or_else(|| served.hops.iter().find(|(known, _)| **known == *hop)).map(|(_, pool)| Arc::clone(pool))
     }
 
-    fn on_failure(&self, queue: &HopPool, error: &DialError, now: Instant) {
-        let _reporting = queue.lock_reporting();
-        if queue.on_failure(now) {
+    fn on_failure(&self, pool: &HopPool, error: &DialError, now: Instant) {
+        let _reporting = pool.lock_reporting();
+        if pool.on_failure(now) {
             // Ready connections may have failed together with this attempt.
-            queue.remove_dead(now);
-            let relay = queue.hop.name.to_string();
+            pool.remove_dead(now);
+            let relay = pool.hop.name.to_string();
             (self.emit)(&Event::RelayUnreachable { relay, cause: error.cause, detail: error.remark.clone() });
             self.wake();
         }
     }
 
-    fn on_success(&self, queue: &HopPool, started_at: Instant, now: Instant) {
-        if !queue.has_failed() {
+    fn on_success(&self, pool: &HopPool, started_at: Instant, now: Instant) {
+        if !pool.has_failed() {
             return;
         }
-        let _reporting = queue.lock_reporting();
-        if let Some(duration) = queue.on_success(started_at, now) {
-            (self.emit)(&Event::RelayReachable { relay: queue.hop.name.to_string(), duration });
+        let _reporting = pool.lock_reporting();
+        if let Some(duration) = pool.on_success(started_at, now) {
+            (self.emit)(&Event::RelayReachable { relay: pool.hop.name.to_string(), duration });
             self.wake();
         }
     }

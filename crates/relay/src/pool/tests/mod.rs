@@ -2,7 +2,7 @@
 
 mod events;
 mod group;
-mod queue;
+mod hop_pool;
 mod relay;
 
 use std::net::SocketAddr;
