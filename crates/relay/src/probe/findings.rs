@@ -318,14 +318,11 @@ mod tests {
         findings
     }
 
+    /// The verdict for two downloads, of which the relayed one has its first byte 12 ms later.
     fn verdict_of(direct: &[(u64, u64)], relayed: &[(u64, u64)]) -> String {
-        let wanted = "http://server.example/file".parse().unwrap();
         let mut relayed = findings(1, &[relayed]);
         relayed.downloads[0].first_byte += Duration::from_millis(12);
-        crate::probe::verdict::verdict_text(&ProbeReport {
-            target: wanted,
-            findings: vec![findings(0, &[direct]), relayed],
-        })
+        verdict(vec![findings(0, &[direct]), relayed])
     }
 
     #[test]

@@ -171,8 +171,8 @@ mod tests {
         let target = Target::parse("server.example:443", None).unwrap();
         let names = |via: &[&str]| {
             let via: Vec<String> = via.iter().map(|name| (*name).to_owned()).collect();
-            let ways = candidates(&config, &via, &target, &empty_pools());
-            ways.map(|ways| ways.iter().map(|way| way.path.name.to_string()).collect::<Vec<_>>())
+            let found = candidates(&config, &via, &target, &empty_pools());
+            found.map(|found| found.iter().map(|path_choice| path_choice.path.name.to_string()).collect::<Vec<_>>())
         };
         assert_eq!(names(&[]).unwrap(), ["direct", "a", "b", "both"]);
         assert_eq!(names(&["both"]).unwrap(), ["direct", "both"]);

@@ -260,8 +260,8 @@ mod tests {
     fn key(config: &Config, port: u16) -> UpstreamKey {
         let route = &config.routes[0];
         let (path, profile) = (Arc::clone(&route.paths[0]), Arc::clone(&route.profile));
-        let way = PathChoice::new(path, profile);
-        UpstreamKey::new(config, &way, &Target::parse("192.0.2.2", Some(port)).unwrap())
+        let path_choice = PathChoice::new(path, profile);
+        UpstreamKey::new(config, &path_choice, &Target::parse("192.0.2.2", Some(port)).unwrap())
     }
 
     struct TestPool {

@@ -89,10 +89,11 @@ async fn send(request: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Resul
         result => result?,
     };
     let transfer = server.start_transfer(TransferCommand::Retrieve(&request.location.path)).await?;
-    carry(request, server, info, transfer).await
+    send_file(request, server, info, transfer).await
 }
 
-async fn carry(
+/// Sends the response with the bytes that arrive from the data connection.
+async fn send_file(
     request: &FtpRequest<'_>,
     server: &mut FtpConnection<'_>,
     info: FileInfo,
