@@ -171,6 +171,34 @@ fn reload_changes_the_networks_of_a_device_and_keeps_flows() {
     drop(right);
 }
 
+/// A reload with a wrong `source` removed the route, and a reload did not add a route that others had removed: packets
+/// took the default route.
+#[test]
+fn reload_keeps_and_restores_the_routes_of_a_tunnel() {
+    let Some(sites) = Sites::new("") else { return };
+    let Sites { row, mut left, right: _right, configs } = sites;
+    let shown = || row["left"].run("ip", &["route", "show", "dev", DEVICE], "");
+    let first = shown();
+    let with_source = |source: &str| format!("{}source = \"{source}\"\n", configs.left);
+    left.try_reload(&with_source("10.0.9.9"));
+    let rejected = left.relay.next(|event| event["event"] == "reload_rejected");
+    assert!(rejected["mistakes"][0].as_str().unwrap().contains("is source an address of this host?"), "{rejected}");
+    assert_eq!(shown(), first);
+
+    left.reload(&with_source("10.0.0.2"));
+    assert!(shown().contains("10.0.2.0/24") && shown().contains("src 10.0.0.2"), "{}", shown());
+    left.reload(&configs.left);
+    assert_eq!(shown(), first);
+
+    row["left"].ip(&format!("route del 10.0.2.0/24 dev {DEVICE}\n"));
+    left.reload(&configs.left);
+    assert_eq!(shown(), first);
+    row["left"].ip(&format!("link set {DEVICE} down\nlink set {DEVICE} up\n"));
+    assert!(!shown().contains("10.0.2.0/24"), "the kernel removes the routes of an interface that is down");
+    left.reload(&configs.left);
+    assert_eq!(shown(), first);
+}
+
 #[test]
 fn reload_removes_and_creates_tunnels() {
     let Some(sites) = Sites::new("") else { return };

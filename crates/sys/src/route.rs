@@ -109,21 +109,27 @@ impl Routes {
     /// The kernel's error: `EEXIST` if an equal route exists, `EINVAL` if `source` is not an address of this host,
     /// `ENETDOWN`.
     pub fn add(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
-        let request =
-            route_request(libc::RTM_NEWROUTE, net, interface).with_flags(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
-        let source = source.filter(|source| source.is_ipv4() == net.address().is_ipv4()).map(|source| octets(source).1);
-        self.0.request(match source {
-            Some(source) => request.with_attribute(c_int::from(libc::RTA_PREFSRC), &source),
-            None => request,
-        })
+        self.0.request(new_route(net, interface, source).with_flags(libc::NLM_F_EXCL))
     }
 
-    /// Removes the route for `net` through `interface`.
+    /// Like [`Routes::add`], but in place of a route for `net`, to any interface, that [`Routes::add`] has added. There
+    /// is a route for `net` at every moment.
     ///
     /// # Errors
-    /// The kernel's error: `ESRCH` if there is no such route.
+    /// The kernel's error: `EINVAL` if `source` is not an address of this host, `ENETDOWN`.
+    pub fn replace(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
+        self.0.request(new_route(net, interface, source).with_flags(libc::NLM_F_REPLACE))
+    }
+
+    /// Removes the route for `net` through `interface`, if it exists.
+    ///
+    /// # Errors
+    /// The kernel's error.
     pub fn remove(&self, net: &Network, interface: u32) -> io::Result<()> {
-        self.0.request(route_request(libc::RTM_DELROUTE, net, interface))
+        match self.0.request(route_request(libc::RTM_DELROUTE, net, interface)) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            removed => removed,
+        }
     }
 
     fn query<T>(&self, from: Option<IpAddr>, to: IpAddr, mark: u32, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
@@ -168,6 +174,15 @@ fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
     NetlinkRequest::new(kind, &header)
         .with_attribute(c_int::from(libc::RTA_DST), &to)
         .with_attribute(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
+}
+
+/// Returns a request that creates a route for `net` through `interface`.
+fn new_route(net: &Network, interface: u32, source: Option<IpAddr>) -> NetlinkRequest {
+    let request = route_request(libc::RTM_NEWROUTE, net, interface).with_flags(libc::NLM_F_CREATE);
+    match source.filter(|source| source.is_ipv4() == net.address().is_ipv4()) {
+        Some(source) => request.with_attribute(c_int::from(libc::RTA_PREFSRC), &octets(source).1),
+        None => request,
+    }
 }
 
 /// Parses a route in a list; `None` for routes of other tables, and for routes that forward no packets.
@@ -282,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_listed_added_and_removed() {
+    fn routes_are_listed_added_replaced_and_removed() {
         let network = [
             "ip link add one type veth peer name two",
             "ip link set one up",
@@ -293,10 +308,10 @@ mod tests {
             "ip route add unreachable 198.51.100.128/25",
         ];
         run_in_namespace(&network, || {
-            let (routes, two) = (Routes::open().unwrap(), link::index("two").unwrap());
+            let routes = Routes::open().unwrap();
+            let [one, two] = ["one", "two"].map(|name| link::index(name).unwrap());
             let all = routes.list().unwrap();
-            let one = link::index("one");
-            let to = |net: &str, is_connected| Route { to: net.parse().unwrap(), interface: one, is_connected };
+            let to = |net: &str, is_connected| Route { to: net.parse().unwrap(), interface: Some(one), is_connected };
             assert!(all.contains(&to("198.51.100.0/24", false)) && all.contains(&to("192.0.2.0/24", true)), "{all:?}");
             assert_eq!(
                 all.iter().filter(|route| route.to.prefix_len() == 25).count(),
@@ -310,9 +325,15 @@ mod tests {
                 assert!(routes.list().unwrap().contains(&ours));
                 let again = routes.add(&net, two, None).unwrap_err();
                 assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
+                let to_net = || routes.list().unwrap().into_iter().filter(|route| route.to == net).collect::<Vec<_>>();
+                routes.replace(&net, one, None).unwrap();
+                assert_eq!(to_net(), [Route { interface: Some(one), ..ours }]);
                 routes.remove(&net, two).unwrap();
-                assert!(!routes.list().unwrap().contains(&ours));
-                assert_eq!(routes.remove(&net, two).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+                assert_eq!(to_net().len(), 1, "the route is through another interface");
+                routes.replace(&net, two, None).unwrap();
+                assert_eq!(to_net(), [ours]);
+                routes.remove(&net, two).unwrap();
+                assert!(to_net().is_empty());
             }
             let foreign = routes.add(&"203.0.113.0/24".parse().unwrap(), two, Some("203.0.113.9".parse().unwrap()));
             assert_eq!(foreign.unwrap_err().raw_os_error(), Some(libc::EINVAL));

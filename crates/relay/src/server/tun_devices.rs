@@ -11,6 +11,7 @@ use ekiden_proto::addr::Network;
 use ekiden_proto::event::Event;
 use ekiden_sys::link::{Links, index};
 use ekiden_sys::route::{Route, Routes, interface_name};
+use ekiden_sys::transparent::is_local;
 use ekiden_sys::tun::create_plain;
 
 use super::sockets::NEEDS_NET_ADMIN;
@@ -70,6 +71,15 @@ pub enum TunnelError {
     },
 }
 
+/// Checks that the source address of the routes is local. The kernel adds no route with another source address.
+fn check_source(tun: &TunConfig) -> Result<(), TunnelError> {
+    // If the query fails, the kernel decides.
+    let Some(source) = tun.source.filter(|source| !is_local(*source).unwrap_or(true)) else { return Ok(()) };
+    let Some(net) = tun.nets.iter().find(|net| net.address().is_ipv4() == source.is_ipv4()) else { return Ok(()) };
+    let cause = io::ErrorKind::InvalidInput.into();
+    Err(TunnelError::Route { device: tun.device.clone(), net: *net, cause })
+}
+
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
@@ -77,6 +87,7 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::ResourceBusy => " (an interface has that name: ip link del it, or choose another name)",
         io::ErrorKind::AlreadyExists => " (an unreachable route may remain with another metric: ip route change)",
         io::ErrorKind::InvalidInput => " (is source an address of this host?)",
+        io::ErrorKind::NetworkDown => " (ip link set it up)",
         _ => "",
     }
 }
@@ -129,18 +140,29 @@ impl Devices {
         let no_device = |cause| TunnelError::Device { device: tun.device.clone(), cause };
         let routes = Routes::open().and_then(|routes| routes.list()).map_err(no_device)?;
         tun.nets.iter().try_for_each(|net| self.check_routes(&tun.device, net, &routes))?;
+        check_source(tun)?;
+        // The kernel removes routes when a device is set down or their source address is removed; administrators may
+        // remove routes as well.
+        for OwnedDevice { index, routed, .. } in &mut self.devices {
+            routed.retain(|(net, _)| routes.iter().any(|route| route.to == *net && route.interface == Some(*index)));
+        }
         let position = self.devices.iter().position(|owned_device| owned_device.name == tun.device);
         if position.is_none() {
             self.devices.push(OwnedDevice::new(tun).map_err(no_device)?);
         }
         let position = position.unwrap_or(self.devices.len() - 1);
         for net in &tun.nets {
-            // A route that moves between devices of this process is added after its removal.
-            if !self.devices.iter().any(|owned_device| owned_device.has_route(net)) {
-                self.devices[position].add_route(net, tun.source)?;
+            // `commit` changes the existing routes.
+            if !self.has_route(net) {
+                self.devices[position].set_route(net, tun.source, false)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a device of this process has a route to `net`.
+    fn has_route(&self, net: &Network) -> bool {
+        self.devices.iter().flat_map(|owned_device| &owned_device.routed).any(|(routed, _)| routed == net)
     }
 
     /// Checks that `net` has no route through an interface of others, and is not part of a network that this host is
@@ -172,18 +194,21 @@ impl Devices {
         config.tunnels().filter_map(lend).collect()
     }
 
-    /// Removes devices that `config` does not contain, and updates the routes and MTUs of the others.
+    /// Removes devices that `config` does not contain, and updates the routes and MTUs of the others. A network that
+    /// moves to another device, or gets another source address, has a route at every moment.
     pub fn commit(&mut self, config: &Config, services: &Services) {
         let tun_config = |owned_device: &OwnedDevice| {
             config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == owned_device.name)
         };
-        self.devices.retain(|owned_device| tun_config(owned_device).is_some());
+        let routed: Vec<Network> =
+            self.devices.iter().flat_map(|owned_device| &owned_device.routed).map(|(net, _)| *net).collect();
         let mut results = Vec::new();
         for owned_device in &mut self.devices {
-            results.push(tun_config(owned_device).map_or(Ok(()), |tun| owned_device.remove_stale_routes(tun)));
+            results.push(tun_config(owned_device).map_or(Ok(()), |tun| owned_device.apply_config(tun, &routed)));
         }
+        self.devices.retain(|owned_device| tun_config(owned_device).is_some());
         for owned_device in &mut self.devices {
-            results.push(tun_config(owned_device).map_or(Ok(()), |tun| owned_device.apply_config(tun)));
+            results.push(tun_config(owned_device).map_or(Ok(()), |tun| owned_device.remove_stale_routes(tun)));
         }
         for error in results.into_iter().filter_map(Result::err) {
             services.events.emit(&Event::Warning { message: error.to_string() });
@@ -223,35 +248,34 @@ impl OwnedDevice {
         index(&self.name) == Some(self.index)
     }
 
-    fn has_route(&self, net: &Network) -> bool {
-        self.routed.iter().any(|(routed, _)| routed == net)
-    }
-
-    fn add_route(&mut self, net: &Network, source: Option<IpAddr>) -> Result<(), TunnelError> {
-        let added = Routes::open().and_then(|routes| routes.add(net, self.index, source));
-        added.map_err(|cause| TunnelError::Route { device: self.name.clone(), net: *net, cause })?;
+    /// Adds a route. `replaces` means that a device of this process already has a route to the network.
+    fn set_route(&mut self, net: &Network, source: Option<IpAddr>, replaces: bool) -> Result<(), TunnelError> {
+        let set = if replaces { Routes::replace } else { Routes::add };
+        let done = Routes::open().and_then(|routes| set(&routes, net, self.index, source));
+        done.map_err(|cause| TunnelError::Route { device: self.name.clone(), net: *net, cause })?;
+        self.routed.retain(|(routed, _)| routed != net);
         self.routed.push((*net, source));
         Ok(())
     }
 
-    /// Removes routes that `tun` does not contain.
+    /// Removes routes to networks that `tun` does not contain. Another device may already have replaced a route.
     fn remove_stale_routes(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
-        let is_current = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
-        let (current, stale): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(is_current);
-        self.routed = current;
-        for (net, _) in stale {
+        while let Some(stale) = self.routed.iter().position(|(net, _)| !tun.nets.contains(net)) {
+            let (net, _) = self.routed[stale];
             let removed = Routes::open().and_then(|routes| routes.remove(&net, self.index));
             removed.map_err(|cause| TunnelError::Route { device: self.name.clone(), net, cause })?;
+            self.routed.swap_remove(stale);
         }
         Ok(())
     }
 
-    /// Adds missing routes, and sets the MTU if its configured value has changed: an MTU set by an administrator stays
-    /// until then.
-    fn apply_config(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
+    /// Adds missing routes, and replaces those with another source and those in `routed`, the networks that devices of
+    /// this process have routes to. Sets the MTU if its configured value has changed: an MTU set by an administrator
+    /// stays until then.
+    fn apply_config(&mut self, tun: &TunConfig, routed: &[Network]) -> Result<(), TunnelError> {
         for net in &tun.nets {
-            if !self.has_route(net) {
-                self.add_route(net, tun.source)?;
+            if !self.routed.contains(&(*net, tun.source)) {
+                self.set_route(net, tun.source, routed.contains(net))?;
             }
         }
         if std::mem::replace(&mut self.mtu, tun.mtu) != tun.mtu {
