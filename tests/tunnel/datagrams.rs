@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use serde_json::Value;
+
 use crate::harness::*;
 use crate::lanes::*;
 use crate::network::*;
@@ -231,7 +233,22 @@ fn middle_relay_forwards_packets_and_applies_its_rules() {
     let forged =
         Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &["-I", "10.9.9.9"] };
     check_dropped(&boxes, &forged, &running, "section", "wrong_peer", 3);
+    wait_counted_once(&running);
     drop(sites);
     let closed = running.relay.closed();
     assert!(closed["bytes_up"].as_u64() > Some(10_000) && closed["bytes_down"].as_u64() > Some(10_000), "{closed}");
+}
+
+/// Waits until the session of a forwarded lane, and the listener `section`, have counted the packets that the lane to
+/// the previous relay has carried. They counted each packet twice, at both connections of the lane.
+fn wait_counted_once(running: &RunningRelay) {
+    eventually("equal counts of the lane, its session and the listener", || {
+        let lane = lanes(running).into_iter().find(|lane| lane["dialled"] == false)?;
+        let packets = running.relay.metric("ekiden_tunnel_packets_total{listener=\"section\",direction=\"up\"}");
+        let is_counted = |session: &Value| {
+            session["bytes_up"] == lane["bytes_received"] && session["bytes_down"] == lane["bytes_sent"]
+        };
+        let is_once = packets == lane["packets_received"].as_u64() && running.relay.sessions().iter().any(is_counted);
+        is_once.then_some(())
+    });
 }

@@ -80,10 +80,13 @@ impl<'a> IncomingLane<'a> {
         Self { session, incoming_open, section }
     }
 
-    /// Registers this end of the lane for other threads.
+    /// Registers this end of the lane for other threads. Of a forwarded lane, the end toward the previous relay counts
+    /// the carried packets for the listener.
     fn register_lane(&self, remote: LaneRemote, sends: Direction) -> Arc<Lane> {
         let (services, listener) = (self.session.context.services(), &self.session.context.listener.name);
-        services.lanes.register(listener, &services.events.metrics.packet_counters(listener), remote, sends)
+        let counters = services.events.metrics.packet_counters(listener);
+        let counters = if sends == Direction::Up { Arc::new(counters.for_drops()) } else { counters };
+        services.lanes.register(listener, &counters, remote, sends)
     }
 
     /// Returns the relay that has dialled the lane.
@@ -143,7 +146,9 @@ impl<'a> IncomingLane<'a> {
         up.mark_established();
         down.mark_established();
         let downstream = self.client_transport(&down, &session.stats);
-        let upstream = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &session.stats };
+        // Separate counters: the session counts packets at the end toward the previous relay.
+        let up_stats = FlowStats::new(Rc::new(()));
+        let upstream = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &up_stats };
         let tunnels = &session.context.services().tunnels;
         let forward_packet = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
             .and_then(|head| tunnels.check_forward(&head, from.remote()))

@@ -202,7 +202,7 @@ pub struct DirectionCounters {
 
 impl PacketCounters {
     /// Returns counters that share the counts of dropped packets with `self`, but not the counts of carried packets: a
-    /// datagram that passes several queues of an association is counted only once as carried.
+    /// packet that passes several queues of an association or of a forwarded lane is counted only once as carried.
     #[must_use]
     pub fn for_drops(&self) -> Self {
         Self { dropped: self.dropped.clone(), ..Self::default() }
