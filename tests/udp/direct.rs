@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::client::*;
@@ -40,6 +41,36 @@ fn the_relay_resolves_names() {
     assert_eq!(client.receive(10), (header(server), b"re:query".to_vec()));
     drop(client);
     assert_closed(&relay.closed(), "finished", 5, 8, 0);
+}
+
+/// Regression: a name for which no lookup was started counted as being looked up, and was unusable for ten seconds.
+#[test]
+fn ninth_name_at_a_time_is_usable_after_the_lookups_of_the_others() {
+    let server = udp_echo_server("127.0.0.1");
+    let (release, wait) = channel::<()>();
+    let names = name_server(move |query| {
+        // Fails at once after `release` was dropped.
+        let _ = wait.recv();
+        answer_from(&[])(query)
+    });
+    let folder = Folder::new();
+    let text =
+        format!("version = 1\n[dns]\nservers = [\"{names}\"]\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n");
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let client = Client::new(relay.address());
+    for number in 1..=8 {
+        client.send(&name_header(&format!("name-{number}.example"), 53), b"query");
+    }
+    let ninth = name_header("a.localhost", server.port());
+    client.send(&ninth, b"query");
+    eventually("the drop of the ninth", || (dropped(&relay, "door", "over_limit") == 1).then_some(()));
+    drop(release);
+    eventually("the end of the lookups", || (dropped(&relay, "door", "unresolved") == 8).then_some(()));
+    client.send(&ninth, b"query");
+    assert_eq!(client.receive(10), (header(server), b"re:query".to_vec()));
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 5, 8, 9);
 }
 
 #[test]

@@ -158,8 +158,9 @@ impl Outlet {
     /// completed.
     fn start_lookup(&self, target: Target, path_choice: PathChoice, payload: &[u8]) {
         let mut lookups = self.lookups.borrow_mut();
-        let waiting = self.remotes.borrow_mut().insert(target.clone(), Err(DropReason::Unresolved));
-        if lookups.len() >= MAX_LOOKUPS || matches!(waiting, Err(DropReason::OverLimit)) {
+        // Only a name whose lookup starts has a verdict.
+        let wait = || self.remotes.borrow_mut().insert(target.clone(), Err(DropReason::Unresolved));
+        if lookups.len() >= MAX_LOOKUPS || matches!(wait(), Err(DropReason::OverLimit)) {
             return self.association.drop_datagram(DropReason::OverLimit);
         }
         let (association, payload) = (Rc::clone(&self.association), payload.to_vec());
