@@ -150,6 +150,29 @@ fn datagrams_above_the_rate_are_dropped_by_the_last_relay() {
     assert_eq!(dropped(&chain.home, "door", "over_limit"), 0);
 }
 
+/// Regression: a relay that only forwards records noticed its used up quota after the idle timeout, and dropped all
+/// datagrams until then.
+#[test]
+fn used_up_quota_of_a_middle_relay_ends_the_association() {
+    let server = udp_echo_server("127.0.0.1");
+    let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
+    let _far = sites[2].relay("", "allow_open = true\n");
+    let usage = format!("[limits]\nusage_file = {:?}\n", sites[1].folder.0.join("usage.db"));
+    let quota = "allow_open = true\nquota = \"4000B/day\"\n";
+    let mut middle = sites[1].relay(&(usage + &sites[2].table("far", "")), quota);
+    let tables = sites[1].table("middle", "") + &sites[2].table("far", "");
+    let way = route_all_through("way", &["middle".to_owned(), "far".to_owned()]);
+    let home = sites[0].home(&(tables + &way), AUTO);
+    let client = Client::new(home.address());
+    client.assert_echo(server, b"one");
+    eventually("the end of the association", || {
+        client.send(&header(server), &pattern(1400));
+        middle.sessions().is_empty().then_some(())
+    });
+    let closed = middle.closed();
+    assert_eq!(closed["end"], "over_quota", "{closed}");
+}
+
 /// The kill of the relay ends the lane. The association remains, and a later datagram opens another lane.
 #[test]
 fn an_association_survives_a_restart_of_the_relay() {

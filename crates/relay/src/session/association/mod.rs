@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::socks5::DatagramHeader;
+use tokio::sync::Notify;
 
 use super::Session;
 use crate::events::metrics::tunnels::{DropReason, PacketCounters};
@@ -56,24 +57,37 @@ struct Association {
     client: Box<dyn ClientSide>,
     counters: Arc<PacketCounters>,
     dropped: Cell<u64>,
+    /// Notified when the accounts refuse a datagram, possibly because a quota is used up.
+    refused: Notify,
 }
 
 impl Association {
     fn new(session: &Rc<Session>, client: Box<dyn ClientSide>) -> Rc<Self> {
         let counters = session.context.services().events.metrics.datagram_counters(&session.context.listener.name);
-        Rc::new(Self { session: Rc::clone(session), client, counters, dropped: Cell::new(0) })
+        let (session, dropped, refused) = (Rc::clone(session), Cell::new(0), Notify::new());
+        Rc::new(Self { session, client, counters, dropped, refused })
     }
 
     /// Sends a datagram of a target to the client: [`SOCKS_PREFIX`], the address of the source, and `payload` bytes.
     fn answer(&self, datagram: &[u8], payload: usize) {
-        if !self.session.accounts().try_pass(Direction::Down, payload) {
-            return self.drop_datagram(DropReason::OverLimit);
+        if !self.try_pass(Direction::Down, payload) {
+            return;
         }
         match self.client.send(datagram) {
             Ok(()) => self.record_carried(Direction::Down, payload),
             Err(Some(reason)) => self.drop_datagram(reason),
             Err(None) => {}
         }
+    }
+
+    /// Returns whether the accounts admit a datagram of `payload` bytes. Otherwise the datagram counts as dropped.
+    fn try_pass(&self, direction: Direction, payload: usize) -> bool {
+        let may_pass = self.session.accounts().try_pass(direction, payload);
+        if !may_pass {
+            self.drop_datagram(DropReason::OverLimit);
+            self.refused.notify_one();
+        }
+        may_pass
     }
 
     fn record_carried(&self, direction: Direction, payload: usize) {

@@ -69,13 +69,15 @@ impl Outlet {
         Some(self.lanes.open_first(&path_choice))
     }
 
-    /// Forwards datagrams of targets to the client, until a quota is used up.
+    /// Forwards datagrams of targets to the client, until a quota is used up: the next datagram of either direction ends
+    /// the association.
     pub async fn run(&self) -> EndReason {
         let session = &self.association.session;
         while session.accounts().used_up().is_none() {
             tokio::select! {
                 () = self.sockets.receive(|buffer, length, from| self.on_answer(buffer, length, from)) => {}
                 (target, verdict, payload) = self.next_lookup() => self.on_lookup(target, verdict, &payload),
+                () = self.association.refused.notified() => {}
             }
             tokio::task::yield_now().await;
         }
@@ -106,8 +108,8 @@ impl Outlet {
             Ok(destination) => destination,
             Err(reason) => return association.drop_datagram(reason),
         };
-        if !association.session.accounts().try_pass(Direction::Up, payload.len()) {
-            return association.drop_datagram(DropReason::OverLimit);
+        if !association.try_pass(Direction::Up, payload.len()) {
+            return;
         }
         let sent = match destination {
             Destination::Direct(address) => {
