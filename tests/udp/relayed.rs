@@ -173,7 +173,8 @@ fn used_up_quota_of_a_middle_relay_ends_the_association() {
     assert_eq!(closed["end"], "over_quota", "{closed}");
 }
 
-/// The kill of the relay ends the lane. The association remains, and a later datagram opens another lane.
+/// The kill of the relay ends the lane. The association remains, and a later datagram opens another lane. Regression:
+/// the session kept the socket of its first lane.
 #[test]
 fn an_association_survives_a_restart_of_the_relay() {
     let server = udp_echo_server("127.0.0.1");
@@ -182,11 +183,14 @@ fn an_association_survives_a_restart_of_the_relay() {
     let mut home = at_home.home(&(site.table("far", "") + &route_all_through("way", &["far".to_owned()])), AUTO);
     let client = Client::new(home.address());
     client.assert_echo(server, b"before");
+    let has_upstream = |home: &Relay| home.sessions()[0]["up"].is_object();
+    assert!(has_upstream(&home));
     relay.signal("KILL");
     relay.exit_code();
     home.next(|event| {
         event["event"] == "warning" && event.to_string().contains("datagrams of a UDP association are dropped")
     });
+    assert!(!has_upstream(&home));
     let _relay = site.relay("", "allow_open = true\n");
     client.wait_echo(server);
 }

@@ -211,7 +211,12 @@ impl AssociationTask {
             }
             transport.receive(|record| self.on_record(record)).await
         };
-        transport.run(receiving, async { drop(closed.await) }).await
+        let ended = transport.run(receiving, async { drop(closed.await) }).await;
+        if self.is_first {
+            // Otherwise the connection would stay open to the end of the association.
+            session.release_upstream();
+        }
+        ended
     }
 
     fn on_record(&self, record: &[u8]) {
