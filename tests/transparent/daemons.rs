@@ -147,10 +147,12 @@ fn rejected_reload_keeps_the_running_listener() {
     assert!(is_relayed(&server));
 }
 
-/// The gate of the previous configuration gives the verdict.
+/// The gate of the previous configuration gives the verdict. Regression: every reload replaced the nftables table, and
+/// the kernel dropped the held packet, so that the client connected only after its retransmission.
 #[test]
 fn reload_keeps_a_held_packet() {
     let Some(row) = Row::new(NAMES) else { return };
+    row["client"].nft(DROP_RETRANSMISSIONS);
     let text = format!("[timeouts]\nhold = \"20s\"\n{}", intercepting_listener(""));
     let mut near = RunningRelay::start(&row["near"], &text);
     row["server"].nft(DROP_ALL_SYNS);
@@ -168,4 +170,31 @@ fn reload_keeps_a_held_packet() {
     assert!(is_relayed(&to));
     exchange_messages(&mut next, &mut to);
     assert_eq!(near.relay.sessions().len(), 2);
+}
+
+/// A reload keeps rules that are unchanged, but not if another program has removed a part of them.
+#[test]
+fn reload_restores_removed_rules() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
+    // The first line of the table has its handle, which the kernel never uses again.
+    let table = || {
+        let shown = row["near"].run("nft", &["-a", "list", "table", "inet", "ekiden"], "");
+        shown.lines().next().expect("a table").to_owned()
+    };
+    let first = table();
+    assert!(first.contains(" # handle "), "{first}");
+    near.reload(&intercepting_listener(""));
+    assert_eq!(table(), first);
+    for family in ["-4", "-6"] {
+        row["near"].run("ip", &[family, "rule", "del", "pref", "184"], "");
+    }
+    near.reload(&intercepting_listener(""));
+    assert_eq!(table(), first);
+    for family in BOTH {
+        assert!(is_relayed(&check_connection(&row, "client", "server", family).1));
+    }
+    row["near"].nft("delete table inet ekiden");
+    near.reload(&intercepting_listener(""));
+    assert!(is_relayed(&check_connection(&row, "client", "server", Family::V4).1));
 }

@@ -43,9 +43,7 @@ impl Ruleset {
         let comment = owner.comment(self.marks);
         let text = |queue: &Queue| nft::replace(self.marks) + &nft::text(self, queue, &comment);
         run("nft", &["-c", "-f", "-"], &text(&queue))?;
-        for family in &self.families {
-            routing::apply(*family, self.marks)?;
-        }
+        self.add_routing()?;
         if queue == Queue::Iptables
             && let Err(error) = queue::apply(self)
         {
@@ -54,6 +52,20 @@ impl Ruleset {
         run("nft", &["-f", "-"], &text(&queue))?;
         self.tidy(&queue)?;
         Ok(Applied { queue })
+    }
+
+    fn add_routing(&self) -> Result<(), RulesError> {
+        self.families.iter().try_for_each(|family| routing::apply(*family, self.marks))
+    }
+
+    /// Adds the parts of applied rules that another program has removed, except the nftables table, which stays as it
+    /// is.
+    ///
+    /// # Errors
+    /// A program has failed.
+    pub fn restore(&self, queue: &Queue) -> Result<(), RulesError> {
+        self.add_routing()?;
+        if *queue == Queue::Iptables { queue::apply(self) } else { Ok(()) }
     }
 
     /// Removes rules of an older configuration that this one does not need.

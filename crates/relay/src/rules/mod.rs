@@ -100,6 +100,12 @@ impl Ruleset {
         script
     }
 
+    /// Returns whether `other` has the same effect in the kernel.
+    #[must_use]
+    pub fn is_equivalent(&self, other: &Self) -> bool {
+        self.script(&Queue::Nft) == other.script(&Queue::Nft)
+    }
+
     /// Returns the listeners that intercept traffic of other hosts, with their numbers.
     fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.listeners.iter().map(AsRef::as_ref).enumerate();

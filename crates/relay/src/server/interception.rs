@@ -13,7 +13,7 @@ use super::sockets::NEEDS_NET_ADMIN;
 use super::upgrade::{Inheritance, Inherited};
 use crate::config::{Config, ConnectMode, Listener, RuleManagement};
 use crate::ingress::services::Services;
-use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
+use crate::rules::{self, Holder, Marks, Owner, Queue, RulesError, Ruleset};
 use crate::worker::GatedListener;
 
 /// Maximum number of first packets in a queue. When the queue is full, the kernel passes packets without a verdict.
@@ -42,7 +42,7 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// The queues that are bound at present. The gates get duplicates of the descriptors, so that a queue that stays
-/// configured over a reload loses no packet.
+/// configured stays bound over a reload.
 #[derive(Debug, Default)]
 pub struct PacketQueues {
     queues: BTreeMap<u16, NfQueue>,
@@ -139,13 +139,15 @@ fn numbered_listeners(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listen
 #[derive(Debug)]
 pub struct InstalledRules {
     applied: Option<Ruleset>,
+    /// How first packets reach the gate, while the rules in the kernel are exactly those of `applied`.
+    queue: Option<Queue>,
     owner: Owner,
 }
 
 impl InstalledRules {
     /// Creates the state without installed rules. `owner` is the party that later rules are installed for.
     pub const fn new(owner: Owner) -> Self {
-        Self { applied: None, owner }
+        Self { applied: None, queue: None, owner }
     }
 
     /// Allows the next change to replace rules that are registered for process `pid`, a successor that failed.
@@ -179,7 +181,7 @@ impl InstalledRules {
         rules::claim(instance, self.owner).map(drop)
     }
 
-    /// Replaces the installed rules by those of `config`. Returns whether first packets reach the gate.
+    /// Replaces the installed rules by those of `config` if they differ. Returns whether first packets reach the gate.
     ///
     /// # Errors
     /// The failure of nft or the conflict with another owner, with the remedy; nothing has changed then.
@@ -196,15 +198,34 @@ impl InstalledRules {
         if self.applied.as_ref().is_some_and(|previous| previous.instance() != ruleset.instance()) {
             self.remove(services);
         }
-        let applied = ruleset.apply(self.owner)?;
+        if self.try_keep(&ruleset) {
+            return Ok(true);
+        }
+        self.queue = None;
+        let queue = ruleset.apply(self.owner)?.queue;
         self.applied = Some(ruleset);
-        let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
-        services.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
-        Ok(false)
+        if let Queue::Missing(why) = &queue {
+            services.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
+            return Ok(false);
+        }
+        self.queue = Some(queue);
+        Ok(true)
+    }
+
+    /// Keeps the rules in the kernel if they are those of `ruleset`, and restores the parts beside the table that other
+    /// programs have removed. Returns false if the rules must be applied, which should not happen without need: when a
+    /// chain is deleted, the kernel drops all packets that wait in a queue, also those of other programs.
+    fn try_keep(&self, ruleset: &Ruleset) -> bool {
+        let (Some(applied), Some(queue)) = (&self.applied, &self.queue) else { return false };
+        let ours = Holder::Running(std::process::id());
+        applied.is_equivalent(ruleset)
+            && rules::holder(ruleset.instance()).is_ok_and(|holder| holder == Some(ours))
+            && ruleset.restore(queue).is_ok()
     }
 
     /// Stops the interception of new connections; existing sessions continue.
-    pub fn release(&self, services: &Services) {
+    pub fn release(&mut self, services: &Services) {
+        self.queue = None;
         if let Some(applied) = &self.applied {
             emit_result(applied.released().apply(self.owner).map(drop), services);
             rules::forget_ended(Marks::new(applied.instance()));
