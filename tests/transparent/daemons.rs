@@ -198,3 +198,19 @@ fn reload_restores_removed_rules() {
     near.reload(&intercepting_listener(""));
     assert!(is_relayed(&check_connection(&row, "client", "server", Family::V4).1));
 }
+
+/// Regression: the reload removed the IPv6 routing that delivers the packets of running sessions.
+#[test]
+fn reload_without_ipv6_keeps_ipv6_sessions() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = RunningRelay::start(&row["near"], &intercepting_listener(""));
+    let (client, server) = check_connection(&row, "client", "server", Family::V6);
+    assert!(is_relayed(&server));
+    let target = server.local_addr().unwrap().to_string();
+    near.reload(&intercepting_listener("").replace("[::]:7001", "0.0.0.0:7002"));
+    assert!(!is_relayed(&check_connection(&row, "client", "server", Family::V6).1));
+    assert!(is_relayed(&check_connection(&row, "client", "server", Family::V4).1));
+    transfer_both_ways(client, server, 2_000_000, 2_000_000);
+    let closed = near.relay.next(|event| event["event"] == "closed" && event["target"] == target);
+    assert_eq!(closed["end"], "finished", "{closed}");
+}

@@ -124,3 +124,33 @@ fn reload_changes_the_kind_of_a_listener() {
     let sockets = listening_sockets();
     assert!(sockets.contains(":7001") && !sockets.contains("fwmark"), "{sockets}");
 }
+
+/// Regression: without a chain for address translation and a rule that uses conntrack, the kernel stopped translating
+/// the packets of running sessions.
+#[test]
+fn running_sessions_finish_without_a_redirect_listener() {
+    for (interface, host) in [("left", "client"), ("lo", "near")] {
+        for next in [None, Some(intercepting_listener(""))] {
+            let Some(row) = Row::new(NAMES) else { return };
+            let drain = "[timeouts]\ndrain = \"1min\"\n";
+            let mut near = RunningRelay::start(&row["near"], &format!("{drain}{}", redirect_listener(interface, "")));
+            let running = BOTH.map(|family| {
+                let (listener, address) = row.server(family);
+                let (mut client, mut server) = connect(&row, host, &listener, address);
+                exchange_messages(&mut client, &mut server);
+                (client, server)
+            });
+            assert_eq!(near.relay.sessions().len(), 2);
+            if let Some(next) = next {
+                near.reload(&format!("{drain}{next}"));
+            }
+            near.relay.signal("TERM");
+            near.relay.next(|event| event["event"] == "draining");
+            for (client, server) in running {
+                transfer_both_ways(client, server, 2_000_000, 2_000_000);
+                assert_eq!(near.relay.closed()["end"], "finished", "{interface}");
+            }
+            assert_eq!(near.relay.exit_code(), Some(0));
+        }
+    }
+}

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::config::{Config, Listener, QuicPolicy};
+use crate::config::{Config, Listener, ListenerKind, QuicPolicy};
 
 pub use apply::{Applied, claim, forget_ended, remove};
 pub use apply::{has_parts, probe};
@@ -43,6 +43,8 @@ pub struct Ruleset {
     listeners: Vec<Arc<Listener>>,
     /// The devices of tunnels.
     devices: Vec<String>,
+    /// Whether the packets of sessions are translated: there is, or was, a listener of kind `redirect`.
+    translates: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +64,16 @@ impl Ruleset {
         families.dedup();
         let (marks, listeners) = (config.marks(), config.transparent_listeners().cloned().collect());
         let devices = config.tunnels().map(|(_, tun)| tun.device.clone()).collect();
-        (!families.is_empty()).then_some(Self { marks, families, listeners, devices })
+        let translates = config.listeners.iter().any(|listener| listener.kind == ListenerKind::Redirect);
+        (!families.is_empty()).then_some(Self { marks, families, listeners, devices, translates })
+    }
+
+    /// Adds what sessions need that began under the rules `earlier`, which these rules replace.
+    pub fn add_sessions_of(&mut self, earlier: &Self) {
+        self.translates |= earlier.translates;
+        self.families.extend(&earlier.families);
+        self.families.sort_unstable();
+        self.families.dedup();
     }
 
     /// Returns the number of the daemon on this host that owns the rules.

@@ -190,13 +190,16 @@ impl InstalledRules {
             self.remove(services);
             return Ok(true);
         }
-        let Some(ruleset) = Ruleset::of(config) else {
+        let Some(mut ruleset) = Ruleset::of(config) else {
             // Sessions of removed listeners may still run.
             self.release(services);
             return Ok(true);
         };
         if self.applied.as_ref().is_some_and(|previous| previous.instance() != ruleset.instance()) {
             self.remove(services);
+        }
+        if let Some(applied) = &self.applied {
+            ruleset.add_sessions_of(applied);
         }
         if self.try_keep(&ruleset) {
             return Ok(true);

@@ -51,6 +51,7 @@ pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
     table.turn_back();
     table.output();
     table.own_programs();
+    table.keep_translating();
     table.quic();
     table.text + "}\n"
 }
@@ -303,6 +304,15 @@ impl Table<'_> {
         });
     }
 
+    /// Keeps the kernel translating the packets of running connections. Without a chain for address translation and a
+    /// rule that uses conntrack, the kernel stops, also for connections that it tracks already.
+    fn keep_translating(&mut self) {
+        if self.rules.translates {
+            let hook = "nat hook prerouting priority dstnat";
+            self.chain("translated", hook, |table| table.line("ct state new accept"));
+        }
+    }
+
     /// Counts QUIC packets from the clients of a listener to its targets, and rejects them if the listener is
     /// configured to. The relay carries only TCP, so QUIC packets bypass it.
     fn quic(&mut self) {
@@ -455,7 +465,20 @@ mod tests {
         let rules = rules(&["tproxy://[::]:1?interfaces=lan0"]).unwrap().released();
         let table = text(&rules, &Queue::Nft, "x");
         assert!(table.contains("socket transparent 1") && table.contains("chain output"), "{table}");
-        assert!(!table.contains("tproxy") && !table.contains("queue"), "{table}");
+        assert!(!table.contains("tproxy") && !table.contains("queue") && !table.contains("nat hook"), "{table}");
+    }
+
+    #[test]
+    fn released_rules_keep_translating_existing_connections() {
+        let redirect = rules(&["redirect://[::]:1?interfaces=lan0&interfaces=lo"]).unwrap();
+        let mut without = rules(&["tproxy://0.0.0.0:1?interfaces=lan0"]).unwrap();
+        without.add_sessions_of(&redirect);
+        assert_eq!(without.families, [Family::Ipv4, Family::Ipv6]);
+        for rules in [redirect.released(), without] {
+            let table = text(&rules, &Queue::Nft, "x");
+            assert_eq!(chain(&table, "translated"), ["ct state new accept"]);
+            assert_eq!(table.matches("nat hook").count(), 1, "{table}");
+        }
     }
 
     #[test]
