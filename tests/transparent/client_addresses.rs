@@ -52,6 +52,22 @@ fn tcp_listener_keeps_client_addresses() {
     }
 }
 
+/// Regression: the routing rules of a section listener were those of its own address family, so that the answers of
+/// servers to clients of the other family were forwarded, and the relay's connections timed out.
+#[test]
+fn section_listener_keeps_client_addresses_of_both_families() {
+    let options = PairOptions { ipv4_section: true, ..PairOptions::default() };
+    let Some(mut pair) = Pair::new(Far::Section, options) else { return };
+    for family in BOTH {
+        let (client, server) = pair.connect(family);
+        assert!(is_relayed(&server), "{family:?}");
+        assert_eq!(canonical(server.peer_addr().unwrap()), client.local_addr().unwrap());
+        let address = client.peer_addr().unwrap();
+        transfer_both_ways(client, server, 2_000_000, 2_000_000);
+        pair.all_closed(address, "finished");
+    }
+}
+
 /// A kept connection to a server must not carry requests of another client.
 #[test]
 fn http_listener_keeps_client_addresses() {

@@ -150,6 +150,8 @@ pub struct PairOptions<'a> {
     pub listener: &'a str,
     /// Whether the server sees the address of the last relay instead of the client's address.
     pub hide: bool,
+    /// Whether the section listener has an IPv4 address only.
+    pub ipv4_section: bool,
 }
 
 impl Pair {
@@ -161,7 +163,7 @@ impl Pair {
 
     /// Starts a pair on these hosts.
     pub fn on(row: Row, kind: Far, options: PairOptions<'_>) -> Self {
-        let PairOptions { settings, listener, hide } = options;
+        let PairOptions { settings, listener, hide, ipv4_section } = options;
         let keep = format!("keep_client_address = {}\n", !hide);
         let intercepting_listener = intercepting_listener(&(keep.clone() + listener));
         if !kind.is_dialled() {
@@ -172,9 +174,10 @@ impl Pair {
         let (mut near, mut far) = (Site::new(), Site::new());
         let ((near_key, near_name), (far_key, far_name)) = (near.key(), far.key());
         let peers = far.folder.write("peers", format!("{near_name} near\n"));
+        let section_ip = if ipv4_section { "0.0.0.0" } else { "[::]" };
         far.write(&format!(
             "private_key = {far_key:?}\n{settings}\n[[listener]]\nname = \"section\"\nkind = \"section\"\n\
-             bind = \"[::]:7000\"\npeers = {peers:?}\nallow_private = true\n{keep}"
+             bind = \"{section_ip}:7000\"\npeers = {peers:?}\nallow_private = true\n{keep}"
         ));
         let far = far.start(&row["far"]);
         let address = SocketAddr::new(row.left("far", row.families[0]), 7000);

@@ -59,7 +59,7 @@ impl Ruleset {
     pub fn of(config: &Config) -> Option<Self> {
         let needs = |listener: &&Arc<Listener>| listener.keep_client_address || listener.kind.is_transparent();
         let with_rules = config.listeners.iter().filter(needs);
-        let mut families: Vec<_> = with_rules.flat_map(|listener| Family::of(listener.bind)).copied().collect();
+        let mut families: Vec<_> = with_rules.flat_map(|listener| Family::of_clients(listener)).copied().collect();
         families.sort_unstable();
         families.dedup();
         let (marks, listeners) = (config.marks(), config.transparent_listeners().cloned().collect());
@@ -181,6 +181,15 @@ impl Family {
             bind if bind.ip().to_canonical().is_ipv4() => &[Self::Ipv4],
             _ => &[Self::Ipv6],
         }
+    }
+
+    /// Returns the families of the clients whose addresses the sockets of a listener have. A section carries clients of
+    /// both families.
+    fn of_clients(listener: &Listener) -> &'static [Self] {
+        if listener.kind == ListenerKind::Section && routing::is_supported(Self::Ipv6) {
+            return &[Self::Ipv4, Self::Ipv6];
+        }
+        Self::of(listener.bind)
     }
 
     /// Returns the option of ip(8) for the family.

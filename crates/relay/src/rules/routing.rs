@@ -46,6 +46,11 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     Ok(found)
 }
 
+/// Returns whether the kernel has policy routing of the family.
+pub(super) fn is_supported(family: Family) -> bool {
+    run("ip", &[family.flag(), "rule", "show"], "").is_ok()
+}
+
 /// Returns whether any routing rule of the relay exists.
 pub(super) fn is_installed(family: Family, marks: Marks) -> Result<bool, RulesError> {
     installed(family, marks).map(|rules| !rules.is_empty())
