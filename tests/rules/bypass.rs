@@ -1,20 +1,29 @@
 //! Connections that bypass the relay, because no listener intercepts them or no relay runs.
 
-use crate::harness::accept;
-use crate::network::{Network, apply};
+use crate::harness::{accept, close};
+use crate::network::{Network, admit, apply};
 use crate::sockets::{CLIENT, RELAY_MARK, SERVER, TPROXY, address, connect, exchange, is_idle_listener, listen};
 
+/// Packets reach no listener if the gate gives no verdict, or if the gate admits them but the listener is closed.
 #[test]
-fn without_a_listener_packets_are_forwarded_and_counted() {
+fn unanswered_packets_are_forwarded_and_counted() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    for (client, server) in CLIENT.into_iter().zip(SERVER) {
-        let origin = listen(&network.server, address(server, 80), None);
-        let mut client = connect(&network.client, address(client, 4000), address(server, 80), None).unwrap();
-        exchange(&mut client, &mut accept(&origin));
-    }
-    let counted = |name| network.middle.counter(name);
-    assert_eq!((counted("caught_0"), counted("unanswered_0"), counted("asymmetric")), (2, 2, 0));
+    let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
+    let connect_directly = || {
+        for (client, server) in CLIENT.into_iter().zip(SERVER) {
+            let origin = listen(&network.server, address(server, 80), None);
+            let mut client = connect(&network.client, address(client, 0), address(server, 80), None).unwrap();
+            exchange(&mut client, &mut accept(&origin));
+        }
+    };
+    let counted = || ["caught_0", "unanswered_0", "asymmetric"].map(|name| network.middle.counter(name));
+    connect_directly();
+    assert_eq!(counted(), [2, 2, 0]);
+    close(relay);
+    admit(&network.middle);
+    connect_directly();
+    assert_eq!(counted(), [4, 4, 0]);
 }
 
 #[test]
@@ -33,6 +42,7 @@ fn connections_older_than_the_rules_continue() {
 fn denied_targets_and_unlisted_clients_bypass_the_relay() {
     let Some(network) = Network::new() else { return };
     let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
+    admit(&network.middle);
     for (key, caught) in [
         ("clients=10.1.0.3", false),
         ("clients=10.1.0.0/24", true),
@@ -90,6 +100,7 @@ fn two_instances_do_not_interfere() {
     for (instance, port, target) in [(1, 7001, "*:80"), (2, 7002, "*"), (1, 7001, "*:80"), (2, 7002, "*")] {
         config(instance, port, target);
     }
+    admit(&network.middle);
     let first = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     let second = listen(&network.middle, address("::", 7002), Some(0xe202_0000));
     for (relay, port) in [(&first, 80), (&second, 81)] {

@@ -4,13 +4,14 @@
 use std::io::ErrorKind;
 
 use super::harness::{accept, eventually};
-use super::network::{Network, apply};
+use super::network::{Network, admit, apply};
 use super::sockets::{CLIENT, RELAY_MARK, SERVER, TPROXY, address, connect, exchange, listen, send_bulk};
 
 #[test]
 fn intercepted_connection_keeps_the_client_address() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
+    admit(&network.middle);
     // Rules of another program that use conntrack: they must not cause tracking of intercepted connections.
     network
         .middle
@@ -69,6 +70,7 @@ fn packets_to_the_listener_port_of_other_hosts_are_forwarded() {
 fn target_with_the_listener_port_is_intercepted() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
+    admit(&network.middle);
     let relay = listen(&network.middle, address("::", 7001), Some(RELAY_MARK));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let mut client = connect(&network.client, address(client, 4000), address(server, 7001), None).unwrap();
@@ -83,6 +85,7 @@ fn target_with_the_listener_port_is_intercepted() {
 fn reused_client_port_opens_a_new_connection() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
+    admit(&network.middle);
     let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(RELAY_MARK));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
@@ -110,6 +113,7 @@ fn reused_client_port_opens_a_new_connection() {
 fn marks_do_not_break_reverse_path_checks() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
+    admit(&network.middle);
     for setting in ["conf/all/src_valid_mark", "conf/all/rp_filter", "fwmark_reflect"] {
         network.middle.set(&format!("ipv4/{setting}"), "1");
     }

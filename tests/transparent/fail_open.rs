@@ -1,6 +1,10 @@
 //! Fail open: while the relay is at a limit, drains or is down, new connections bypass it; without the kernel's packet
 //! queue the relay still works.
 
+use std::net::SocketAddr;
+
+use socket2::{Domain, Socket, Type};
+
 use super::daemons;
 use super::harness::*;
 use super::network::*;
@@ -149,6 +153,42 @@ fn connections_bypass_a_killed_relay() {
     for family in BOTH {
         check_connection(&row, family, false);
     }
+}
+
+/// Maximum number of first packets in the queue of a listener.
+const MAX_QUEUED: usize = 8192;
+
+/// Number of first packets in the queues of a host. A line of the file is: queue, port ID, number of packets, ...
+fn count_queued(host: &Host) -> usize {
+    let queues = host.inside(|| std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue")).unwrap();
+    queues.lines().map(|line| line.split_whitespace().nth(2).unwrap().parse::<usize>().unwrap()).sum()
+}
+
+/// Sends SYNs to `address`, and closes their sockets at once.
+fn send_syns(count: usize, address: SocketAddr) {
+    for _ in 0..count {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // The result arrives later.
+        let _ = socket.connect(&address.into());
+    }
+}
+
+/// Regression: SYNs that found the queue full went to the listener, where the kernel accepts connections without the
+/// relay.
+#[test]
+fn connections_bypass_a_relay_that_hangs_when_the_queue_is_full() {
+    let Some(Fixture { row, near }) = Fixture::new("") else { return };
+    near.relay.stop();
+    let address = SocketAddr::new(row.left("server", Family::V4), CLOSED_PORT);
+    eventually("a full queue", || {
+        row["client"].inside(|| send_syns(1024, address));
+        (count_queued(&row["near"]) == MAX_QUEUED).then_some(())
+    });
+    for family in BOTH {
+        check_connection(&row, family, false);
+    }
+    assert!(row["near"].counter("ekiden", "unanswered_0") >= 2);
 }
 
 #[test]

@@ -3,12 +3,12 @@
 //!
 //! A first packet is the SYN of a connection. It passes these chains in prerouting, all before conntrack:
 //!
-//! `catch` marks the packet CAUGHT → the queue, where the gate gives a verdict → `steer`: to the listener (TPROXY),
-//! forwarded as without a relay, or rejected with a reset or an ICMP error.
+//! `catch` marks the packet CAUGHT → the queue, where the gate replaces the mark by its verdict → `steer`: to the
+//! listener (TPROXY), forwarded as without a relay, or rejected with a reset or an ICMP error.
 //!
 //! Any other packet is delivered locally only if a transparent socket of this relay matches it, so connections that
-//! began without the relay continue without it. When the daemon is not running, the queue is bypassed, TPROXY finds no
-//! listener, and packets are forwarded.
+//! began without the relay continue without it. When the daemon is not running, or the queue is full, packets keep the
+//! mark CAUGHT and are forwarded. A kernel without a queue has no gate, and these packets go to the listener.
 //!
 //! Packets from a tunnel's device without a local socket would be forwarded into the tunnel again; they are rejected instead.
 

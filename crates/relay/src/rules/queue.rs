@@ -1,5 +1,7 @@
 //! The queue in which first packets wait for the gate: of nftables if the kernel supports it, else of iptables.
 
+use ekiden_sys::nfqueue::{self, NfQueue};
+
 use super::apply::run;
 use super::error::RulesError;
 use super::{Family, Marks, Ruleset, marks};
@@ -20,9 +22,13 @@ const PROBE: &str = "table inet ekiden-probe { chain probe { type filter hook pr
     meta l4proto 6 queue flags bypass to 57344; }; }";
 
 impl Queue {
-    /// Tests whether the kernel supports queues in nftables. Changes nothing.
+    /// Tests which queues the kernel supports. Changes nothing.
     #[must_use]
     pub fn probe() -> Self {
+        // The rules would be accepted, but the gate could not bind the queue.
+        if nfqueue::check_available().is_err_and(|error| NfQueue::is_unsupported(&error)) {
+            return Self::Missing("the kernel has no CONFIG_NETFILTER_NETLINK_QUEUE".to_owned());
+        }
         if run("nft", &["-c", "-f", "-"], PROBE).is_ok() { Self::Nft } else { Self::Iptables }
     }
 }

@@ -68,12 +68,7 @@ pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mu
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
     let gate = Rc::new(Gate {
-        // The TPROXY rule takes intercepted packets only while the listener exists. The redirect rule cannot check
-        // that, so it takes only packets with the mark of admitted packets.
-        admit_mark: match context.listener.kind {
-            ListenerKind::Redirect => marks.let_in(number),
-            _ => marks.caught(number),
-        },
+        admit_mark: marks.let_in(number),
         marks,
         context,
         queue,

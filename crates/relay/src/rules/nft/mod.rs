@@ -186,14 +186,14 @@ impl Table<'_> {
             table.line(&format!("{} accept", is(marks.local())));
             table.line("meta mark & 0xf0000000 != 0xe0000000 accept");
             for (number, listener) in rules.catching_others().filter(|(_, listener)| by_tproxy(listener)) {
-                let (caught, to) = (is(marks.caught(number)), place(listener));
+                let (admitted, to) = (is(admitted(marks, number, gated)), place(listener));
                 let local = mark(marks.local());
-                table.line(&format!("{caught} {TCP} tproxy {to} {local} notrack accept"));
+                table.line(&format!("{admitted} {TCP} tproxy {to} {local} notrack accept"));
                 // TPROXY has found no listener.
-                table.line(&format!("{caught} counter name unanswered_{number} {UNMARK}"));
+                table.line(&format!("{admitted} counter name unanswered_{number} {UNMARK}"));
             }
-            for (number, _) in rules.redirecting().filter(|_| gated) {
-                // No verdict was given: no daemon runs.
+            for (number, _) in rules.catching_others().filter(|_| gated) {
+                // No verdict was given: no daemon runs, or the queue is full.
                 table.line(&format!("{} counter name unanswered_{number} {UNMARK}", is(marks.caught(number))));
             }
             table.line(&format!("{} counter name passed {UNMARK}", is(marks.pass())));
@@ -214,8 +214,7 @@ impl Table<'_> {
         }
         self.chain("translate", "nat hook prerouting priority dstnat", |table| {
             for (number, listener) in rules.redirecting() {
-                let packet_mark = if gated { marks.let_in(number) } else { marks.caught(number) };
-                table.line(&format!("{} {TCP} {}", is(packet_mark), translation(listener)));
+                table.line(&format!("{} {TCP} {}", is(admitted(marks, number, gated)), translation(listener)));
             }
         });
     }
@@ -352,6 +351,11 @@ impl Table<'_> {
     }
 }
 
+/// Returns the mark of first packets that continue to a listener: those that the gate admits, or all without a gate.
+const fn admitted(marks: Marks, number: usize, gated: bool) -> u32 {
+    if gated { marks.let_in(number) } else { marks.caught(number) }
+}
+
 /// Returns the name of the counter of QUIC packets of a listener.
 fn quic_counter(number: usize, policy: QuicPolicy) -> String {
     match policy {
@@ -443,6 +447,30 @@ mod tests {
             assert_eq!(chain(&table, "listeners")[2], expected, "{bind}");
             assert!(chain(&table, "steer")[2].contains(place), "{bind}: {table}");
         }
+    }
+
+    #[test]
+    fn packets_without_a_verdict_reach_no_listener() {
+        let rules = rules(&["tproxy://[::]:1?interfaces=lan0", "redirect://[::]:2?interfaces=lan0"]).unwrap();
+        let tproxy = "meta l4proto 6 tproxy to :1 meta mark set meta mark & 0x0000ffff | 0xe1010000 notrack accept";
+        let packets = |mark: &str| format!("meta mark & 0xffff0000 == {mark}");
+        let unanswered = |mark: &str, number| {
+            format!("{} counter name unanswered_{number} meta mark set meta mark & 0x0000ffff", packets(mark))
+        };
+        let table = text(&rules, &Queue::Nft, "x");
+        let expected = [
+            format!("{} {tproxy}", packets("0xe1200000")),
+            unanswered("0xe1200000", 0),
+            unanswered("0xe1100000", 0),
+            unanswered("0xe1110000", 1),
+        ];
+        assert_eq!(chain(&table, "steer")[2..6], expected);
+        assert_eq!(chain(&table, "translate"), [format!("{} meta l4proto 6 redirect to :2", packets("0xe1210000"))]);
+        let table = text(&rules, &Queue::Missing("none".to_owned()), "x");
+        let expected = [format!("{} {tproxy}", packets("0xe1100000")), unanswered("0xe1100000", 0)];
+        assert_eq!(chain(&table, "steer")[2..4], expected);
+        assert_eq!(table.matches("unanswered_1 ").count(), 1, "{table}");
+        assert_eq!(chain(&table, "translate"), [format!("{} meta l4proto 6 redirect to :2", packets("0xe1110000"))]);
     }
 
     #[test]
