@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 
+use socket2::SockRef;
+
 use super::harness::TEST_TIMEOUT;
 use super::network::{Host, Network, apply, ekiden_rules};
 use super::sockets::{CLIENT, SERVER, address};
@@ -97,6 +99,7 @@ fn ports_of_targets_are_compared_with_443() {
     }
 }
 
+/// Regression: datagrams of the relay itself, which it sends for SOCKS5 clients and other relays, were refused.
 #[test]
 fn datagrams_of_own_programs_are_refused_by_redirect() {
     let Some(network) = Network::new() else { return };
@@ -104,6 +107,9 @@ fn datagrams_of_own_programs_are_refused_by_redirect() {
     for ((client, own), ip) in CLIENT.into_iter().zip(["10.2.0.1", "fd02::1"]).zip(SERVER) {
         let server = server(&network, ip, 443);
         assert_refused(&dial(&network.middle, own, ip, 443));
+        let of_relay = dial(&network.middle, own, ip, 443);
+        SockRef::from(&of_relay).set_mark(0xe102_0000).unwrap();
+        assert_passes(&of_relay, &server);
         assert_passes(&dial(&network.client, client, ip, 443), &server);
     }
     assert_eq!(network.middle.counter("quic-refused_0"), 2);

@@ -28,6 +28,9 @@ const SYN_ACK: &str = "tcp flags & (fin|syn|rst|ack) == (syn|ack)";
 /// Clears the bits of ekiden in a mark.
 const UNMARK: &str = "meta mark set meta mark & 0x0000ffff";
 
+/// Accepts outgoing packets of relays.
+const ACCEPT_OF_EKIDEN: &str = "meta mark & 0xf0000000 == 0xe0000000 accept # sent by this or another ekiden";
+
 /// Returns the commands that delete the table of this instance if it exists.
 pub(super) fn replace(marks: Marks) -> String {
     let table = table(marks);
@@ -293,7 +296,7 @@ impl Table<'_> {
             self.targets(&format!("own_targets_{number}"), &format!("own_take_{number}"), listener, &statements);
         }
         self.chain("own_programs", "nat hook output priority -100", |table| {
-            table.line("meta mark & 0xf0000000 == 0xe0000000 accept # sent by this or another ekiden");
+            table.line(ACCEPT_OF_EKIDEN);
             table.line("fib daddr type local accept # this host's own");
             for (number, listener) in rules.catching_own_programs() {
                 for source in sources(listener) {
@@ -335,6 +338,7 @@ impl Table<'_> {
         }
         if rules.catching_own_programs().next().is_some() {
             self.chain("own_quic", "filter hook output priority filter - 10", |table| {
+                table.line(ACCEPT_OF_EKIDEN);
                 table.line("fib daddr type local accept # this host's own");
                 for (number, listener) in rules.catching_own_programs() {
                     table.match_quic(number, listener, "");
