@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::profile::{Outcome, Profile, Setting};
-use ekiden_proto::tuning::{SectionTuner, Tuning, TuningSample, needs_system_control};
+use ekiden_proto::tuning::{SHORT_PATH_CONTROL, SectionTuner, Tuning, TuningSample, needs_system_control};
 use ekiden_proto::units::Span;
 use ekiden_sys::congestion;
 use ekiden_sys::route::Routes;
@@ -328,6 +328,10 @@ impl Tuner {
             return;
         }
         self.has_choice.set(false);
+        // A route has set another control (`congctl` of ip-route(8)), which takes precedence.
+        if congestion::of_socket(stream).is_ok_and(|name| name != SHORT_PATH_CONTROL) {
+            return;
+        }
         let refused = self.long_path_control.as_ref().and_then(|name| congestion::set(stream, name).err());
         if let (Some(error), Some(timers)) = (refused, &self.timers) {
             timers.refused.borrow_mut().push(("congestion", error.to_string()));
@@ -579,6 +583,21 @@ mod tests {
         assert!(scheduler.tuner(&stream, &lan, &CongestionControls::default(), IDLE).is_none(), "a cheap control");
         let pinned = Profile::built_in("longhaul").unwrap();
         assert!(scheduler.tuner(&stream, &pinned, &controls, IDLE).is_none(), "the profile names its control");
+    }
+
+    /// connect(2) replaces the control for short paths by the control of the route, if the route has one. Regression:
+    /// on a long path the relay replaced the control of the route.
+    #[tokio::test]
+    async fn control_of_a_route_is_kept() {
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        congestion::set(&stream, "cubic").unwrap();
+        let controls = CongestionControls::with_costly_default("reno");
+        let lan = Profile::built_in("lan").unwrap();
+        let tuner = TuneScheduler::new().tuner(&stream, &lan, &controls, IDLE).unwrap();
+        let long = Duration::from_millis(5);
+        tuner.choose_control(&stream, &TuningSample { rtt: long, min_rtt: long, ..TuningSample::default() });
+        assert_eq!(congestion::of_socket(&stream).unwrap(), "cubic");
+        assert!(!tuner.has_choice.get(), "nothing is left to choose");
     }
 
     #[tokio::test]
