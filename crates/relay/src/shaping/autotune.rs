@@ -364,13 +364,12 @@ impl TimerTuning {
         if self.overrides.has(setting) || refused {
             return;
         }
-        // The kernel counts fifteen retransmissions (`tcp_retries2`), so shorter intervals would end the connection
-        // after a shorter outage. A user timeout keeps the connection for the idle timeout of its session.
-        if matches!(setting, Setting::RtoMax(_)) {
-            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)));
-        }
         if let Outcome::Unsupported(why) = apply_setting(stream.as_fd(), setting, SocketRole::Dialer) {
             self.refused.borrow_mut().push((setting.key(), why));
+        } else if matches!(setting, Setting::RtoMax(_)) {
+            // The kernel counts fifteen retransmissions (`tcp_retries2`), so shorter intervals would end the connection
+            // after a shorter outage. A user timeout keeps the connection for the idle timeout of its session.
+            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)));
         }
     }
 }
@@ -526,7 +525,7 @@ mod tests {
         assert!(tuner(&TuneScheduler::new(), &stream, &Profile::named("none")).is_none());
     }
 
-    /// Bug: the tuner of the next session compared its decision with the initial settings, not with those that the
+    /// Regression: the tuner of the next session compared its decision with the initial settings, not with those that the
     /// earlier session had left in the socket.
     #[tokio::test]
     async fn settings_of_an_earlier_session_are_replaced() {
@@ -538,7 +537,8 @@ mod tests {
         assert_eq!(tcp_timers(stream.as_fd()).thin_linear_timeouts, Some(false));
     }
 
-    /// Sockets of Multipath TCP do not support these options.
+    /// Sockets of Multipath TCP support a user timeout, but not these options. Regression: the user timeout was set
+    /// also without `rto_max`, and kept sections to dead peers open for the idle timeout.
     #[tokio::test]
     async fn refused_options_are_reported_and_not_retried() {
         let Some((stream, _far)) = connection(Protocol::MPTCP).await else {
@@ -552,6 +552,7 @@ mod tests {
         let refused = tuner.view().unwrap().refused;
         let keys: Vec<&str> = refused.iter().map(|reason| reason.split(':').next().unwrap()).collect();
         assert!(keys.contains(&"rto_min") && keys.contains(&"rto_max"), "{refused:?}");
+        assert_ne!(tcp_timers(stream.as_fd()).user_timeout, Some(IDLE), "only `rto_max` needs it");
         let mut once = keys.clone();
         once.sort_unstable();
         once.dedup();
