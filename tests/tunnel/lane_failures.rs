@@ -1,15 +1,18 @@
 //! Lanes during a flood, after a relay was killed, and with an interceptor that alters records.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::harness::*;
 use crate::interceptor::{Direction, Framed, forward_unchanged, start_interceptor};
 use crate::lanes::*;
 use crate::network::*;
 use crate::programs::is_any_missing;
+use crate::relays::RunningRelay;
 use crate::sites::*;
 
 fn sites() -> Option<Sites> {
@@ -121,7 +124,7 @@ fn altered_record_ends_the_lane_and_is_logged() {
         let mut configs = BoxConfigs::new(&row, "");
         // The right relay dials no lane, so that packets of both directions pass through the interceptor.
         disable_dialling(&mut configs.right);
-        let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
+        let at = SocketAddr::new(row.left("right", Family::V4), 7000);
         let once = Arc::new(AtomicBool::new(true));
         let pending = Arc::clone(&once);
         let middle = row["left"].inside(|| {
@@ -151,4 +154,63 @@ fn altered_record_ends_the_lane_and_is_logged() {
         wait_reachable(&sites.row["client"], server);
         wait_warning(&mut sites.left, "open again");
     }
+}
+
+/// Drops the packets to port 7001, as if the relay there were unreachable.
+const DROP_PORT: &str = "table inet hole { chain input { type filter hook input priority 0; tcp dport 7001 drop; }; }";
+
+/// Starts two relays on the left box, `first` and `second`, and configures paths through both to the right relay.
+/// `first` dials port 7001 of the right box, where no relay listens.
+fn start_middle_relays(row: &Row, configs: &mut BoxConfigs) -> [RunningRelay; 2] {
+    let line = |text: &str, start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+    let (keys, far_key) = ([Key::new(), Key::new()], line(&configs.left, "key = "));
+    let peers = line(&configs.right, "peers = ").split('"').nth(1).unwrap().to_owned();
+    let admitted = format!("{} second from={}\n", keys[1].public, networks(&BOTH, 0).join(","));
+    std::fs::write(peers, admitted).unwrap();
+    let relays = [("first", 7001), ("second", 7000)].map(|(name, far_port)| {
+        let (key, near_port) = if name == "first" { (&keys[0], 7002) } else { (&keys[1], 7003) };
+        let far = SocketAddr::new(row.left("right", Family::V4), far_port);
+        let text = format!(
+            "private_key = {:?}\n[timeouts]\nconnect = \"1min\"\n[[relay]]\nname = \"other\"\naddress = \"{far}\"\n\
+             {far_key}\nencrypt = true\n[[listener]]\nname = \"section\"\nkind = \"section\"\n\
+             bind = \"127.0.0.1:{near_port}\"\nallow_open = true\nallow_private = true\n",
+            key.file
+        );
+        let table = format!(
+            "[[relay]]\nname = \"{name}\"\naddress = \"127.0.0.1:{near_port}\"\nkey = \"{}\"\nencrypt = true\n\
+             [[path]]\nname = \"by-{name}\"\nrelays = [\"{name}\", \"other\"]\n[[path]]",
+            key.public
+        );
+        configs.left = configs.left.replacen("[[path]]", &table, 1);
+        RunningRelay::start(&row["left"], &text)
+    });
+    configs.left = configs.left.replace("path = [\"long\"]", "path = [\"by-first\", \"by-second\"]");
+    configs.left += "[timeouts]\nconnect = \"1min\"\n";
+    relays
+}
+
+/// Regression: packets waited for the lane of each attempt at the first path, and took the second path only between
+/// attempts.
+#[test]
+fn second_path_carries_packets_during_attempts_at_the_first() {
+    if is_any_missing(&["ping"]) {
+        return;
+    }
+    let Some(row) = hosts(&BOTH) else { return };
+    let mut configs = BoxConfigs::new(&row, "");
+    let [_first, second] = start_middle_relays(&row, &mut configs);
+    let mut sites = Sites::start(row, configs);
+    // Packets to a host that has answered take the lane of its answers, so another address causes the attempts.
+    let absent = "10.0.2.99".parse().unwrap();
+    pings(&sites.row["client"], absent, 1, &[]);
+    wait_warning(&mut sites.left, "no lane by by-first");
+    sites.row["right"].nft(DROP_PORT);
+    // From now on an attempt lasts for a minute, longer than the test waits for an answer.
+    eventually("an attempt at the first path", || {
+        pings(&sites.row["client"], absent, 1, &[]);
+        let lasts = |lane: &Value| lane["by"] == "by-first" && lane["seconds"].as_f64() > Some(1.0);
+        lanes(&sites.left).iter().any(lasts).then_some(())
+    });
+    let server = sites.address("server", Family::V4);
+    check_answered(&[&sites.left, &second, &sites.right], &sites.row["client"], server, 1, &[]);
 }

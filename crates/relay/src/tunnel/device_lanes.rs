@@ -1,7 +1,7 @@
 //! The lanes that this relay dials for one device: one for each path, on demand.
 //!
-//! Without a lane packets are dropped. After a failure the next attempt is delayed, with exponential backoff. The start
-//! and the end of an outage are reported.
+//! Without a lane packets are dropped. After a failure the next attempt is delayed, with exponential backoff. Packets
+//! take the next path until an attempt has succeeded. The start and the end of an outage are reported.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -82,7 +82,8 @@ impl DeviceLanes {
     }
 
     /// Returns the lane in which the destination was last seen as a source, if its relay may still send from that
-    /// address; else the lane of the best path that is not in backoff.
+    /// address; else the lane of the best path whose last attempt has not failed; else the lane of the best path with
+    /// an attempt in progress.
     fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
         let services = self.context.services();
         let last_lane = services.lanes.addresses.lane(head.destination);
@@ -91,9 +92,20 @@ impl DeviceLanes {
         }
         let (config, destination) = (&self.context.config, Host::from(head.destination));
         let path_choices = path::paths_to(config, &services.pools, &destination, head.port.unwrap_or(0));
+        let mut retried = None;
         // On the path `direct` the kernel would route the packet back into the device.
-        let mut relayed = path_choices.iter().filter(|path_choice| !path_choice.path.is_direct());
-        relayed.find_map(|path_choice| self.lane_by_path(path_choice)).ok_or(DropReason::NoLane)
+        for path_choice in path_choices.iter().filter(|path_choice| !path_choice.path.is_direct()) {
+            match self.lane_by_path(path_choice) {
+                Some(lane) if lane.is_established() || !self.is_failing(&path_choice.path.name) => return Ok(lane),
+                lane => retried = retried.or(lane),
+            }
+        }
+        retried.ok_or(DropReason::NoLane)
+    }
+
+    /// Returns whether the last completed attempt at a path has failed.
+    fn is_failing(&self, path: &str) -> bool {
+        self.slots.borrow().get(path).is_some_and(|slot| slot.backoff.is_some())
     }
 
     /// Returns the lane of a path, and dials a new lane if there is none. `None` during backoff.
@@ -137,8 +149,9 @@ impl DeviceLanes {
         let now = Instant::now();
         let backoff = slot.backoff.get_or_insert_with(|| {
             let listener = &self.context.listener.name;
-            self.context
-                .warn(format!("{listener}: no lane by {path}, so packets that are not TCP are dropped: {error}"));
+            self.context.warn(format!(
+                "{listener}: no lane by {path}, so packets that are not TCP take the next path or are dropped: {error}"
+            ));
             LaneBackoff { failing_since: now, failures: 0, retry_at: now }
         });
         backoff.retry_at = now + INITIAL_BACKOFF.saturating_mul(1 << backoff.failures.min(16)).min(MAX_BACKOFF);
