@@ -12,6 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::device_lanes::DeviceLanes;
+use crate::events::metrics::tunnels::DropReason;
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::shutdown::StopSignal;
 
@@ -70,8 +71,7 @@ const READABLE_OR_ERROR: Interest = Interest::READABLE.add(Interest::ERROR);
 pub async fn read_device(context: Rc<ListenerContext>, device: Arc<Device>, mut stop: StopSignal) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
     let file = AsyncFd::with_interest(device.try_clone_file()?, READABLE_OR_ERROR)?;
-    let lanes = DeviceLanes::new(Rc::clone(&context));
-    let reader = DeviceReader { context, device, lanes };
+    let reader = DeviceReader { device, lanes: DeviceLanes::new(context) };
     let mut buffer = vec![0; MAX_PACKET];
     loop {
         let Some(readable) = stop.stop_first(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
@@ -85,7 +85,6 @@ pub async fn read_device(context: Rc<ListenerContext>, device: Arc<Device>, mut 
 }
 
 struct DeviceReader {
-    context: Rc<ListenerContext>,
     device: Arc<Device>,
     lanes: Rc<DeviceLanes>,
 }
@@ -111,7 +110,7 @@ impl DeviceReader {
             self.lanes.send(packet);
         } else if self.device.write(packet).is_err() {
             // The kernel is out of memory or the interface is down: the packet is lost, as on any link.
-            self.context.services().events.metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
+            self.lanes.counters.record_dropped(DropReason::NotTaken, 1);
         }
     }
 }

@@ -43,7 +43,8 @@ const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UN
 /// The lanes of one device, on the thread that reads the device.
 pub struct DeviceLanes {
     context: Rc<ListenerContext>,
-    counters: Arc<PacketCounters>,
+    /// The counters of the listener.
+    pub(super) counters: Arc<PacketCounters>,
     /// The slots by the name of the path.
     slots: RefCell<HashMap<Box<str>, LaneSlot>>,
 }

@@ -74,7 +74,6 @@ fn eventful() -> Metrics {
     metrics.record_list_reload("list".to_owned(), "accepted");
     metrics.set_certificate_expiry("http", std::time::SystemTime::now());
     metrics.record_passed("caught", "draining");
-    metrics.record_packet_dropped("tunnel", "full");
     metrics.record_upstream_reuse("hit");
     metrics.sessions.record_request(200);
     metrics.observe(&Event::AcceptPaused { listener: "door".to_owned(), reason: "session_limit" });

@@ -80,11 +80,6 @@ impl Metrics {
     pub fn datagram_counters(&self, listener: &str) -> Arc<PacketCounters> {
         self.associations.counters(listener)
     }
-
-    /// Counts a dropped packet of a tunnel.
-    pub fn record_packet_dropped(&self, listener: &str, reason: &'static str) {
-        self.tunnels.dropped.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
-    }
 }
 
 /// The reason for which a packet or datagram is dropped.
