@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use super::filter::judge;
 use super::lane::Lane;
 use super::sources::LaneRemote;
-use super::transport::{LaneError, LaneTransport};
+use super::transport::{LaneError, LaneTransport, dial_and_run};
 use crate::config::access::AccessPolicy;
 use crate::dial::{Dialled, Dialler, OpenParams, OpenedSession};
 use crate::events::metrics::tunnels::DropReason;
@@ -175,30 +175,11 @@ struct LaneTask {
 
 impl LaneTask {
     async fn run(self, lane: Arc<Lane>) {
-        let mut ended = self.dial_and_run(&lane).await;
-        // The ready connection is stale, because the relay has restarted, and the lane was not established: dial once
-        // more.
-        if let Err((broken, true)) = &ended
-            && broken.is_break()
-        {
-            ended = self.dial_and_run(&lane).await;
-        }
+        let dial = async || self.dialler().open_lane(&self.path_choice, &Purpose::Datagrams, &open_params()).await;
+        let ended = dial_and_run(dial, async |dialled| self.run_lane(&lane, dialled).await).await;
         lane.retire();
         let lanes = self.lanes.upgrade();
-        let broken = ended.err().map(|(broken, _)| broken);
-        lanes.iter().for_each(|lanes| lanes.on_ended(&self.path_choice.path.name, &lane, broken.as_ref()));
-    }
-
-    /// Dials the lane and carries packets until its end. An error is returned with whether the lane used a ready
-    /// connection.
-    async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
-        let dialled = self
-            .dialler()
-            .open_lane(&self.path_choice, &Purpose::Datagrams, &open_params())
-            .await
-            .map_err(|error| (error.into(), false))?;
-        let was_ready = dialled.can_redial();
-        self.run_lane(lane, dialled).await.map_err(|broken| (broken, was_ready))
+        lanes.iter().for_each(|lanes| lanes.on_ended(&self.path_choice.path.name, &lane, ended.as_ref().err()));
     }
 
     async fn run_lane(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), LaneError> {

@@ -23,7 +23,7 @@ pub use device::read_device;
 pub use incoming::{IncomingLane, end_of_lane, serve};
 pub use lane::{Lane, LaneRegistry};
 pub use sources::LaneRemote;
-pub use transport::{LaneError, LaneTransport};
+pub use transport::{LaneError, LaneTransport, dial_and_run};
 
 use crate::events::metrics::tunnels::DropReason;
 use sources::SourceBindings;

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::lane::Lane;
-use crate::dial::{DialError, FailingRelay, MAX_UNSENT_LANE};
+use crate::dial::{DialError, Dialled, FailingRelay, MAX_UNSENT_LANE};
 use crate::pump::write_all;
 use crate::pump::{self, FlowStats, RecordCipher};
 
@@ -39,7 +39,7 @@ pub enum LaneError {
 
 impl LaneError {
     /// Returns whether the next relay disconnected before the lane was established.
-    pub fn is_break(&self) -> bool {
+    fn is_break(&self) -> bool {
         matches!(self, Self::Refused(error) if error.is_disconnect())
     }
 }
@@ -72,6 +72,23 @@ impl fmt::Display for LaneError {
 impl From<DialError> for LaneError {
     fn from(error: DialError) -> Self {
         Self::Refused(error)
+    }
+}
+
+/// Dials a lane and runs it until its end. If a ready connection was stale, for example because the relay has restarted,
+/// the lane is dialled once more: it was not established.
+///
+/// # Errors
+/// The lane cannot be dialled, or has failed.
+pub async fn dial_and_run(
+    dial: impl AsyncFn() -> Result<Dialled, DialError>,
+    mut run: impl AsyncFnMut(Dialled) -> Result<(), LaneError>,
+) -> Result<(), LaneError> {
+    let dialled = dial().await?;
+    let was_ready = dialled.can_redial();
+    match run(dialled).await {
+        Err(error) if was_ready && error.is_break() => run(dial().await?).await,
+        ended => ended,
     }
 }
 

@@ -16,11 +16,11 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::{Association, SOCKS_PREFIX};
-use crate::dial::{Dialled, OpenParams, OpenedSession};
+use crate::dial::{DialError, Dialled, OpenParams, OpenedSession};
 use crate::events::metrics::tunnels::DropReason;
 use crate::path::PathChoice;
 use crate::pump::FlowStats;
-use crate::tunnel::{Lane, LaneError, LaneRemote, LaneTransport};
+use crate::tunnel::{Lane, LaneError, LaneRemote, LaneTransport, dial_and_run};
 
 /// Largest number of paths that one association uses at a time.
 const MAX_LANES: usize = 16;
@@ -140,16 +140,10 @@ struct AssociationTask {
 impl AssociationTask {
     /// Runs the lane until `closed` completes, or the next relay ends it.
     async fn run(self, mut closed: oneshot::Receiver<()>) {
-        let mut ended = self.dial_and_run(&mut closed).await;
-        // The relay may have restarted since this ready connection was made. No success was reported yet, so a new
-        // connection is safe.
-        if let Err((error, true)) = &ended
-            && error.is_break()
-        {
-            ended = self.dial_and_run(&mut closed).await;
-        }
+        let carry = async |dialled| self.carry(dialled, &mut closed).await;
+        let ended = dial_and_run(async || self.dial().await, carry).await;
         self.lane.retire();
-        let Err((error, _)) = ended else { return };
+        let Err(error) = ended else { return };
         let unsent = match self.answer.take() {
             Some(answer) => answer.send(Err(error)).err(),
             None => Some(Err(error)),
@@ -161,21 +155,14 @@ impl AssociationTask {
         }
     }
 
-    /// Dials the lane and runs it.
-    ///
-    /// # Errors
-    /// The error, and whether the lane ran on a connection that had been kept ready.
-    async fn dial_and_run(&self, closed: &mut oneshot::Receiver<()>) -> Result<(), (LaneError, bool)> {
+    async fn dial(&self) -> Result<Dialled, DialError> {
         let session = &self.association.session;
         let context = session.dial_context.current_listener();
         let dialler = session.dial_context.dialler_for(&context, 1);
         if self.is_first {
             session.dial_context.on_attempt(&self.path_choice);
         }
-        let dialled = dialler.open_lane(&self.path_choice, &Purpose::Association, &self.open_params()).await;
-        let dialled = dialled.map_err(|error| (error.into(), false))?;
-        let was_ready = dialled.can_redial();
-        self.carry(dialled, closed).await.map_err(|error| (error, was_ready))
+        dialler.open_lane(&self.path_choice, &Purpose::Association, &self.open_params()).await
     }
 
     /// Returns the parameters of OPEN. The first lane continues the session of the previous relay. The other lanes are
