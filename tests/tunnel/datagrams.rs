@@ -1,7 +1,7 @@
 //! Lanes carry packets other than TCP between the sites, in both directions and unchanged.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use serde_json::Value;
 
@@ -152,17 +152,49 @@ fn spoofed_source_is_dropped_and_counted() {
     check_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
 }
 
+/// Starts the sites; the right relay denies the server to the left relay.
+fn sites_with_denied_server() -> Option<Sites> {
+    sites(|configs| {
+        configs.right = configs.right.replace("allow_private = true", "allow_private = true\ndeny = [\"10.0.2.2\"]");
+    })
+}
+
+/// Regression: the rules did not apply to packets in the lane that the right relay has dialled, and dropped answers in
+/// the lane that the left relay has dialled.
 #[test]
 fn destinations_denied_by_the_far_side_are_dropped() {
-    let Some(sites) = sites(|configs| {
-        configs.right = configs.right.replace("allow_private = true", "allow_private = true\ndeny = [\"10.0.2.2\"]");
-    }) else {
-        return;
-    };
-    let right = sites.row.right("right", Family::V4);
-    wait_reachable(&sites.row["client"], right);
-    let denied = Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &[] };
-    check_dropped(&sites.boxes(), &denied, &sites.right, "section", "denied", 3);
+    for dialler in ["client", "server"] {
+        let Some(sites) = sites_with_denied_server() else { return };
+        let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
+        // The first packet decides which relay dials the lane of all further packets.
+        let (first, listener) = match dialler {
+            "client" => (sites.row.right("right", Family::V4), "section"),
+            _ => (client, "tunnel"),
+        };
+        wait_reachable(&sites.row[dialler], first);
+        let denied = Ping { host: &sites.row["client"], address: server, more: &[] };
+        check_dropped(&sites.boxes(), &denied, &sites.right, listener, "denied", 3);
+        check_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
+        let echo = Echo::start(&sites.row["client"], client);
+        check_echoes(&sites.row["server"], &echo, &[1, 1400, 4000]);
+    }
+}
+
+/// Regression: the ICMP error about a packet of the server was denied, because the server is its destination.
+#[test]
+fn icmp_errors_about_packets_of_a_denied_host_arrive() {
+    let Some(sites) = sites_with_denied_server() else { return };
+    let (client, server) = (sites.address("client", Family::V4), &sites.row["server"]);
+    wait_reachable(&sites.row["client"], sites.row.right("right", Family::V4));
+    let socket = server.inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    socket.connect((client, CLOSED_PORT)).unwrap();
+    socket.set_read_timeout(Some(RETRY_INTERVAL)).unwrap();
+    eventually("port unreachable", || {
+        // Fails with the error of an earlier datagram.
+        let sent = socket.send(b"anybody there?");
+        let received = socket.recv(&mut [0; 16]);
+        [sent.err(), received.err()].into_iter().flatten().find(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
 }
 
 #[test]

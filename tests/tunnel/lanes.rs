@@ -15,7 +15,7 @@ use crate::relays::RunningRelay;
 use crate::sites::*;
 
 /// Time that a test waits for the answer to a datagram before it sends another datagram.
-const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+pub const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Returns the standard output of a program, whether the program succeeds or not.
 pub fn stdout_of(host: &Host, program: &str, arguments: &[&str]) -> String {

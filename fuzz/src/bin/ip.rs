@@ -1,11 +1,14 @@
-//! IP packets of a tunnel: a packet has exactly one valid length, and a parsed header survives a round trip.
+//! IP packets of a tunnel: a packet has exactly one valid length, a parsed header survives a round trip, and
+//! each packet that is not ICMP has a flow.
 #![no_main]
 
 use ekiden_fuzz::write_ip_header;
-use ekiden_proto::wire::ip::{IpHeader, TCP};
+use ekiden_proto::wire::ip::{IpHeader, PacketFlow, TCP};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let (own, answered) = (PacketFlow::of(bytes), PacketFlow::answered_by(bytes));
     let Ok(head) = IpHeader::parse(bytes) else { return };
+    assert!(matches!(head.protocol, 1 | 58) || own.is_some() && answered.is_some(), "no flow");
     assert_eq!(head.source.is_ipv4(), head.destination.is_ipv4());
     assert!(head.protocol != TCP || head.port.is_some() || is_fragment(bytes), "TCP without a port");
     assert!(IpHeader::parse(&[bytes, b"\0"].concat()).is_err(), "one byte more");

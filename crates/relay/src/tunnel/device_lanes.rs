@@ -72,8 +72,12 @@ impl DeviceLanes {
 
     /// Sends a packet that the host has sent into the device. Never waits.
     pub fn send(self: &Rc<Self>, packet: &[u8]) {
-        match judge(packet, Some(self.rules())).and_then(|head| self.lane_to(&head)) {
-            Ok(lane) => drop(lane.push(packet)),
+        match judge(packet, &[self.rules()], None).and_then(|head| self.lane_to(&head)) {
+            Ok(lane) => {
+                // Before the push, because the answer may arrive before this function returns.
+                self.context.services().lanes.flows.record(packet, Instant::now());
+                lane.push(packet);
+            }
             Err(reason) => self.counters.record_dropped(reason, 1),
         }
     }
@@ -192,11 +196,12 @@ impl LaneTask {
         telemetry.set_tuning(Direction::Up, self.tuning(&stream));
         let stats = FlowStats::new(telemetry);
         let carrier = LaneTransport { lane, stream: &stream, cipher: &section.cipher, stats: &stats };
+        let rules = lane.remote().access_rules(&context.config);
         let receiving = async {
             opening.wait_answer(&stream, &section.cipher).await?;
             lane.mark_established();
             self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
-            carrier.receive(|packet| lane.deliver(packet, context.services(), None)).await
+            carrier.receive(|packet| lane.deliver(packet, context.services(), &rules)).await
         };
         carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
     }

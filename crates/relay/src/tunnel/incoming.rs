@@ -13,9 +13,11 @@ use ekiden_proto::wire::section::Purpose;
 use ekiden_sys::queued::set_notsent_lowat;
 
 use super::filter::judge;
+use super::flows::FlowTable;
 use super::lane::Lane;
 use super::sources::LaneRemote;
 use super::transport::{LaneError, LaneTransport, run_forwarded};
+use crate::config::access::AccessPolicy;
 use crate::dial::{DialError, Dialled, MAX_UNSENT_LANE, OpenedSession};
 use crate::ingress::Responder;
 use crate::ingress::section::IncomingOpen;
@@ -118,8 +120,8 @@ impl<'a> IncomingLane<'a> {
         let lane = self.register_lane(self.remote_dialler(), Direction::Down);
         lane.mark_established();
         let carrier = self.client_transport(&lane, &self.session.stats);
-        let services = self.session.context.services();
-        let take = |packet: &[u8]| lane.deliver(packet, services, Some(self.session.dial_context.access()));
+        let (services, rules) = (self.session.context.services(), [self.session.dial_context.access()]);
+        let take = |packet: &[u8]| lane.deliver(packet, services, &rules);
         carrier.run(carrier.receive(take), self.wait_end()).await
     }
 
@@ -149,15 +151,21 @@ impl<'a> IncomingLane<'a> {
         // Separate counters: the session counts packets at the end toward the previous relay.
         let up_stats = FlowStats::new(Rc::new(()));
         let upstream = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &up_stats };
-        let tunnels = &session.context.services().tunnels;
-        let forward_packet = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
-            .and_then(|head| tunnels.check_forward(&head, from.remote()))
-        {
-            Ok(()) => drop(to.push(packet)),
-            Err(reason) => from.record_dropped(reason, 1),
+        // Not the flows of the tunnels of this host: packets in transit may have sources of this site.
+        let (tunnels, flows) = (&session.context.services().tunnels, FlowTable::default());
+        let forward_packet = |packet: &[u8], rules: &[AccessPolicy<'_>], (from, to): (&Lane, &Lane)| {
+            let judged = judge(packet, rules, Some(&flows));
+            match judged.and_then(|head| tunnels.check_forward(&head, from.remote())) {
+                Ok(()) => {
+                    flows.record(packet, Instant::now());
+                    to.push(packet);
+                }
+                Err(reason) => from.record_dropped(reason, 1),
+            }
         };
-        let upward = |packet: &[u8]| forward_packet(packet, Some(session.dial_context.access()), (&down, &up));
-        let downward = |packet: &[u8]| forward_packet(packet, None, (&up, &down));
+        let (previous, next) = ([session.dial_context.access()], up.remote().access_rules(&session.context.config));
+        let upward = |packet: &[u8]| forward_packet(packet, &previous, (&down, &up));
+        let downward = |packet: &[u8]| forward_packet(packet, &next, (&up, &down));
         run_forwarded(&downstream, upward, &upstream, downward, self.wait_end()).await
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::addresses::AddressTable;
 use super::filter::judge;
+use super::flows::FlowTable;
 use super::sources::LaneRemote;
 use crate::config::access::AccessPolicy;
 use crate::events::metrics::tunnels::{DropReason, PacketCounters};
@@ -136,9 +137,10 @@ impl Lane {
         self.counters.record_carried(self.receive_direction(), bytes);
     }
 
-    /// Delivers a received packet to this host, and records its source for answers.
-    pub fn deliver(self: &Arc<Self>, packet: &[u8], services: &Services, rules: Option<AccessPolicy<'_>>) {
-        let result = judge(packet, rules).and_then(|head| {
+    /// Delivers a received packet to this host, and records its source for answers. `rules` are those for the relay at
+    /// the other end.
+    pub fn deliver(self: &Arc<Self>, packet: &[u8], services: &Services, rules: &[AccessPolicy<'_>]) {
+        let result = judge(packet, rules, Some(&services.lanes.flows)).and_then(|head| {
             let learn = || services.lanes.addresses.record(head.source, self, Instant::now());
             services.tunnels.deliver(packet, &head, &self.remote, learn)
         });
@@ -216,6 +218,8 @@ pub struct LaneRegistry {
     lanes: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
     /// The lane in which each address was last seen.
     pub(super) addresses: AddressTable,
+    /// The flows of the packets that the tunnels of this host have sent.
+    pub(super) flows: FlowTable,
 }
 
 impl LaneRegistry {

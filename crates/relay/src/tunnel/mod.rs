@@ -8,6 +8,7 @@ mod addresses;
 mod device;
 mod device_lanes;
 mod filter;
+mod flows;
 mod incoming;
 mod lane;
 mod sources;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use ekiden_proto::addr::Network;
 use ekiden_proto::key::PublicKey;
 
-use crate::config::{Config, Path, Peers};
+use crate::config::access::AccessPolicy;
+use crate::config::{Config, Listener, Path, Peers};
 use crate::path::PathChoice;
 
 /// The relay at the other end of a lane.
@@ -70,6 +71,20 @@ impl LaneRemote {
             Self::Dialler { key, .. } | Self::Next { key, .. } => Some(*key),
             Self::Path { key, .. } => *key,
         }
+    }
+
+    /// Returns the access rules for the relay, one policy for each section listener that admits it. If none does, no
+    /// rules restrict the destinations of the packets that the relay sends.
+    pub fn access_rules<'c>(&self, config: &'c Config) -> Vec<AccessPolicy<'c>> {
+        let Some(key) = self.key() else { return Vec::new() };
+        let policy = |listener: &'c Arc<Listener>| {
+            let peer = match &listener.section.as_ref()?.peers {
+                Some(peers) => Some(&peers.0.get(&key)?.access),
+                None => None,
+            };
+            Some(AccessPolicy { listener: &listener.access, peer })
+        };
+        config.listeners.iter().filter_map(policy).collect()
     }
 
     fn is_reached_by(&self, path: &Path) -> bool {
@@ -168,11 +183,12 @@ fn contains_address(nets: &[Network], ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ekiden_proto::addr::Host;
     use ekiden_proto::key::PrivateKey;
 
     use super::*;
+    use crate::config::SectionListener;
     use crate::config::read::from_text;
-    use crate::config::{Listener, SectionListener};
 
     /// Relays `one`, `two` and `hub` and the networks 10.1.0.0/16 and fd01::/32 of `one`, by two routes; 10.2.0.0/16 of
     /// `two`, by its own path and by `hub`; 10.3.0.0/16 with `answer_only`.
@@ -322,6 +338,23 @@ answer_only = true
         let bindings = bindings(&relays, Some(&[(&one, "")]));
         assert_eq!(bindings.permitted(&one.as_dialler()), ["10.3.0.1"]);
         assert_eq!(bindings.permitted(&TestPeer::new("was struck off the list").as_dialler()), [""; 0]);
+    }
+
+    #[test]
+    fn rules_for_a_relay_are_those_of_the_listeners_that_admit_it() {
+        let relays = ["one", "two", "hub"].map(TestPeer::new);
+        let [one, two, _] = &relays;
+        let Bindings { config, .. } = bindings(&relays, Some(&[(one, "to=203.0.113.0/24")]));
+        let by_path = LaneRemote::from_path(config.paths().iter().find(|path| *path.name == *"to-one").unwrap());
+        for remote in [one.as_dialler(), one.as_next(), by_path] {
+            let rules = remote.access_rules(&config);
+            let permits = |ip: [u8; 4]| rules.iter().map(move |policy| policy.permits(&Host::Ip(ip.into()), None, 0));
+            assert_eq!(permits([203, 0, 113, 1]).collect::<Vec<_>>(), [true], "{remote:?}");
+            assert_eq!(permits([198, 51, 100, 1]).collect::<Vec<_>>(), [false], "{remote:?}");
+        }
+        assert!(two.as_dialler().access_rules(&config).is_empty());
+        let Bindings { config, .. } = bindings(&relays, None);
+        assert_eq!(two.as_dialler().access_rules(&config).len(), 1, "an open listener");
     }
 
     #[test]

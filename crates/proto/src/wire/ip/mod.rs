@@ -4,7 +4,11 @@
 //! and the relay does not change the packet. Fragments are not reassembled, so only the first fragment has a port. A
 //! packet with a source route is refused.
 
+mod flow;
+
 use std::net::IpAddr;
+
+pub use flow::PacketFlow;
 
 use super::WireError;
 use super::cursor::Cursor;
@@ -19,8 +23,6 @@ const UDP_LITE: u8 = 136;
 
 /// Length of the fixed header, in bytes.
 const IPV6_HEADER: usize = 40;
-
-const WRONG_LENGTH: WireError = WireError::Invalid("a packet whose length differs from its length field");
 
 /// The fields of an IP packet that routing and rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,21 +43,22 @@ impl IpHeader {
     /// # Errors
     /// [`WireError::Invalid`] for a malformed or truncated packet, or one with a source route.
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
-        let mut cursor = Cursor::new(packet);
         // A packet is complete, so missing bytes are an error.
-        Self::parse_fields(&mut cursor, packet.len()).map_err(|error| match error {
+        Self::read(packet).map_err(|error| match error {
             WireError::Incomplete => WireError::Invalid("a truncated packet"),
             error => error,
         })
     }
 
-    fn parse_fields(cursor: &mut Cursor<'_>, length: usize) -> Result<Self, WireError> {
-        let first = cursor.byte()?;
-        match first >> 4 {
-            4 => ipv4(cursor, usize::from(first & 0xf) * 4, length),
-            6 => ipv6(cursor, length),
-            _ => Err(WireError::Invalid("neither IPv4 nor IPv6")),
+    fn read(packet: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(packet);
+        let NetworkHeader { source, destination, protocol, is_later_fragment, length } =
+            NetworkHeader::read(&mut cursor)?;
+        if length != packet.len() {
+            return Err(WireError::Invalid("a packet whose length differs from its length field"));
         }
+        let ports = if is_later_fragment { None } else { ports(&mut cursor, protocol)? };
+        Ok(Self { source, destination, protocol, port: ports.map(|[_, destination]| destination) })
     }
 }
 
@@ -75,35 +78,52 @@ pub fn is_routable(ip: IpAddr) -> bool {
     }
 }
 
-/// Reads an IPv4 packet after its first byte; `header` is the length of its IP header.
-fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<IpHeader, WireError> {
-    let length_of_options = options_length(header)?;
-    let _service = cursor.byte()?;
-    if usize::from(u16::from_be_bytes(cursor.array()?)) != length {
-        return Err(WRONG_LENGTH);
-    }
-    let _id: [u8; 2] = cursor.array()?;
-    let is_later = u16::from_be_bytes(cursor.array()?) & IPV4_OFFSET != 0;
-    let [_lifetime, protocol] = cursor.array()?;
-    let _checksum: [u8; 2] = cursor.array()?;
-    let (source, destination) = (cursor.array::<4>()?.into(), cursor.array::<4>()?.into());
-    options(cursor, length_of_options)?;
-    let port = if is_later { None } else { port(cursor, protocol)? };
-    Ok(IpHeader { source, destination, protocol, port })
+/// The headers of a packet before its transport header.
+struct NetworkHeader {
+    source: IpAddr,
+    destination: IpAddr,
+    /// The protocol after the extension headers.
+    protocol: u8,
+    /// Whether the packet is a fragment other than the first, which has no transport header.
+    is_later_fragment: bool,
+    /// Length of the packet in its header, in bytes.
+    length: usize,
 }
 
-/// Reads an IPv6 packet after its first byte.
-fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<IpHeader, WireError> {
-    let _class_and_label: [u8; 3] = cursor.array()?;
-    // A jumbogram has the length 0 (RFC 2675). A record has no space for a jumbogram.
-    if usize::from(u16::from_be_bytes(cursor.array()?)) + IPV6_HEADER != length {
-        return Err(WRONG_LENGTH);
+impl NetworkHeader {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, WireError> {
+        let first = cursor.byte()?;
+        match first >> 4 {
+            4 => Self::ipv4(cursor, usize::from(first & 0xf) * 4),
+            6 => Self::ipv6(cursor),
+            _ => Err(WireError::Invalid("neither IPv4 nor IPv6")),
+        }
     }
-    let [first, _lifetime] = cursor.array()?;
-    let (source, destination) = (cursor.array::<16>()?.into(), cursor.array::<16>()?.into());
-    let (protocol, is_later) = skip_extensions(cursor, first)?;
-    let port = if is_later { None } else { port(cursor, protocol)? };
-    Ok(IpHeader { source, destination, protocol, port })
+
+    /// Reads an IPv4 packet after its first byte; `header` is the length of its IP header.
+    fn ipv4(cursor: &mut Cursor<'_>, header: usize) -> Result<Self, WireError> {
+        let length_of_options = options_length(header)?;
+        let _service = cursor.byte()?;
+        let length = usize::from(u16::from_be_bytes(cursor.array()?));
+        let _id: [u8; 2] = cursor.array()?;
+        let is_later_fragment = u16::from_be_bytes(cursor.array()?) & IPV4_OFFSET != 0;
+        let [_lifetime, protocol] = cursor.array()?;
+        let _checksum: [u8; 2] = cursor.array()?;
+        let (source, destination) = (cursor.array::<4>()?.into(), cursor.array::<4>()?.into());
+        options(cursor, length_of_options)?;
+        Ok(Self { source, destination, protocol, is_later_fragment, length })
+    }
+
+    /// Reads an IPv6 packet after its first byte.
+    fn ipv6(cursor: &mut Cursor<'_>) -> Result<Self, WireError> {
+        let _class_and_label: [u8; 3] = cursor.array()?;
+        // A jumbogram has the length 0 (RFC 2675). A record has no space for a jumbogram.
+        let length = usize::from(u16::from_be_bytes(cursor.array()?)) + IPV6_HEADER;
+        let [first, _lifetime] = cursor.array()?;
+        let (source, destination) = (cursor.array::<16>()?.into(), cursor.array::<16>()?.into());
+        let (protocol, is_later_fragment) = skip_extensions(cursor, first)?;
+        Ok(Self { source, destination, protocol, is_later_fragment, length })
+    }
 }
 
 /// Skips the extension headers from `first` on. Returns the protocol after them, and whether the packet is a fragment
@@ -119,13 +139,12 @@ fn skip_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), Wir
     Ok((kind, false))
 }
 
-/// Reads the destination port if `protocol` has ports; all such protocols begin with source port and destination port.
-fn port(cursor: &mut Cursor<'_>, protocol: u8) -> Result<Option<u16>, WireError> {
+/// Reads the source port and the destination port if `protocol` has ports; all such protocols begin with them.
+fn ports(cursor: &mut Cursor<'_>, protocol: u8) -> Result<Option<[u16; 2]>, WireError> {
     if !matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE) {
         return Ok(None);
     }
-    let _source = cursor.port()?;
-    cursor.port().map(Some)
+    Ok(Some([cursor.port()?, cursor.port()?]))
 }
 
 #[cfg(test)]
