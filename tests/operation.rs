@@ -98,6 +98,30 @@ fn rejected_reload_keeps_the_old_configuration() {
     assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
 }
 
+/// Bug: before the new listener failed, the reload had opened a socket of `door` for each further thread, and the
+/// connections to these sockets were never accepted.
+#[test]
+fn rejected_reload_with_more_threads_leaves_no_socket_without_a_worker() {
+    let folder = Folder::new();
+    let configure = |threads: usize, more: &str| {
+        let door = config(&[("door", greeter("old"))]);
+        let text = door.replace("version = 1", &format!("version = 1\nthreads = {threads}"));
+        folder.write("ekiden.toml", text + more)
+    };
+    let file = configure(1, "");
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    // The port is in use by a socket of the test.
+    let (_taken, address) = server();
+    configure(8, &format!("[[listener]]\nname = \"second\"\nbind = \"{address}\"\nkind = \"socks\"\n"));
+    relay.signal("HUP");
+    let rejected = relay.next(|event| event["event"] == "reload_rejected");
+    assert!(rejected["mistakes"][0].as_str().unwrap().contains("second cannot listen"), "{rejected}");
+    // The kernel spreads the connections over all sockets of the listener.
+    for _ in 0..50 {
+        assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
+    }
+}
+
 /// Regression: the check for other programs on the new address found the relay's own socket.
 #[test]
 fn reload_moves_a_listener_to_an_overlapping_address() {

@@ -154,7 +154,8 @@ impl Relay {
     /// Applies `config` without closing sockets, queues or devices of the previous configuration.
     async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(limit_open_files()?, config);
-        self.sockets.bind(config)?;
+        // Not `config.threads`, which a reload does not change: no worker would accept from the other sockets.
+        self.sockets.bind(config, self.workers.count())?;
         // Before the queues: the error of a conflict names the owner of the rules, that of a busy queue does not.
         self.rules.claim(config)?;
         self.queues.bind(config, &self.services)?;

@@ -93,18 +93,18 @@ impl Sockets {
         sockets.map(|(bound_listener, socket)| Ok((inherited(bound_listener), socket.try_clone()?.into()))).collect()
     }
 
-    /// Binds the sockets of `config` that are not bound yet. On failure no listener is added.
+    /// Binds the sockets of `config` that are not bound yet, for `workers` workers. On failure no listener is added.
     ///
     /// # Errors
     /// The first listener that cannot be bound.
-    pub fn bind(&mut self, config: &Config) -> Result<(), BindError> {
+    pub fn bind(&mut self, config: &Config, workers: usize) -> Result<(), BindError> {
         let before = self.listeners.len();
         for listener in &config.listeners {
             // For example, a listener moves from 127.0.0.1 to 0.0.0.0, and its old socket is still open.
             let is_ours = self.listeners.iter().any(|bound| is_overlapping(bound.address, listener.bind));
             let result = match self.listeners.iter_mut().find(|bound_listener| bound_listener.is_for(listener)) {
-                Some(bound_listener) => bound_listener.fill(listener, config),
-                None => BoundListener::new(listener, config, is_ours).map(|new| self.listeners.push(new)),
+                Some(bound_listener) => bound_listener.fill(listener, config, workers),
+                None => BoundListener::new(listener, config, workers, is_ours).map(|new| self.listeners.push(new)),
             };
             if let Err(cause) = result {
                 self.listeners.truncate(before);
@@ -163,7 +163,7 @@ impl Sockets {
 
 impl BoundListener {
     /// Opens the sockets of a new listener. `is_ours` states whether this relay has a socket on an overlapping address.
-    fn new(listener: &Listener, config: &Config, is_ours: bool) -> io::Result<Self> {
+    fn new(listener: &Listener, config: &Config, workers: usize, is_ours: bool) -> io::Result<Self> {
         if listener.bind.port() != 0 && !is_ours {
             // Without SO_REUSEPORT, bind(2) detects another process on this address, such as a second ekiden. It would
             // also refuse an address that overlaps with one of this relay.
@@ -171,15 +171,15 @@ impl BoundListener {
         }
         let (address, name) = (listener.bind, listener.name.clone());
         let mut bound_listener = Self { address, name, for_workers: Vec::new(), announced: false };
-        bound_listener.fill(listener, config)?;
+        bound_listener.fill(listener, config, workers)?;
         Ok(bound_listener)
     }
 
-    /// Adds sockets until there is one for each worker. A new socket takes no connections from the accept queues of
-    /// others.
-    fn fill(&mut self, listener: &Listener, config: &Config) -> io::Result<()> {
+    /// Adds sockets until there is one for each of `workers` workers. A new socket takes no connections from the accept
+    /// queues of others.
+    fn fill(&mut self, listener: &Listener, config: &Config, workers: usize) -> io::Result<()> {
         let mut address = self.for_workers.first().map_or(Ok(listener.bind), TcpListener::local_addr)?;
-        while self.for_workers.len() < config.threads {
+        while self.for_workers.len() < workers {
             let socket = listen(listener, config, address)?;
             address = socket.local_addr()?;
             self.for_workers.push(socket);

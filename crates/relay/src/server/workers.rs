@@ -45,6 +45,12 @@ impl Workers {
         Ok(())
     }
 
+    /// Returns the number of workers that accept connections: all but the thread of the gates.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.commands.len() - 1
+    }
+
     /// Sends a command to every worker.
     pub async fn send_all(&self, command: impl Fn() -> Command) {
         for worker in &self.commands {
@@ -65,7 +71,7 @@ impl Workers {
         budget: Budget,
     ) -> io::Result<()> {
         let gated = !steering.gates.is_empty();
-        let gate = self.commands.len() - 1;
+        let gate = self.count();
         let mut parts: Vec<Interception> = self.commands.iter().map(|_| Interception::default()).collect();
         parts[gate].gates = steering.gates;
         for (index, device) in steering.devices.into_iter().enumerate() {
