@@ -142,7 +142,9 @@ impl Config {
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         let listeners = self.listeners.iter().map(|listener| &*listener.profile);
         let routes = self.routes.iter().map(|route| &*route.profile);
-        listeners.chain(routes).chain(self.relays.iter().map(|hop| &*hop.profile))
+        let relays = self.relays.iter().map(|hop| &*hop.profile);
+        // The relays of the fleet are not in `relays` until they are known.
+        listeners.chain(routes).chain(relays).chain(self.fleet.iter().map(|fleet| &*fleet.profile))
     }
 
     /// Returns the transparent listeners. Their positions in this order determine their marks and queue numbers.

@@ -181,4 +181,17 @@ mod tests {
         assert_eq!(commands(true), ["ExecStartPre=-+/usr/bin/ekiden cc load ctcp"]);
         assert_eq!(commands(false), [""; 0], "a control of the kernel that is free needs no privilege");
     }
+
+    /// Bug: the profile of `[fleet]` counted only after a relay of the fleet was known, which is at run time.
+    #[test]
+    fn profile_of_the_fleet_needs_its_privileges() {
+        let profile = "[profile.far]\nfwmark = 1\ncongestion = \"ctcp\"\n";
+        let listener = "[[listener]]\nbind = \"127.0.0.1:0\"\n";
+        let key = "e06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM=";
+        let fleet = format!("[fleet]\netcd = [\"http://127.0.0.1:2379\"]\nkey = \"{key}\"\nprofile = \"far\"\n");
+        let config = from_text(&format!("version = 1\n{profile}{listener}{fleet}")).unwrap();
+        let privileges: Vec<_> =
+            config.requirements(&[], |name| name == "ctcp").into_iter().map(|needed| needed.privilege).collect();
+        assert_eq!(privileges, [Privilege::NetAdmin, Privilege::LoadedCongestion("ctcp".to_owned())]);
+    }
 }
