@@ -204,6 +204,55 @@ fn kill_of_a_relay_between_sessions_fails_no_session() {
     }
 }
 
+/// Bug: the old process waited for further sessions on its sections, so the sessions of the home relay stayed there
+/// until the drain deadline reset them. The home relay must learn of the end of the section together with the end of
+/// the session, whichever side ends the session first.
+#[test]
+fn old_process_of_an_upgrade_carries_no_further_session_on_a_section() {
+    for (encrypt, server_ends) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut chain = Chain::start_with(1, encrypt);
+        let (mut client, mut server) = chain.pair();
+        exchange_messages(&mut client, &mut server);
+        chain.relays[0].signal("USR2");
+        chain.relays[0].upgraded();
+        let (first, mut last) = if server_ends { (server, client) } else { (client, server) };
+        first.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&mut last), b"");
+        drop(last);
+        let wait_idle = || eventually("the end of the session", || chain.home.sessions().is_empty().then_some(()));
+        wait_idle();
+        let (client, server) = chain.pair();
+        assert_eq!(connections_taken(&chain.home, "reused"), 0, "encrypt: {encrypt}, server ends: {server_ends}");
+        drop((client, server));
+        // Each ready connection to the old process carries one session.
+        eventually("a session of the new process", || {
+            wait_idle();
+            let _pair = chain.pair();
+            (!chain.relays[0].sessions().is_empty()).then_some(())
+        });
+    }
+}
+
+/// In early mode the client's bytes follow OPEN at once, so an OPEN that meets the end of its section is not repeated.
+#[test]
+fn upgrades_lose_no_session_on_used_sections() {
+    for encrypt in [false, true] {
+        let listener_keys = "kind = \"socks\"\nconnect = \"early\"\n".to_owned();
+        let mut chain = Layout { encrypt, listener_keys, ..Layout::default() }.start();
+        let mut upgraded = chain.relays.remove(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut serving = upgraded.id();
+                for _ in 0..3 {
+                    signal(serving, "USR2");
+                    serving = upgraded.upgraded();
+                }
+            });
+            take_turns(&chain, 500, u32::MAX);
+        });
+    }
+}
+
 /// Each OPEN is checked against the current rules, also on a section that has carried sessions.
 #[test]
 fn revoked_peer_opens_no_session_on_a_used_section() {

@@ -27,7 +27,7 @@ use crate::dial::link::{ASSOCIATIONS_SINCE, REUSABLE_SINCE};
 use crate::dial::section::{PeerHandshakeError, read_hello};
 use crate::path::PathChoice;
 use crate::path::estimates::report_server;
-use crate::pump::{Endpoint, FramedSection, RecordCipher};
+use crate::pump::{Endpoint, FramedSection, RecordCipher, has_held_end};
 use crate::session::{IncomingConnection, Origin, Session};
 
 /// An OPEN from the previous relay.
@@ -80,10 +80,11 @@ pub async fn serve_connection(
     }
 }
 
-/// Waits for the next session on the section of `session`, which has ended with `end`.
+/// Waits for the next session on the section of `session`, which has ended with `end`. Without a next session, the drop
+/// of `session` closes the section.
 pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     let Some(incoming) = session.dial_context.incoming_open.clone() else { return };
-    if end != EndReason::Finished || !incoming.open.reusable {
+    if end != EndReason::Finished || !incoming.open.reusable || has_held_end(&session.client) {
         return;
     }
     let (context, client) = (Rc::clone(&session.context), Rc::clone(&session.client));

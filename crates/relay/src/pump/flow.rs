@@ -34,6 +34,7 @@ use super::kernel_tls::KernelTls;
 use super::pipes::{PipePool, PooledPipe};
 use super::read_shaper::ReadShaper;
 use super::stats::{FlowStats, StallGuard};
+use super::{has_held_end, hold_end};
 
 /// Bytes that a direction moves by copying before it borrows a pipe.
 const SPLICE_AFTER: u64 = 64 * 1024;
@@ -231,14 +232,18 @@ impl<'a> Flow<'a> {
             return Some(PendingBytes::KernelTlsEnd(tls));
         }
         let buffer = self.to.framing.end_of_stream(self.total())?;
+        if self.to.framing.is_reusable() && self.stats.is_last_session(self.direction) {
+            hold_end(self.to.stream);
+        }
         Some(PendingBytes::Bytes { buffer, written: 0 })
     }
 
-    /// Forwards the end of the stream as FIN. Sends no FIN on a reusable section, where the framing carries the end,
-    /// and none in kernel TLS, where the alert carries it: FIN could overtake records that the kernel encrypts later
-    /// (asynchronous ciphers).
+    /// Forwards the end of the stream as FIN. Sends no FIN on a section that carries another session, where the framing
+    /// carries the end, and none in kernel TLS, where the alert carries it: FIN could overtake records that the kernel
+    /// encrypts later (asynchronous ciphers).
     pub fn forward_end(&self) {
-        if self.to.framing.is_reusable() || matches!(self.to.framing, Framing::KernelTls(_)) {
+        let is_reused = self.to.framing.is_reusable() && !has_held_end(self.to.stream);
+        if is_reused || matches!(self.to.framing, Framing::KernelTls(_)) {
             return;
         }
         // If the receiving side has failed meanwhile, the opposite flow reports the error.

@@ -143,6 +143,20 @@ pub fn cancel_abort(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(None);
 }
 
+/// Makes this session the last one of a section: the kernel holds the end of the stream back until FIN follows
+/// (`TCP_CORK`), so that both are in one segment. If the relay could read the end before FIN, it could send another
+/// OPEN, which would be lost.
+fn hold_end(section: &TcpStream) {
+    // Without the option, as with Multipath TCP in old kernels, the section carries another session.
+    let _ = SockRef::from(section).set_tcp_cork(true);
+}
+
+/// Returns whether the end of the stream is held back until FIN follows, so that the section carries no other session.
+#[must_use]
+pub fn has_held_end(section: &TcpStream) -> bool {
+    SockRef::from(section).tcp_cork().unwrap_or(false)
+}
+
 struct Pump<'a, E> {
     up: Flow<'a>,
     down: Flow<'a>,

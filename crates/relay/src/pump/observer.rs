@@ -51,6 +51,9 @@ pub trait FlowObserver: Debug {
     /// Returns whether the section that sends the bytes of `direction` is tuned. If so, small reads are gathered before
     /// they are sent.
     fn is_tuned(&self, direction: Direction) -> bool;
+
+    /// Returns whether the section that sends the bytes of `direction` carries no session after this one.
+    fn is_last_session(&self, direction: Direction) -> bool;
 }
 
 /// An observer that ignores every event.
@@ -63,6 +66,9 @@ impl FlowObserver for () {
         Allowance::Unlimited
     }
     fn is_tuned(&self, _: Direction) -> bool {
+        false
+    }
+    fn is_last_session(&self, _: Direction) -> bool {
         false
     }
 }

@@ -68,6 +68,12 @@ impl FlowStats {
         self.observer.is_tuned(direction)
     }
 
+    /// Returns whether the section that sends the bytes of a direction carries no session after this one.
+    #[must_use]
+    pub fn is_last_session(&self, direction: Direction) -> bool {
+        self.observer.is_last_session(direction)
+    }
+
     /// Returns the number of bytes that a direction may read next, and when.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {

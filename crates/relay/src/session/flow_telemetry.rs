@@ -117,4 +117,9 @@ impl FlowObserver for FlowTelemetry {
     fn is_tuned(&self, direction: Direction) -> bool {
         self.section(direction).tuning.borrow().tuner().is_some_and(|tuner| tuner.tunes_timers())
     }
+
+    fn is_last_session(&self, direction: Direction) -> bool {
+        // The next session of the previous relay belongs to the new process. Dialled sections end with their pools.
+        direction == Direction::Down && self.context.thread.drain_state.is_draining()
+    }
 }
