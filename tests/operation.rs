@@ -122,6 +122,36 @@ fn rejected_reload_with_more_threads_leaves_no_socket_without_a_worker() {
     }
 }
 
+/// Bug: each worker got the new configuration as soon as its sockets were duplicated. Without descriptors for all
+/// workers, the reload was rejected, and the first workers had the new configuration.
+#[test]
+fn reload_without_free_descriptors_changes_no_worker() {
+    const THREADS: usize = 24;
+    let folder = Folder::new();
+    let configure = |greeting| {
+        let door = config(&[("door", greeter(greeting))]);
+        folder.write("ekiden.toml", door.replace("version = 1", &format!("version = 1\nthreads = {THREADS}")))
+    };
+    let file = configure("old");
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    // The answer shows that all threads have started, so their descriptors are counted below.
+    assert_eq!(relay.sessions().len(), 0);
+    // Enough for one session, and not for the sockets of all workers. A reload lowers the limit by a reserve.
+    let files = relay.descriptors() + THREADS / 3;
+    let hard = (files..).find(|hard| hard - (hard / 8).min(16) == files).unwrap();
+    let mut prlimit = std::process::Command::new("prlimit");
+    prlimit.args([format!("--pid={}", relay.id()), format!("--nofile={hard}:{hard}")]);
+    assert!(prlimit.status().expect("prlimit runs").success());
+    configure("new");
+    relay.signal("HUP");
+    let rejected = relay.next(|event| event["event"] == "reload_rejected");
+    assert!(rejected["mistakes"][0].as_str().unwrap().contains("Too many open files"), "{rejected}");
+    for _ in 0..30 {
+        assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
+        eventually("the end of the session", || relay.sessions().is_empty().then_some(()));
+    }
+}
+
 /// Regression: the check for other programs on the new address found the relay's own socket.
 #[test]
 fn reload_moves_a_listener_to_an_overlapping_address() {

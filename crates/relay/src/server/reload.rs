@@ -162,6 +162,9 @@ impl Relay {
         self.devices.bind(config)?;
         let usage_file = config.limits.usage_file.as_deref();
         self.services.accounts.check_usage_file(usage_file)?;
+        // Before the first change: without descriptors for all workers, no worker may get the new configuration.
+        let sockets = self.sockets.duplicate(config, self.workers.count())?;
+        let gates = self.queues.duplicate(config)?;
         let gated = self.rules.apply(config, &self.services)? && self.queues.are_complete(config);
         self.services.events.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
         self.services.events.traces.apply_config(config, &self.services.events)?;
@@ -170,7 +173,7 @@ impl Relay {
         self.services.history.apply_config(config.history.as_ref(), &self.services.estimates, &self.services.events)?;
         self.services.path_selector.apply_config(config)?;
         self.services.accounts.open_usage_file(usage_file, &self.services.events)?;
-        let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
+        let gates = if gated { gates } else { Vec::new() };
         self.services.shared_interfaces.apply_config(&config.interfaces);
         self.services.accounts.apply_config(config);
         // Before the workers switch, so that connections which their sessions return to the pool are checked against
@@ -178,7 +181,7 @@ impl Relay {
         self.services.upstream_pool.apply_config(config);
         let devices = self.devices.devices_for(config);
         self.services.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
-        self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;
+        self.workers.apply_config(config, sockets, Interception { gates, devices }, budget).await;
         // Once all workers have answered, no new connection is served with the previous configuration. A hung worker is
         // reported elsewhere.
         let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;

@@ -45,6 +45,9 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// The listening sockets of one worker, with their listeners.
+pub type AssignedSockets = Vec<(Arc<Listener>, TcpListener)>;
+
 /// All sockets that are bound at present. The workers get duplicates, so that a listener that stays configured over a
 /// reload never stops listening.
 #[derive(Debug, Default)]
@@ -114,22 +117,17 @@ impl Sockets {
         Ok(())
     }
 
-    /// Returns duplicates of the sockets of `worker`, one of `workers` workers, with their listeners.
+    /// Returns duplicates of the sockets for each of `workers` workers.
     ///
     /// # Errors
     /// No file descriptors are left.
-    pub fn for_worker(
-        &self,
-        config: &Config,
-        worker: usize,
-        workers: usize,
-    ) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
-        let mut assigned = Vec::new();
+    pub fn duplicate(&self, config: &Config, workers: usize) -> io::Result<Vec<AssignedSockets>> {
+        let mut assigned: Vec<AssignedSockets> = (0..workers).map(|_| Vec::new()).collect();
         for listener in &config.listeners {
             let bound_listener = self.listeners.iter().find(|bound_listener| bound_listener.is_for(listener));
             let sockets = bound_listener.into_iter().flat_map(|bound_listener| &bound_listener.for_workers);
-            for socket in sockets.skip(worker).step_by(workers) {
-                assigned.push((Arc::clone(listener), socket.try_clone()?));
+            for (index, socket) in sockets.enumerate() {
+                assigned[index % workers].push((Arc::clone(listener), socket.try_clone()?));
             }
         }
         Ok(assigned)

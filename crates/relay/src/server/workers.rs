@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::sockets::Sockets;
+use super::sockets::AssignedSockets;
 use crate::config::Config;
 use crate::config::budget::Budget;
 use crate::ingress::handoff::worker_slots;
@@ -59,17 +59,14 @@ impl Workers {
         }
     }
 
-    /// Sends each worker its part of `config`, with duplicates of its sockets.
-    ///
-    /// # Errors
-    /// No file descriptors are left.
+    /// Sends each worker its part of `config`, with its `sockets`.
     pub async fn apply_config(
         &self,
         config: &Arc<Config>,
-        sockets: &Sockets,
+        sockets: Vec<AssignedSockets>,
         steering: Interception,
         budget: Budget,
-    ) -> io::Result<()> {
+    ) {
         let gated = !steering.gates.is_empty();
         let gate = self.count();
         let mut parts: Vec<Interception> = self.commands.iter().map(|_| Interception::default()).collect();
@@ -77,13 +74,12 @@ impl Workers {
         for (index, device) in steering.devices.into_iter().enumerate() {
             parts[index % gate].devices.push(device);
         }
-        for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
-            // The thread of the gates, the last one, gets no listening sockets.
-            let sockets = if number < gate { sockets.for_worker(config, number, gate)? } else { Vec::new() };
+        // The thread of the gates, the last one, gets no listening sockets.
+        let sockets = sockets.into_iter().chain([Vec::new()]);
+        for ((worker, sockets), steering) in self.commands.iter().zip(sockets).zip(parts) {
             let service = WorkerService { config: Arc::clone(config), budget, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
         }
-        Ok(())
     }
 
     /// Completes when every worker has answered or ended, so that none is hung.
