@@ -70,6 +70,25 @@ fn upgrade_command_prints_the_serving_process() {
     connect_greeted(service.relay.address());
 }
 
+/// Bug: the command waited for an answer at the old address, and then reported that the old process gave no result.
+#[test]
+fn upgrade_command_names_a_changed_admin_address() {
+    let folder = Folder::new();
+    let (old, new) = (folder.0.join("old.sock"), folder.0.join("new.sock"));
+    let config = |admin: &std::path::Path| {
+        config_for(greeter("hello"), &format!("[admin]\nbind = \"unix:{}\"\n", admin.display()))
+    };
+    let mut relay = Relay::start_with_admin(&mut run_command(&folder, &config(&old)), 1, old.clone());
+    let mut running = connect_greeted(relay.address());
+    folder.write("ekiden.toml", config(&new));
+    let output = ekiden().args(["upgrade", "--admin", &format!("unix:{}", old.display())]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(&format!("unix:{} any more: if [admin] has changed", old.display())), "{stderr}");
+    relay.upgraded();
+    assert_echo(&mut running);
+}
+
 /// The configuration file applies after an upgrade, as after a restart.
 #[test]
 fn the_new_process_reads_the_configuration() {

@@ -68,9 +68,18 @@ pub enum RequestError {
         /// The reason, as reported by the relay.
         why: String,
     },
-    /// The relay has ended, and no other process answers.
-    #[error("process {0} has ended, and no other process answers: see its log")]
-    Ended(u32),
+    /// No process listens at the address any more. Unless `[admin]` has changed, the old process passes the listening
+    /// socket to the new process.
+    #[error(
+        "no relay answers at {at} any more: if [admin] has changed, ask at the new address; else see the log of \
+         process {pid}"
+    )]
+    Gone {
+        /// The pid of the old process.
+        pid: u32,
+        /// The address of the admin listener.
+        at: String,
+    },
     /// The upgrade did not complete in time.
     #[error("process {0} has not reported a result: see its log")]
     Late(u32),
@@ -93,7 +102,9 @@ pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), 
             Ok((now, _)) if now.failed > before.failed => {
                 return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
             }
-            Err(_) if process::start_time(pid) != before.started => return Err(RequestError::Ended(pid)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                return Err(RequestError::Gone { pid, at: admin.to_string() });
+            }
             _ if Instant::now() > deadline => return Err(RequestError::Late(pid)),
             _ => sleep(POLL_INTERVAL).await,
         }
