@@ -69,6 +69,18 @@ impl Budget {
         let affordable = (files.saturating_sub(reserved) / per_session).max(1);
         Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready, pending }
     }
+
+    /// Returns a warning if the open files suffice for fewer sessions than `limits.sessions` of `config`.
+    #[must_use]
+    pub fn sessions_warning(&self, config: &Config) -> Option<String> {
+        let (configured, affordable) = (config.limits.sessions?, self.sessions);
+        (configured > affordable).then(|| {
+            format!(
+                "limits.sessions is {configured}, but the limit of open files suffices for {affordable} sessions: \
+                 raise that limit by `ulimit -n`, or in a systemd unit by LimitNOFILE"
+            )
+        })
+    }
 }
 
 /// `[limits]`: limits of sessions and connections.

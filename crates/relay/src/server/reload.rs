@@ -124,7 +124,7 @@ impl Relay {
         let new = Arc::new(written.with_fleet(&members));
         let Some(event) = new.fleet_change(served) else { return self.services.fleet.mark_applied(change) };
         match self.apply_in_place(&new).await {
-            Ok(()) => {
+            Ok(_) => {
                 *served = new;
                 self.services.fleet.mark_applied(change);
                 self.services.events.emit(&event);
@@ -139,20 +139,22 @@ impl Relay {
 
     /// Applies `config`. Steps that can fail come first, so that a rejected configuration changes nothing.
     pub async fn apply(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
-        self.apply_in_place(config).await?;
+        let budget = self.apply_in_place(config).await?;
         self.sockets.commit(config, &self.services);
         self.queues.commit(config);
         self.devices.commit(config, &self.services);
         self.certificates.restart(config, &self.services);
         let hints = fair_share::missing_interface_warnings(&config.interfaces)
             .chain(config.unused_relay_warnings())
-            .chain(config.unbound_network_warnings());
+            .chain(config.unbound_network_warnings())
+            .chain(budget.sessions_warning(config));
         hints.for_each(|message| self.services.events.emit(&Event::Warning { message }));
         Ok(())
     }
 
-    /// Applies `config` without closing sockets, queues or devices of the previous configuration.
-    async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+    /// Applies `config` without closing sockets, queues or devices of the previous configuration. Returns its budget of
+    /// descriptors.
+    async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<Budget, RunError> {
         let budget = Budget::new(limit_open_files()?, config);
         // Not `config.threads`, which a reload does not change: no worker would accept from the other sockets.
         self.sockets.bind(config, self.workers.count())?;
@@ -185,7 +187,7 @@ impl Relay {
         // Once all workers have answered, no new connection is served with the previous configuration. A hung worker is
         // reported elsewhere.
         let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
-        Ok(())
+        Ok(budget)
     }
 
     /// Reads the configuration again and applies it. Returns the configuration in force.
