@@ -1,6 +1,5 @@
 //! `ekiden check`: validates a configuration, and prints hints about this host.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -42,7 +41,7 @@ impl Check {
                 config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
-                for control in requested_controls(&config) {
+                for control in config.requested_controls() {
                     if let Some(hint) = cc::load_hint(control) {
                         eprintln!("{name}: hint: congestion = {control:?}: {hint}");
                     }
@@ -94,9 +93,4 @@ fn fleet_hint(config: &Config) -> Option<String> {
 fn unprivileged_controls() -> Vec<String> {
     const LIST: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
     std::fs::read_to_string(LIST).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-}
-
-/// Returns the names of the congestion controls that the profiles in use request.
-fn requested_controls(config: &Config) -> BTreeSet<&str> {
-    config.profiles().filter_map(|profile| profile.congestion()).map(|algorithm| algorithm.0.as_str()).collect()
 }

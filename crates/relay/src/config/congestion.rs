@@ -113,15 +113,12 @@ impl CongestionControls {
     /// control that is available and in use by `previous` is taken from there.
     pub fn obtain(config: &Config, previous: &Self, provide: ControlProvider<'_>, emit: impl Fn(&Event)) -> Self {
         let mut controls = BTreeMap::new();
-        for Algorithm(name) in config.profiles().filter_map(|profile| profile.congestion()) {
-            if controls.contains_key(name) {
-                continue;
-            }
+        for name in config.requested_controls() {
             let requested = RequestedControl::obtain(name, previous.controls.get(name), provide);
             if requested.congestion.is_worth_logging() {
                 emit(&Event::Congestion(requested.congestion.clone()));
             }
-            controls.insert(name.clone(), requested);
+            controls.insert(name.to_owned(), requested);
         }
         let costly_default = congestion::system_default().ok().filter(|default| !is_cheap_control(default));
         Self { controls, costly_default: costly_default.map(Arc::from) }

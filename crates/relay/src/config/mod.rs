@@ -38,7 +38,7 @@ mod url;
 pub mod users;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -145,6 +145,12 @@ impl Config {
         let relays = self.relays.iter().map(|hop| &*hop.profile);
         // The relays of the fleet are not in `relays` until they are known.
         listeners.chain(routes).chain(relays).chain(self.fleet.iter().map(|fleet| &*fleet.profile))
+    }
+
+    /// Returns the names of the congestion controls that the profiles in use request.
+    #[must_use]
+    pub fn requested_controls(&self) -> BTreeSet<&str> {
+        self.profiles().filter_map(|profile| profile.congestion()).map(|algorithm| algorithm.0.as_str()).collect()
     }
 
     /// Returns the transparent listeners. Their positions in this order determine their marks and queue numbers.

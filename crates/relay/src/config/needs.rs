@@ -60,12 +60,11 @@ impl Config {
         if self.profiles().any(|profile| profile.has_setting("fwmark")) {
             require(Privilege::NetAdmin, "a profile has fwmark".to_owned());
         }
-        let congestion_names: BTreeSet<_> =
-            self.profiles().filter_map(|profile| profile.congestion()).map(|name| &name.0).collect();
+        let is_free = |name: &str| free.iter().any(|free| free == name);
         // A control that ekiden has loaded is free too, and missing after a reboot.
-        for name in congestion_names.into_iter().filter(|name| carried(name) || !free.contains(name)) {
+        for name in self.requested_controls().into_iter().filter(|name| carried(name) || !is_free(name)) {
             if carried(name) {
-                require(Privilege::LoadedCongestion(name.clone()), format!("a profile has congestion = {name:?}"));
+                require(Privilege::LoadedCongestion(name.to_owned()), format!("a profile has congestion = {name:?}"));
             } else {
                 let key = "net.ipv4.tcp_allowed_congestion_control";
                 require(
