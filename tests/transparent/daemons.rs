@@ -147,6 +147,25 @@ fn rejected_reload_keeps_the_running_listener() {
     assert!(is_relayed(&server));
 }
 
+/// Bug: the rules of the previous instance were removed before the new rules failed, so nothing was intercepted.
+#[test]
+fn rejected_reload_with_another_instance_keeps_the_rules() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let programs = Folder::new();
+    let nft = "#!/bin/sh\nrules=$(cat)\ncase \"$rules\" in *ekiden-2*) echo 'no luck today' >&2; exit 1;; esac\n\
+        PATH=/usr/sbin:/sbin:/usr/bin:/bin\nprintf '%s\\n' \"$rules\" | exec nft \"$@\"\n";
+    programs.program("nft", nft);
+    let path = format!("{}:{}", programs.0.display(), std::env::var("PATH").unwrap());
+    let mut near = site(&instance(1, "left", ""));
+    let mut relay = row["near"].inside(|| Relay::start(near.command().env("PATH", &path), 1));
+    near.write(&instance(2, "left", ""));
+    relay.signal("HUP");
+    let rejected = relay.next(|event| event["event"] == "reload_rejected");
+    assert!(rejected["mistakes"][0].as_str().unwrap().contains("no luck today"), "{rejected}");
+    let (_client, server) = check_connection(&row, "client", "server", Family::V4);
+    assert!(is_relayed(&server));
+}
+
 /// The gate of the previous configuration gives the verdict. Regression: every reload replaced the nftables table, and
 /// the kernel dropped the held packet, so that the client connected only after its retransmission.
 #[test]

@@ -195,10 +195,8 @@ impl InstalledRules {
             self.release(services);
             return Ok(true);
         };
-        if self.applied.as_ref().is_some_and(|previous| previous.instance() != ruleset.instance()) {
-            self.remove(services);
-        }
-        if let Some(applied) = &self.applied {
+        let instance = ruleset.instance();
+        if let Some(applied) = self.applied.as_ref().filter(|applied| applied.instance() == instance) {
             ruleset.add_sessions_of(applied);
         }
         if self.try_keep(&ruleset) {
@@ -206,7 +204,10 @@ impl InstalledRules {
         }
         self.queue = None;
         let queue = ruleset.apply(self.owner)?.queue;
-        self.applied = Some(ruleset);
+        // After the step that can fail. Instances have no mark, queue or route in common.
+        if let Some(previous) = self.applied.replace(ruleset).filter(|previous| previous.instance() != instance) {
+            emit_result(rules::remove(previous.instance()).map(drop), services);
+        }
         if let Queue::Missing(why) = &queue {
             services.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
             return Ok(false);
