@@ -11,9 +11,11 @@ fn relay(certificate: &Certificate, keys: &str) -> Relay {
         "version = 1\n[[relay]]\nname = \"hop\"\nurl = \"socks5://{}\"\n\
          [[listener]]\nbind = \"127.0.0.1:0\"\nallow_private = false\n{}{keys}\n\
          [[route]]\nto = [\"relayed.direct.example\"]\npath = [\"hop\"]\n\
+         [[route]]\nto = [\"header.direct.example\"]\npath = [\"direct\"]\nsend_proxy = \"v2\"\n\
          [[route]]\nto = [\"*.direct.example\", \"name.example:8443\", \"203.0.113.0/24\", \"2001:db8::/32\"]\n\
          path = [\"direct\"]\n\
-         [[route]]\nto = [\"*:25\"]\npath = [\"direct\"]\n\
+         [[route]]\nto = [\"[2001:db8:1::/48]:26\"]\npath = [\"hop\"]\n\
+         [[route]]\nto = [\"*:25\", \"*:26\"]\npath = [\"direct\"]\n\
          [[route]]\npath = [\"direct\"]\n",
         unused_address(),
         certificate.keys(),
@@ -47,6 +49,8 @@ fn the_script_follows_the_routes() {
         // The first matching route applies, and `*.` matches subdomains only.
         ("http://relayed.direct.example/", "relayed.direct.example", &proxy),
         ("http://direct.example/", "direct.example", &proxy),
+        // Its server requires the PROXY header, which only the relay sends.
+        ("http://header.direct.example/", "header.direct.example", &proxy),
         ("https://name.example:8443/", "name.example", "DIRECT"),
         ("https://name.example/", "name.example", &proxy),
         ("https://user@name.example:8443/", "name.example", "DIRECT"),
@@ -55,6 +59,9 @@ fn the_script_follows_the_routes() {
         ("http://mail.example:25/", "mail.example", "DIRECT"),
         ("http://[2001:db8::1]:25/", "2001:db8::1", "DIRECT"),
         ("http://[2001:db8::1]/", "2001:db8::1", &proxy),
+        // The script does not compare IPv6 networks: the relay finds the first matching route.
+        ("http://[2001:db8:1::1]:26/", "2001:db8:1::1", &proxy),
+        ("http://mail.example:26/", "mail.example", "DIRECT"),
         // The listener refuses private addresses.
         ("http://printer/", "printer", "DIRECT"),
         ("http://172.31.255.255/", "172.31.255.255", "DIRECT"),

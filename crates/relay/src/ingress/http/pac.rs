@@ -99,9 +99,11 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
     let mut may_be_listed = false;
     for route in config.routes.iter().filter(|route| !route.takes_all()) {
         let is_hidden = may_be_listed && is_direct(route);
-        let conditions: Vec<String> = route.to.iter().filter_map(condition).collect();
+        let result = if is_direct(route) { r#""DIRECT""# } else { &proxy };
+        let conditions: Vec<String> =
+            route.to.iter().filter_map(|pattern| condition(pattern, is_direct(route))).collect();
         if !is_hidden && !conditions.is_empty() {
-            rule(&conditions.join(" || "), if is_direct(route) { r#""DIRECT""# } else { &proxy });
+            rule(&conditions.join(" || "), result);
         }
         may_be_listed |= !route.lists.is_empty() && !is_direct(route);
     }
@@ -109,20 +111,22 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
     script
 }
 
-/// Whether the relay would connect to the targets without another relay.
+/// Whether clients can connect to the targets as the relay would: without another relay, and without the PROXY header.
 fn is_direct(route: &Route) -> bool {
-    !route.auto && route.paths.iter().all(|path| path.is_direct())
+    !route.auto && route.send_proxy.is_none() && route.paths.iter().all(|path| path.is_direct())
 }
 
-/// Returns the condition for a pattern; `None` for an IPv6 network, whose targets are left to the routes of the relay.
-fn condition(pattern: &TargetPattern) -> Option<String> {
+/// Returns the condition for a pattern of a route that `is_direct` or not. The targets of IPv6 networks are left to the
+/// routes of the relay: the condition is `None` for a direct route, else true for all IPv6 addresses.
+fn condition(pattern: &TargetPattern, is_direct: bool) -> Option<String> {
     let host = match &pattern.hosts {
         HostPattern::Any => "true".to_owned(),
         HostPattern::Name(name) => format!("host === {}", quoted(name)),
         HostPattern::Subdomains(domain) => format!("endsWith(host, {})", quoted(domain)),
         HostPattern::Network(network) => match network.address() {
             IpAddr::V4(address) => in_network(address, network.prefix_len()),
-            IpAddr::V6(_) => return None,
+            IpAddr::V6(_) if is_direct => return None,
+            IpAddr::V6(_) => "/:/.test(host)".to_owned(),
         },
     };
     Some(match pattern.port {
