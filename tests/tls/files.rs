@@ -80,6 +80,24 @@ fn a_new_certificate_is_used_without_a_signal() {
     assert!(relay.metric(series).is_some());
 }
 
+/// Regression: a change of the mode alone was not noticed, so the remedy that the warning names had no effect.
+#[test]
+fn a_key_is_used_as_soon_as_only_its_owner_can_read_it() {
+    let Some(certificate) = Certificate::new() else { return };
+    let relay = Relay::listen(&[&certificate.listener("auto")]);
+    let set_mode = |mode| std::fs::set_permissions(certificate.key(), std::fs::Permissions::from_mode(mode)).unwrap();
+    certificate.renew("localhost");
+    set_mode(0o640);
+    let rejected = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"rejected\"}";
+    // The relay looks at the files before a handshake. The client does not trust the old certificate.
+    eventually("a rejected key", || {
+        assert!(presented_certificate(&certificate, &relay).is_none());
+        relay.metric(rejected)
+    });
+    set_mode(0o600);
+    eventually("a handshake with the new certificate", || presented_certificate(&certificate, &relay));
+}
+
 /// The log, the metric and `ekiden doctor` follow the certificate in the file.
 #[test]
 fn a_certificate_that_expires_soon_is_reported() {

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Device, inode, size and time of the last change: if one of them differs, the content may differ.
+/// Device, inode, size and time of the last change of content, owner or mode: if one of them differs, the result of
+/// reading the file may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     file: (u64, u64),
@@ -19,7 +20,7 @@ impl FileStamp {
         Some(Self {
             file: (metadata.dev(), metadata.ino()),
             size: metadata.size(),
-            changed: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         })
     }
 }
