@@ -215,7 +215,9 @@ fn sigterm_lets_a_pending_response_arrive() {
     fixture.relay.signal("TERM");
     fixture.relay.next(|event| event["event"] == "draining");
     send(&mut server, OK);
-    expect_ok(&mut client);
+    let (head, body) = read_response(&mut client);
+    // Regression: the field was missing, and the client's next request on the connection was lost.
+    assert_eq!((head.status(), head.get("Connection"), body.as_slice()), (200, Some("close"), b"ok".as_slice()));
     assert_closed(&mut client);
     assert_eq!(fixture.relay.exit_code(), Some(0));
     assert_eq!(fixture.relay.closed()["end"], "finished");

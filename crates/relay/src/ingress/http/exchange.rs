@@ -79,7 +79,9 @@ pub async fn exchange(
     if response.status == 101 && sent != Some(SendOutcome::Complete) {
         return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
     }
-    let mut response = rewriting::rewrite_response(outgoing, response, sent == Some(SendOutcome::Complete));
+    // The relay may have begun to drain since the request arrived.
+    let is_reusable = sent == Some(SendOutcome::Complete) && !session.context.thread.drain_state.is_draining();
+    let mut response = rewriting::rewrite_response(outgoing, response, is_reusable);
     let delivered = {
         let mut delivering = Box::pin(deliver(session, server, &mut response_reader, &mut response));
         loop {

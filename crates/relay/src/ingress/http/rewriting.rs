@@ -129,8 +129,9 @@ fn authenticates_connection(headers: &Headers, field: &str) -> bool {
     headers.list(field).any(|value| is_connection_scheme(value.split(|byte| *byte == b' ').next().unwrap_or_default()))
 }
 
-/// Rewrites the response for the client. A response to an incomplete request ends the connection (RFC 9112, 9.6).
-pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_sent: bool) -> OutgoingResponse {
+/// Rewrites the response for the client. `is_reusable` states whether the client's connection may carry another request:
+/// not after a response to an incomplete request (RFC 9112, 9.6), and not while the relay drains.
+pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, is_reusable: bool) -> OutgoingResponse {
     let shared = !outgoing.has_connection_auth && !authenticates_connection(&head.headers, "WWW-Authenticate");
     let server_keep_alive =
         shared && rewrite::is_keep_alive(head.version, &head.headers) && head.body != BodyFraming::UntilClose;
@@ -144,7 +145,7 @@ pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_
     let (framing, coding) =
         if is_dechunked { (BodyFraming::UntilClose, BodyCoding::Plain) } else { (body, BodyCoding::Chunks) };
     rewrite::set_framing(&mut headers, framing);
-    let client_keep_alive = outgoing.keep_alive && request_sent && framing != BodyFraming::UntilClose;
+    let client_keep_alive = outgoing.keep_alive && is_reusable && framing != BodyFraming::UntilClose;
     if upgraded {
         headers.push("Connection", "upgrade");
         headers.push("Upgrade", protocol.unwrap_or_default());

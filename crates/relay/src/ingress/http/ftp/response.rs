@@ -30,6 +30,8 @@ impl FtpRequest<'_> {
     pub async fn begin(&self, response: FtpResponse) -> Result<ClientConnection, FtpFailure> {
         let FtpResponse { status, mut headers, body, keep_alive } = response;
         rewrite::set_framing(&mut headers, body);
+        // The relay may have begun to drain since the request arrived.
+        let keep_alive = keep_alive && !self.session.context.thread.drain_state.is_draining();
         let keep_alive = keep_alive && (body != BodyFraming::UntilClose || self.method == Method::Head);
         if !keep_alive {
             headers.push("Connection", "close");
