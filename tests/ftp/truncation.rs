@@ -87,3 +87,18 @@ fn killed_relay_resets_unconfirmed_downloads() {
         }
     }
 }
+
+/// Regression: a client that left during a transfer was noticed only at the idle timeout.
+#[test]
+fn client_reset_closes_the_connections_to_the_server() {
+    let (address, commands) = scripted(Script { size: None, stalls: Some(Stall::BeforeEnd), ..WELL_BEHAVED });
+    let mut relay = http_relay();
+    let mut client = send_request(&relay, &format!("GET ftp://{address}/file HTTP/1.1\r\n\r\n"));
+    assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+    read_exactly(&mut client, WELL_BEHAVED.sends.len());
+    reset(client);
+    eventually("the end of the control connection", || {
+        commands.lock().unwrap().last().is_some_and(|line| line == "(gone)").then_some(())
+    });
+    assert_eq!(relay.closed()["end"], "reset_by_client");
+}

@@ -214,6 +214,17 @@ fn client_reset_before_the_response_end_closes_the_server() {
     }
 }
 
+/// Regression: unread bytes of the next request hid the reset until the idle timeout.
+#[test]
+fn client_reset_behind_a_pipelined_request_closes_the_server() {
+    let mut fixture = Fixture::new();
+    let pipelined = fixture.get("/first") + &fixture.get(&format!("/{}", "x".repeat(20_000)));
+    let (client, mut server) = start_request(&fixture, &pipelined);
+    reset(client);
+    assert_closed(&mut server);
+    assert_eq!(fixture.relay.closed()["end"], "reset_by_client");
+}
+
 /// The half-close only means that the client sends no further request.
 #[test]
 fn half_closed_client_still_gets_its_response() {

@@ -21,7 +21,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::record::wait_client_gone;
+use super::record::wait_client_end;
 use super::{Connected, NamedPath, PathTaken, Session, association, refuse};
 use crate::dial::DialError;
 use crate::ingress::{BindRequest, Responder, send_and_close};
@@ -51,7 +51,7 @@ pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Co
     let requested_at = Instant::now();
     let accepted = tokio::select! {
         accepted = timeout(ACCEPT_TIMEOUT, accept_from(&listener, peer.ip())) => accepted,
-        () = wait_client_gone(session.client_end()) => return Err(EndReason::ResetByClient),
+        _ = wait_client_end(session.client_end()) => return Err(EndReason::ResetByClient),
     };
     drop((listener, permit));
     match accepted {

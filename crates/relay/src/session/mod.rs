@@ -33,7 +33,7 @@ use crate::tunnel;
 pub use carrier::CarrierConnection;
 pub use connect::{ConnectedPath, DialContext, NamedPath, PathTaken, connect_by_paths, connect_end_to_end, dial};
 pub use flow_telemetry::FlowTelemetry;
-pub use record::{IncomingConnection, Origin, Session};
+pub use record::{ClientEnd, IncomingConnection, Origin, Session, wait_client_end};
 
 /// Serves one client to the end of its session.
 pub async fn run(session: Rc<Session>) {

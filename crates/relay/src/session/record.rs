@@ -508,8 +508,8 @@ impl Session {
         self.state.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
         let give_up = async {
             let departed =
-                timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(self.client_end())).await;
-            departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
+                timeout(self.context.config.timeouts.handshake / 2, wait_client_end(self.client_end())).await;
+            departed.map_or(AuthError::Overloaded, |_| AuthError::ClientGone)
         };
         // Boxed, so that the futures of handshakes without a password do not reserve space for it.
         Box::pin(users.verify(self.dial_context.client.0.ip(), user, password, give_up)).await?;
@@ -531,12 +531,29 @@ fn cipher_of<'a>(carrier: Option<&'a CarrierConnection>, tls: Option<&'a TlsCiph
     carrier.map(|carrier| &carrier.connection.cipher).or(tls)
 }
 
+/// How a client's section has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientEnd {
+    /// The client has closed the section, or its sending direction.
+    Closed,
+    /// The client has reset the section.
+    Reset,
+}
+
 /// Completes when the client has closed or reset its section.
-pub(super) async fn wait_client_gone(client: Endpoint<'_>) {
-    // The end of the stream behind unread bytes is not visible, so only a reset shows that such a client has left.
-    while client.peek_end().await.is_ok_and(|ended| !ended) {
-        if timeout(CLIENT_POLL_INTERVAL, client.stream.ready(Interest::ERROR)).await.is_ok() {
-            return;
+pub async fn wait_client_end(client: Endpoint<'_>) -> ClientEnd {
+    loop {
+        match client.peek_end().await {
+            Ok(true) => return ClientEnd::Closed,
+            // Unread bytes hide the end of the stream, so only a reset shows that such a client has left. Boxed, because
+            // this future is part of every HTTP exchange.
+            Ok(false) => {
+                if Box::pin(timeout(CLIENT_POLL_INTERVAL, client.stream.ready(Interest::ERROR))).await.is_ok() {
+                    return ClientEnd::Reset;
+                }
+            }
+            // The kernel reports a reset only once, so any error counts as a reset.
+            Err(_) => return ClientEnd::Reset,
         }
     }
 }

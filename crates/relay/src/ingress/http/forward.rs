@@ -5,7 +5,7 @@
 //! turns out to be dead, the request is repeated once on a new connection. Other requests never use an idle connection.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
@@ -13,7 +13,6 @@ use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{RequestHead, RequestTarget, Scheme};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::sleep;
 
 use super::exchange::RequestLog;
 use super::exchange::{DeliveredResponse, exchange};
@@ -25,10 +24,7 @@ use crate::ingress::HandshakeReader;
 use crate::ingress::responder::send_and_close;
 use crate::path::{self, PathChoice};
 use crate::pump;
-use crate::session::{Session, connect_by_paths};
-
-/// Interval of checks for a closed connection while unread bytes of the client hide its end.
-const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+use crate::session::{ClientEnd, Session, connect_by_paths, wait_client_end};
 
 /// The state of the client's connection after an exchange.
 pub enum ClientConnection {
@@ -267,17 +263,12 @@ fn after_exchange(
     }
 }
 
-/// Completes when the client has closed or reset its connection. The futures of rare cases are boxed, because this
+/// Completes when the client has closed or reset its connection. The future of the rare case is boxed, because this
 /// future is part of every exchange.
-async fn wait_client_gone(session: &Session) -> EndReason {
-    loop {
-        match session.client_end().peek_end().await {
-            Ok(true) => return Box::pin(wait_half_closed_client(session)).await,
-            // Unread bytes belong to the body or to the next request, and hide the end of the stream.
-            Ok(false) => Box::pin(sleep(CLIENT_POLL_INTERVAL)).await,
-            // The kernel reports a reset only once, so any error counts as a reset.
-            Err(_) => return EndReason::ResetByClient,
-        }
+pub async fn wait_client_gone(session: &Session) -> EndReason {
+    match wait_client_end(session.client_end()).await {
+        ClientEnd::Closed => Box::pin(wait_half_closed_client(session)).await,
+        ClientEnd::Reset => EndReason::ResetByClient,
     }
 }
 

@@ -28,7 +28,7 @@ use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Version};
 
 use super::exchange::RequestLog;
-use super::forward::{ClientConnection, forward, give_up};
+use super::forward::{ClientConnection, forward, give_up, wait_client_gone};
 use super::{is_persistent, send_error};
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;
@@ -173,11 +173,12 @@ async fn fail(request: FtpRequest<'_>, failure: FtpFailure) -> Result<ClientConn
 }
 
 impl FtpRequest<'_> {
-    /// Runs a transfer with the session's idle timeout.
+    /// Runs a transfer until the client has gone, and with the session's idle timeout.
     async fn with_idle_timeout<T>(&self, moving: impl Future<Output = Result<T, FtpFailure>>) -> Result<T, FtpFailure> {
         tokio::select! {
             biased;
             moved = moving => moved,
+            end = wait_client_gone(self.session) => Err(FtpFailure::Ended(end)),
             () = pump::wait_idle(&self.session.stats, self.session.context.config.timeouts.idle) => {
                 Err(FtpFailure::Ended(EndReason::Idle))
             }
