@@ -45,6 +45,21 @@ fn commands_cannot_be_smuggled_into_the_control_connection() {
     assert!(commands.lock().unwrap().is_empty());
 }
 
+/// Regression: the server of FTP got the HTTP request, with its cookies.
+#[test]
+fn requests_for_a_proxy_are_not_sent_to_the_server_of_ftp() {
+    let (address, commands) = scripted(WELL_BEHAVED);
+    let (folder, proxy) = (Folder::new(), unused_address());
+    let text = format!(
+        "version = 1\n[[relay]]\nname = \"proxy\"\nurl = \"http://{proxy}\"\n\
+         [[route]]\npath = [\"proxy\", \"direct\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    let relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    assert_eq!(get(&relay, &format!("ftp://{address}/file"), &[]).status, 502);
+    assert!(commands.lock().unwrap().is_empty());
+}
+
 #[test]
 fn data_connections_obey_the_access_rules() {
     let (_listener, forbidden) = server();

@@ -123,7 +123,11 @@ async fn try_paths(
     head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    let path_choices = session.dial_context.paths(target_of(&head))?;
+    let mut path_choices = session.dial_context.paths(target_of(&head))?;
+    if matches!(head.target, RequestTarget::Absolute { scheme: Scheme::Ftp, .. }) {
+        // Only an `http` hop translates; a server of FTP does not understand the request.
+        path_choices.retain(|path_choice| path_choice.path.http_hop().is_some());
+    }
     if path::racing_count(&path_choices) > 1
         && path_choices.iter().all(|path_choice| path_choice.path.http_hop().is_none())
     {
