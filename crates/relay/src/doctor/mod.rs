@@ -19,11 +19,12 @@ use std::time::SystemTime;
 
 use ekiden_proto::profile::{BUILT_IN, Outcome, Profile};
 use ekiden_sys::ktls::{self, Cipher, Version};
-use ekiden_sys::sockopt::{self, SocketRole};
+use ekiden_sys::sockopt::SocketRole;
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
 
 use crate::config::CertificateExpiry;
+use crate::config::congestion::CongestionControls;
 
 pub use system::SystemState;
 pub use workload::Workload;
@@ -100,7 +101,7 @@ fn check_profile(profile: &Profile) -> Finding {
                 .with_error("ekiden cannot run without TCP sockets", "");
         }
     };
-    let report = sockopt::apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
+    let report = CongestionControls::default().apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
     let unsupported: Vec<String> =
         report.iter().filter(|applied| applied.outcome != Outcome::Applied).map(ToString::to_string).collect();
     if unsupported.is_empty() {
