@@ -146,11 +146,14 @@ fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     let hours = reading.number("net.netfilter.nf_conntrack_tcp_timeout_established", 0).unwrap_or(0) / 3600;
     let found = format!("{count} of {limit} entries; an idle connection keeps its entry for {hours} hours");
     let finding = Finding::new("conntrack", subject, found);
-    if count == 0 {
+    // A limit of 0 means none.
+    if count == 0 || limit == 0 {
         return finding;
     }
     let room = limit.saturating_sub(count) / 2;
-    let fix = format!("sysctl -w {SETTING}={}", (count + 2 * purpose.sessions).next_power_of_two());
+    // Larger than now, also if the sessions wanted fit.
+    let entries = (count + 2 * purpose.sessions).max(limit + 1).next_power_of_two();
+    let fix = format!("sysctl -w {SETTING}={entries}");
     if count * 10 >= limit * 9 {
         return finding
             .with_error(format!("nearly full: after {room} more sessions, new connections are dropped"), fix);

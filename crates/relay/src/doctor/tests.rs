@@ -300,3 +300,22 @@ fn finding_is_formatted_as_text_and_json() {
     });
     assert_eq!(json, expected);
 }
+
+/// Regression: the remedy was the limit in force. A limit of 0 means none.
+#[test]
+fn remedy_of_a_nearly_full_connection_table_is_a_larger_one() {
+    let mut system = system_with("net.netfilter.nf_conntrack_count", "240000");
+    let found = findings_of(&system, &longhaul_workload(), "conntrack");
+    assert_eq!(found[0].fix, "sysctl -w net.netfilter.nf_conntrack_max=524288");
+    system.settings.insert("net.netfilter.nf_conntrack_max", "0".to_owned());
+    assert!(findings_of(&system, &longhaul_workload(), "conntrack").is_empty());
+}
+
+/// Regression: `auto`, which is not an option of a socket, was reported as unsupported.
+#[test]
+fn settings_of_built_in_profiles_for_short_paths_apply() {
+    for name in ["lan", "auto"] {
+        let finding = check_profile(&Profile::built_in(name).unwrap());
+        assert_eq!(finding.verdict, Verdict::Good, "{finding}");
+    }
+}
