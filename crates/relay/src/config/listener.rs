@@ -166,6 +166,9 @@ fn read_listener(
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
+    let (pac, limits) = (read_pac(reader, kind), read_limits(reader, kind));
+    let weight = reader.optional_or("weight", ShareWeight(1)).0;
+    // Every key has been read: a mistake in one must not report the others as unknown.
     let is_incomplete = match kind? {
         ListenerKind::Section => section.is_none(),
         ListenerKind::Tun => tun.is_none(),
@@ -188,11 +191,11 @@ fn read_listener(
         tun,
         keep_client_address,
         proxy_protocol,
-        pac: read_pac(reader, kind),
+        pac,
         tls,
         section,
-        weight: reader.optional_or("weight", ShareWeight(1)).0,
-        limits: read_limits(reader, kind),
+        weight,
+        limits,
         profile,
     })
 }

@@ -184,3 +184,13 @@ fn errors_suggest_the_intended_unit() {
         assert!(!seen[0].expected.contains("write"), "{text}: {seen:#?}");
     }
 }
+
+/// Regression: the keys that are read last were reported as unknown.
+#[test]
+fn a_wrong_address_hides_no_other_key_of_the_listener() {
+    let errors = errors_of(
+        "version = 1\n[[listener]]\nbind = \"127.0.0.1\"\nrate = \"10Mbit/s\"\nsessions = 5\nweight = 2\npac = false\n",
+    );
+    let keys: Vec<_> = errors.into_iter().map(|error| error.key).collect();
+    assert_eq!(keys, ["listener[1].bind"]);
+}
