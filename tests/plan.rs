@@ -98,6 +98,9 @@ b = \"20ms\"
 from = \"a\"
 to = \"x\"
 wieght = 2
+[[section]]
+between = [\"a\", \"b\"]
+congestion = \"BBR\"
 ",
     );
     let output = plan(&[file.to_str().unwrap()]);
@@ -113,11 +116,13 @@ wieght = 2
         (19, "rtt.c.a = \"4000ms\": expected not 80 times as long as by b"),
         (23, "traffic[1].to = \"x\": expected a site"),
         (24, "traffic[1].wieght"),
+        // Regression: the model took any other name for cubic.
+        (27, "section[1].congestion = \"BBR\": expected \"reno\", \"cubic\", \"ctcp\" or \"bbr\""),
     ] {
         let expected = format!("plan.toml:{line}: {part}");
         assert!(errors.contains(&expected), "{expected} is missing in:\n{errors}");
     }
-    assert_eq!(errors.lines().count(), 8, "{errors}");
+    assert_eq!(errors.lines().count(), 9, "{errors}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
-use ekiden_proto::path::model::{CongestionControl, RelayCosts};
+use ekiden_proto::path::model::RelayCosts;
 use ekiden_proto::path::plan::implausible::find_anomalies;
 use ekiden_proto::path::plan::{
     DistanceModel, PlanInput, Position, Roles, RttEntry, RttMatrix, RttSource, SectionTraits, Site, Traffic,
@@ -20,7 +20,7 @@ use ekiden_proto::path::plan::{
 use ekiden_proto::units::{Bytes, Rate};
 use toml::de::DeTable;
 use traffic::read_traffic;
-use values::{InflationFactor, LossRatio, ObjectSize, RoleValue};
+use values::{CongestionName, InflationFactor, LossRatio, ObjectSize, RoleValue};
 
 use super::error::{ConfigError, ConfigErrors, Diagnostics, FoundValue, expected_one_of};
 use super::files::SourceFile;
@@ -232,7 +232,7 @@ fn read_sections(
 
 /// Reads the properties of a section; `default_traits` replace missing ones.
 fn read_traits(reader: &TableReader<'_>, default_traits: SectionTraits) -> SectionTraits {
-    let congestion = reader.optional("congestion").map(|Name(name)| CongestionControl::from_name(&name));
+    let congestion = reader.optional("congestion").map(|CongestionName(congestion)| congestion);
     SectionTraits {
         loss: reader.optional("loss").map_or(default_traits.loss, |LossRatio(loss)| loss),
         line_rate: reader

@@ -1,5 +1,6 @@
 //! The option types of a plan.
 
+use ekiden_proto::path::model::CongestionControl;
 use ekiden_proto::path::plan::Roles;
 use ekiden_proto::units::{Bytes, Rate, Span};
 use std::time::Duration;
@@ -38,6 +39,19 @@ impl ConfigValue for RoleValue {
             "server" => Ok(Self(|roles| roles.server = true)),
             "relay" => Ok(Self(|roles| roles.relay = true)),
             "possible" => Ok(Self(|roles| roles.possible = true)),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+/// A congestion control that the model knows.
+pub(super) struct CongestionName(pub CongestionControl);
+
+impl ConfigValue for CongestionName {
+    const EXPECTED: &'static str = r#""reno", "cubic", "ctcp" or "bbr""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "reno" | "cubic" | "ctcp" | "bbr" => Ok(Self(CongestionControl::from_name(text))),
             _ => Err(Self::EXPECTED),
         }
     }
