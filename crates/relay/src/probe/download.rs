@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ekiden_proto::addr::Host;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::http::auth::write_basic;
 use ekiden_proto::wire::http::{BodyFraming, ResponseHead};
@@ -136,7 +137,10 @@ async fn download(
         proxy: probe_target.http_proxy(path_choice),
     };
     let download = if url.tls {
-        let name = ServerName::try_from(probe_target.target.host.to_string());
+        let name = match &probe_target.target.host {
+            Host::Ip(ip) => Ok(ServerName::from(*ip)),
+            Host::Name(name) => ServerName::try_from(name.clone()),
+        };
         let name = name.map_err(|_| "the server's name cannot occur in a certificate".to_owned())?;
         let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
         let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
