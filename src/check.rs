@@ -28,15 +28,15 @@ impl Check {
         let name: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
         let name = name.join(" ");
         match read::load(self.paths.iter().map(PathBuf::as_path), &Flags::default()) {
-            Ok(config) if self.unit => {
-                print!("{}", systemd_drop_in(&config.requirements(&unprivileged_controls(), cc::is_carried)));
-                Ok(ExitCode::SUCCESS)
-            }
             Ok(config) => {
                 let unknown = unknown_controls(&config);
                 if !unknown.0.is_empty() {
                     eprintln!("{unknown}");
                     return Ok(ExitCode::from(2));
+                }
+                if self.unit {
+                    print!("{}", systemd_drop_in(&config.requirements(&unprivileged_controls(), cc::is_carried)));
+                    return Ok(ExitCode::SUCCESS);
                 }
                 config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());

@@ -136,6 +136,10 @@ fn unknown_congestion_control_is_an_error() {
         );
         assert_eq!(named(name), (Some(2), expected));
     }
+    // Regression: the drop-in for such a configuration was printed.
+    let file = folder.write("relay.toml", format!("version = 1\n{LISTENER}[profile.unused]\ncongestion = \"cubik\"\n"));
+    let unit = ekiden().args(["check", "--unit"]).arg(file).output().unwrap();
+    assert_eq!((unit.status.code(), unit.stdout.as_slice()), (Some(2), b"".as_slice()));
     let (status, message) = named("frugal");
     assert!(status == Some(2) && message.contains(", one of ") && message.contains("cubic"), "{message}");
     // Each of these is in the kernel, has a replacement, or may be provided by a module.
