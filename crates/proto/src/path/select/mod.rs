@@ -159,9 +159,15 @@ impl PathChooser {
         self.refresh_ranking(choice_key, predicted_size);
         let (available, unavailable) = self.weigh_all(&choice_key, now);
         let is_direct = |path: &WeighedPath| path.rated.hops.is_direct();
-        let direct_is_known =
-            available.iter().chain(&unavailable).any(is_direct) || self.has_breaker(prefix, Hops::DIRECT);
-        if !direct_is_known || (available.is_empty() && unavailable.is_empty()) {
+        let is_rated = available.iter().chain(&unavailable).any(is_direct);
+        let direct_state = self.breakers.peek(&(prefix, Hops::DIRECT)).map(|breaker| breaker.state(now));
+        // Without measurements direct has no rating, so only a race can try it again after a failure.
+        let retries_direct = !is_rated && !available.is_empty() && direct_state == Some(BreakerState::HalfOpen);
+        if retries_direct {
+            self.begin_trial(prefix, Hops::DIRECT, now);
+        }
+        let is_unknown = !is_rated && direct_state.is_none();
+        if is_unknown || retries_direct || (available.is_empty() && unavailable.is_empty()) {
             return Choice {
                 ranking: self.rank(&available, None),
                 race: true,
@@ -334,10 +340,6 @@ impl PathChooser {
     /// Whether sessions to `prefix` are usually first or later visits.
     fn usual_visit(&self, prefix: Prefix) -> Visit {
         self.visits.peek(&prefix).copied().unwrap_or_default().usual()
-    }
-
-    fn has_breaker(&self, prefix: Prefix, hops: Hops) -> bool {
-        self.breakers.peek(&(prefix, hops)).is_some()
     }
 
     fn trip_breaker(&mut self, prefix: Prefix, hops: Hops, needs_trial: bool, now: Duration) {

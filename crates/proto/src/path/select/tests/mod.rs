@@ -230,6 +230,15 @@ fn failed_unmeasured_direct_path_does_not_race() {
     assert!(!choice.race && first(&choice) == &candidate_through(&[1]), "{choice:?}");
 }
 
+/// Regression: without measurements direct has no rating, and a failure in the first race excluded it forever.
+#[test]
+fn failed_unmeasured_direct_path_races_again_after_its_pause() {
+    let mut chooser = chooser(MapBuilder::new().with_section(0, 1, 18.0, 0.0).with_last_section(1, 21.0, 0.0).build());
+    chooser.record_failure(target(), &Candidate::direct(), seconds(1.0));
+    let races: Vec<u32> = (2..60).filter(|second| choose(&mut chooser, f64::from(*second)).race).collect();
+    assert_eq!(races, [11, 31], "after pauses of 10 and 20 s");
+}
+
 /// A target that only one relay reaches. After a restart of the relay no path was available, and all later sessions
 /// used direct.
 #[test]
