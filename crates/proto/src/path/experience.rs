@@ -287,10 +287,12 @@ impl CircuitBreaker {
     }
 
     /// Starts a trial by one session. Other sessions do not use the path for a doubled pause, unless the trial
-    /// succeeds.
+    /// succeeds. A trial during a pause, because all paths fail, does not prolong it.
     pub fn begin_trial(&mut self, now: Duration) {
-        self.open_duration = (self.open_duration * 2).clamp(MIN_OPEN, MAX_OPEN);
-        self.open_until = now.saturating_add(self.open_duration);
+        if self.state(now) != BreakerState::Open {
+            self.open_duration = (self.open_duration * 2).clamp(MIN_OPEN, MAX_OPEN);
+            self.open_until = now.saturating_add(self.open_duration);
+        }
         self.is_trial_running = true;
     }
 
@@ -480,5 +482,14 @@ mod tests {
             [BreakerState::Open, BreakerState::HalfOpen],
             "the open time keeps doubling"
         );
+    }
+
+    /// Regression: while all paths failed, each session doubled the pause of direct.
+    #[test]
+    fn trials_during_a_pause_do_not_prolong_it() {
+        let mut breaker = CircuitBreaker::default();
+        breaker.trip(true, second(0));
+        (1..8).for_each(|at| breaker.begin_trial(second(at)));
+        assert_eq!([9, 10].map(|at| breaker.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
     }
 }
