@@ -18,9 +18,16 @@ struct TwoRelayFixture {
 
 impl TwoRelayFixture {
     fn new(routes: &str) -> Self {
+        Self::with_west(routes, "")
+    }
+
+    /// `west` are further lines of the listener of the relay `west`.
+    fn with_west(routes: &str, west: &str) -> Self {
+        let settings = [west, ""];
         let sites = [Site::new(), Site::new(), Site::new()];
         let [west, east, home] = &sites;
-        let peers = [west, east].map(|site| format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")])));
+        let mut peers = [west, east].map(|site| format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")])));
+        peers.iter_mut().zip(settings).for_each(|(lines, more)| lines.push_str(more));
         let relays = [west.relay("", &peers[0]), east.relay("", &peers[1])].map(Some);
         let paths: String =
             ["west", "east"].map(|name| format!("[[path]]\nname = \"by-{name}\"\nrelays = [\"{name}\"]\n")).concat();
@@ -112,6 +119,18 @@ fn unreachable_path_is_skipped_until_recovery() {
     fixture.restart(0);
     eventually("the first path", || (fixture.path_of(target) == "by-west").then_some(()));
     assert_eq!(fixture.path_of(target), "by-west");
+}
+
+/// Regression: only a group tried another relay after the answer that a relay has no room.
+#[test]
+fn path_with_a_full_relay_is_skipped() {
+    let mut fixture = TwoRelayFixture::with_west(&route(&["*".to_owned()], &["by-west", "by-east"]), "sessions = 1\n");
+    let echo = echo_server();
+    let mut first = socks5(fixture.home.address(), echo).expect("a tunnel");
+    assert_echo(&mut first);
+    assert_eq!(fixture.path_of(echo), "by-east");
+    drop(first);
+    assert_eq!(fixture.closed_path(), "by-west");
 }
 
 /// A target that refuses has been reached, so no other path is tried.

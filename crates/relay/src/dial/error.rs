@@ -84,11 +84,16 @@ impl DialError {
         self.reported_by.is_none() && self.cause == Cause::Reset
     }
 
-    /// Returns whether the next relay itself has no resources for the session, independent of the target.
+    /// Returns whether a relay on the path has no resources for the session, independent of the target.
+    #[must_use]
+    pub const fn is_relay_full(&self) -> bool {
+        self.reported_by.is_some() && matches!(self.cause, Cause::OverQuota | Cause::SessionLimit | Cause::Exhausted)
+    }
+
+    /// Returns whether the next relay itself has no resources for the session.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        let is_own = self.reported_by.as_ref().is_some_and(|relay| relay.place == 0);
-        is_own && matches!(self.cause, Cause::OverQuota | Cause::SessionLimit | Cause::Exhausted)
+        self.is_relay_full() && self.reported_by.as_ref().is_some_and(|relay| relay.place == 0)
     }
 
     /// Returns whether the next hop did not answer in time.

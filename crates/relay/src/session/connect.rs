@@ -197,7 +197,9 @@ impl DialContext {
     pub fn on_failure(&self, path_choice: &PathChoice, error: &DialError) {
         let Some(prediction) = &path_choice.prediction else { return };
         self.path_taken.borrow_mut().failed_paths.push(format!("{} failed: {}", path_choice.path.name, error.cause));
-        if error.hop.is_some() {
+        // A lack of local resources is not a failure of the path.
+        let is_local = error.cause == Cause::Exhausted && error.reported_by.is_none();
+        if error.hop.is_some() && !is_local {
             self.context.services().path_selector.on_failure(prediction);
         }
     }
@@ -432,7 +434,7 @@ pub async fn connect_by_paths(
 ///
 /// # Errors
 /// The error of the last path.
-pub(super) async fn connect_in_order(
+async fn connect_in_order(
     dial_context: &DialContext,
     target: &Target,
     path_choices: &[PathChoice],
@@ -475,7 +477,7 @@ pub(super) async fn connect_by_path(
     Ok(ConnectedPath { times: Some(answer?), dialled, path_choice: path_choice.clone() })
 }
 
-async fn try_in_order(
+pub(super) async fn try_in_order(
     dial_context: &DialContext,
     target: &Target,
     path_choices: &[PathChoice],
@@ -500,9 +502,9 @@ async fn try_in_order(
     Err(failure)
 }
 
-/// Whether another path may succeed: a hop failed or, if the selector has chosen the path, the network to the target
-/// failed.
+/// Whether another path may succeed: a hop failed, a relay has no room or, if the selector has chosen the path, the
+/// network to the target failed.
 fn can_retry(path_choice: &PathChoice, error: &DialError) -> bool {
     let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
-    error.hop.is_some() || path_choice.prediction.is_some() && network
+    error.hop.is_some() || error.is_relay_full() || path_choice.prediction.is_some() && network
 }

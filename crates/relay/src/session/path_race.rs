@@ -11,7 +11,7 @@ use ekiden_proto::path::estimate::SectionSample;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::task::JoinSet;
 
-use super::connect::{ConnectedPath, DialContext, PathTaken, connect_by_path, connect_in_order};
+use super::connect::{ConnectedPath, DialContext, PathTaken, connect_by_path, try_in_order};
 use crate::dial::DialError;
 use crate::path::estimates::FirstHop;
 use crate::path::{self, PathChoice};
@@ -73,7 +73,10 @@ pub(super) async fn race(
     if remaining.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
         return Err(failure);
     }
-    connect_in_order(dial_context, target, &remaining).await
+    try_in_order(dial_context, target, &remaining, async |path_choice, share| {
+        connect_by_path(dial_context, target, path_choice, RACE_TIME_SHARES * share).await
+    })
+    .await
 }
 
 /// Waits for the slower attempts. A direct connection yields a sample of the round-trip time to the target.
