@@ -9,6 +9,7 @@ mod stream;
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ekiden_proto::addr::ClientAddr;
@@ -25,6 +26,9 @@ use crate::pump::tls::TlsCipher;
 use crate::pump::tls_stream::{TlsConnection, TlsStream};
 use crate::session::{CarrierConnection, IncomingConnection};
 use stream::{StreamOutcome, serve_stream};
+
+/// Timeout for the end of a connection without a place in the limits.
+const NO_PLACE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Largest number of concurrent streams of one connection; browsers use about a hundred.
 const MAX_STREAMS: u32 = 256;
@@ -191,7 +195,7 @@ impl Server {
             // connection.
             self.place = self.context.listener.enter_pending(self.context.address).map(ConnectionPermit::Pending);
             if self.place.is_none() {
-                self.close();
+                self.close_soon();
             }
         }
     }
@@ -199,7 +203,13 @@ impl Server {
     fn on_evicted(&mut self) {
         self.context.listener.record_evicted();
         self.place = None;
+        self.close_soon();
+    }
+
+    /// Closes a connection that has no place in the limits, but still a descriptor, also if the client does not react.
+    fn close_soon(&mut self) {
         self.close();
+        self.deadline = self.deadline.min(Instant::now() + NO_PLACE_TIMEOUT);
     }
 
     /// Sends GOAWAY. Open streams may finish.
