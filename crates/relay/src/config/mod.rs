@@ -292,6 +292,14 @@ pub struct SectionListener {
     pub encrypt: bool,
 }
 
+impl SectionListener {
+    /// Returns whether the relay with this key may connect.
+    #[must_use]
+    pub fn admits(&self, key: &PublicKey) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.0.contains_key(key))
+    }
+}
+
 /// The permitted targets: `deny` takes precedence over `allow`, and `allow` over the default for private addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessRules {

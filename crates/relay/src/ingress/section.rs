@@ -178,8 +178,7 @@ fn identify(
         NoiseResponder::read(&section.private_key, hello, Versions::SUPPORTED)
     };
     let (responder, key) = result.map_err(|refusal| (refusal, None))?;
-    let is_known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-    if is_known {
+    if section.admits(&key) {
         Ok((responder, key, section.public_key))
     } else {
         Err((Refusal::UnknownPeer, unknown_key_hint(&key)))
@@ -316,8 +315,11 @@ async fn serve_reports(
     }
     if let Some(section) = incoming_open.framed_section() {
         let (cipher, key, at) = (&section.cipher, incoming_open.key, incoming_open.at);
+        // A reload may remove the relay from `peers`.
+        let is_peer =
+            || context.thread.current_listener(&context).is_some_and(|now| section_listener(&now).admits(&key));
         tokio::select! {
-            () = report_server::serve(&services.estimates, stream, cipher, key, at) => {}
+            () = report_server::serve(&services.estimates, stream, cipher, key, at, is_peer) => {}
             () = context.thread.drain_state.wait_begun() => {}
         }
     }

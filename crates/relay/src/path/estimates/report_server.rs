@@ -23,19 +23,20 @@ const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 /// Idle timeout of a connection: clients query every few seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers requests until the peer closes the connection or sends an invalid message.
+/// Answers requests until the peer closes the connection or sends an invalid message, or `is_peer` returns false.
 pub async fn serve(
     estimates: &EstimateStore,
     mut stream: TcpStream,
     cipher: &RecordCipher,
     caller: PublicKey,
     arrived_at: Instant,
+    is_peer: impl Fn() -> bool,
 ) {
     let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![arrived_at.elapsed()] };
     let exchange = async {
         stream.write_all(&cipher.seal_all(&answer.write())).await?;
         let mut connection = ReportConnection::new(stream, cipher, caller, false);
-        connection.answer_requests(estimates).await
+        connection.answer_requests(estimates, is_peer).await
     };
     // An error is not reported: the client connects again.
     let _: io::Result<()> = exchange.await;
@@ -58,11 +59,15 @@ impl<'a> ReportConnection<'a> {
         Self { stream, cipher, remote_key, dialled, last_reading, last_read_at: Instant::now() }
     }
 
-    async fn answer_requests(&mut self, estimates: &EstimateStore) -> io::Result<()> {
+    async fn answer_requests(&mut self, estimates: &EstimateStore, is_peer: impl Fn() -> bool) -> io::Result<()> {
         let mut sent = SentEntries::default();
         let mut last_train: Option<Instant> = None;
         loop {
-            match self.receive(IDLE_TIMEOUT).await? {
+            let request = self.receive(IDLE_TIMEOUT).await?;
+            if !is_peer() {
+                return Ok(());
+            }
+            match request {
                 ReportMessage::Query(query) => {
                     let entries = estimates.report_for(&query, self.remote_key, &mut sent);
                     self.send(&ReportMessage::Reply(entries)).await?;
