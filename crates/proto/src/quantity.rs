@@ -17,12 +17,15 @@ pub fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} bytes");
     }
-    match bytes as f64 / 1024.0 {
+    let mut amount = bytes as f64 / 1024.0;
+    for unit in ["KiB", "MiB", "GiB"] {
         // From 1023.5 on, rounding would give 1024.
-        kib if kib < 1023.5 => format!("{} KiB", digits(kib)),
-        kib if kib < 1023.5 * 1024.0 => format!("{} MiB", digits(kib / 1024.0)),
-        kib => format!("{} GiB", digits(kib / 1024.0 / 1024.0)),
+        if amount < 1023.5 {
+            return format!("{} {unit}", digits(amount));
+        }
+        amount /= 1024.0;
     }
+    format!("{} TiB", digits(amount))
 }
 
 /// Formats a number of bytes as configurations write it: `10kB`, `1MiB`. A size from 10,000 bytes on that no unit
@@ -103,8 +106,8 @@ mod tests {
     #[test]
     fn sizes_never_show_1024_of_a_unit() {
         assert_eq!([0, 1000, 1023, 1024, 10_240].map(size), ["0 bytes", "1000 bytes", "1023 bytes", "1 KiB", "10 KiB"]);
-        let large = [1_048_063, 1_048_064, 3 << 19, (1 << 30) - 1, 5 << 30].map(size);
-        assert_eq!(large, ["1023 KiB", "1 MiB", "1.5 MiB", "1 GiB", "5 GiB"]);
+        let large = [1_048_063, 1_048_064, 3 << 19, (1 << 30) - 1, 5 << 30, 3 << 39].map(size);
+        assert_eq!(large, ["1023 KiB", "1 MiB", "1.5 MiB", "1 GiB", "5 GiB", "1.5 TiB"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod choices;
 mod sections;
 
+use ekiden_proto::quantity::size;
 use serde_json::Value;
 
 /// Formats the response of `/api/sessions` as text tables.
@@ -214,14 +215,8 @@ fn cell_text(value: &Value) -> String {
 }
 
 fn format_bytes(value: &Value) -> String {
-    let mut amount = value.as_f64().unwrap_or(0.0);
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if amount < 1024.0 {
-            return format!("{amount:.0} {unit}");
-        }
-        amount /= 1024.0;
-    }
-    format!("{amount:.1} TiB")
+    // Rates have decimals.
+    size(value.as_f64().unwrap_or(0.0).round() as u64)
 }
 
 fn format_rate(value: &Value) -> String {
@@ -291,6 +286,15 @@ mod tests {
         let figures = ["7", "server", "ctcp", "70", "17", "30.0ms", "40.0ms", "3"];
         assert_eq!(rows[4], [&figures[..], &["resumed", "512", "KiB", "unconfirmed"]].concat(), "{shown}");
         assert_eq!(rows[7], ["vegas", "bbr", "-", "takes", "root"], "{shown}");
+    }
+
+    /// Regression: sizes were rounded to whole units, so 1.4 and 0.6 MiB looked equal.
+    #[test]
+    fn sizes_have_three_digits() {
+        assert_eq!(
+            [json!(1_600_117), json!(2.4e6), json!(null)].map(|value| format_bytes(&value)),
+            ["1.53 MiB", "2.29 MiB", "0 bytes"]
+        );
     }
 
     #[test]
