@@ -210,27 +210,43 @@ fn idle_client_is_closed_after_keep_alive() {
 }
 
 /// A listener that denies a server must not use a kept connection to this server that another listener has dialled.
+/// With `resolve = "here"` the rules apply to the address of the name, which the relay has passed on to the hop.
 #[test]
 fn kept_connection_does_not_bypass_a_deny_rule() {
-    let banned = "kind = \"http\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\"]\n";
-    let mut fixture = Fixture::with_listener("threads = 4\n", banned);
-    let (_client, mut server) = fixture.keep_alive_pair();
-    fixture.request();
-    let mut banned = connect(fixture.relay.address_of(1));
-    send(&mut banned, fixture.get("/secret"));
-    let reached = eventually("an answer to the forbidden request", || {
-        is_readable(&banned).then_some("no").or(is_readable(&server).then_some("yes"))
-    });
-    assert_eq!(reached, "no", "the forbidden server got the request");
-    banned.set_nonblocking(false).unwrap();
-    server.set_nonblocking(false).unwrap();
-    let (head, _) = expect_refusal(&mut banned, 403, "a forbidden server");
-    assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=destination_ip_prohibited"));
-    drop(banned);
-    assert_eq!(fixture.relay.closed()["end"], "denied");
-    // Permitted clients can still use the connection.
-    let mut client = fixture.client();
-    fixture.exchange(&mut client, &mut server, "/second");
+    const LISTENERS: &str = "kind = \"http\"\n\
+        [[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\", \"::1\"]\n";
+    let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
+    let hop = format!("[[relay]]\nname = \"proxy\"\nurl = \"socks5://{}\"\n", proxy.address());
+    let by_proxy = format!("threads = 4\n{hop}[[route]]\npath = \"proxy\"\nresolve = \"here\"\n");
+    for (settings, host) in [("threads = 4\n", "127.0.0.1"), (by_proxy.as_str(), "localhost")] {
+        let mut fixture = Fixture::with_listener(settings, LISTENERS);
+        let (address, mut client) = (fixture.server, fixture.client());
+        let request = |path| get(address, path).replace("127.0.0.1", host);
+        send(&mut client, request("/first"));
+        let mut server = fixture.accept();
+        Head::read(&mut server);
+        send(&mut server, OK);
+        expect_ok(&mut client);
+        fixture.request();
+        let mut banned = connect(fixture.relay.address_of(1));
+        send(&mut banned, request("/secret"));
+        let reached = eventually("an answer to the forbidden request", || {
+            is_readable(&banned).then_some("no").or(is_readable(&server).then_some("yes"))
+        });
+        assert_eq!(reached, "no", "the forbidden server {host} got the request");
+        banned.set_nonblocking(false).unwrap();
+        server.set_nonblocking(false).unwrap();
+        let (head, _) = expect_refusal(&mut banned, 403, "a forbidden server");
+        assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=destination_ip_prohibited"));
+        drop(banned);
+        assert_eq!(fixture.relay.closed()["end"], "denied");
+        // Permitted clients can still use the connection.
+        let mut other = fixture.client();
+        send(&mut other, request("/second"));
+        assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
+        send(&mut server, OK);
+        expect_ok(&mut other);
+    }
 }
 
 /// NTLM and Negotiate (RFC 4559) authenticate the connection, not the request: the next client on the connection would

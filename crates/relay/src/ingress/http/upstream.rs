@@ -62,7 +62,7 @@ pub fn take_idle(session: &Session, path_choice: &PathChoice, target: &Target) -
     }
     let dialler = session.dial_context.dialler_for(&context, 1);
     let permits = |server| dialler.permits(path_choice, target, server);
-    let key = UpstreamKey::new(&context.config, path_choice, target);
+    let key = UpstreamKey::new(&context.config, &context.listener.access, path_choice, target);
     let IdleUpstream { stream, section, server, exchanges } = context.services().upstream_pool.take(&key, permits)?;
     // If the registration fails for lack of memory, the dial of a new connection reports the error.
     let stream = Rc::new(TcpStream::from_std(stream).ok()?);
@@ -122,7 +122,7 @@ pub fn release(session: &Session, path_choice: &PathChoice, target: &Target, ups
     }
     // A connection that cannot be taken out of the runtime is closed.
     let Some(idle) = into_idle(upstream) else { return };
-    let key = UpstreamKey::new(&context.config, path_choice, target);
+    let key = UpstreamKey::new(&context.config, &context.listener.access, path_choice, target);
     context.services().upstream_pool.put(key, idle, &context.config);
 }
 

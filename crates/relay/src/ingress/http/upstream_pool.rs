@@ -10,11 +10,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ekiden_proto::addr::{ServerAddr, Target};
+use ekiden_proto::addr::{Host, ServerAddr, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Profile;
 
-use crate::config::{Config, Hop, Path};
+use crate::config::{AccessRules, Config, Hop, Path, Resolve};
 use crate::events::Events;
 use crate::path::PathChoice;
 use crate::pool::{find_ended, is_alive};
@@ -36,19 +36,27 @@ pub struct UpstreamKey {
     target: Option<Target>,
     /// The profile of the section to the target; `None` for a path with hops, which have profiles of their own.
     profile: Option<Arc<Profile>>,
+    /// The rules that have permitted the address of the target's name, if this relay has resolved the name for a hop:
+    /// the pool does not know that address, so the rules of another session cannot be applied to it.
+    rules: Option<AccessRules>,
     marks: Option<Marks>,
     dns_servers: Vec<SocketAddr>,
 }
 
 impl UpstreamKey {
-    /// Returns the key of a connection for `target` that is dialled by `path_choice` under `config`.
+    /// Returns the key of a connection for `target` that is dialled by `path_choice` under `config`, and under the
+    /// `rules` of a listener.
     #[must_use]
-    pub fn new(config: &Config, path_choice: &PathChoice, target: &Target) -> Self {
+    pub fn new(config: &Config, rules: &AccessRules, path_choice: &PathChoice, target: &Target) -> Self {
+        let target = path_choice.path.http_hop().is_none().then(|| target.clone());
+        let has_name = target.as_ref().is_some_and(|target| matches!(target.host, Host::Name(_)));
+        let resolves_for_hop = path_choice.resolve == Resolve::Here && has_name && !path_choice.path.is_direct();
         Self {
             hops: path_choice.path.hops.clone(),
             later_relays: path_choice.later_relays.clone(),
-            target: path_choice.path.http_hop().is_none().then(|| target.clone()),
+            target,
             profile: path_choice.path.is_direct().then(|| Arc::clone(&path_choice.profile)),
+            rules: resolves_for_hop.then(|| rules.clone()),
             marks: config.needed_marks(),
             dns_servers: config.dns_servers.clone(),
         }
@@ -261,7 +269,8 @@ mod tests {
         let route = &config.routes[0];
         let (path, profile) = (Arc::clone(&route.paths[0]), Arc::clone(&route.profile));
         let path_choice = PathChoice::new(path, profile);
-        UpstreamKey::new(config, &path_choice, &Target::parse("192.0.2.2", Some(port)).unwrap())
+        let target = Target::parse("192.0.2.2", Some(port)).unwrap();
+        UpstreamKey::new(config, &config.listeners[0].access, &path_choice, &target)
     }
 
     struct TestPool {
