@@ -235,6 +235,32 @@ sys.stdin.read()
     assert!(used <= TUNNELS * 1024, "{used} KiB of {TUNNELS} tunnels");
 }
 
+/// Interim responses have no flow control, so the client cannot hold them back by reading nothing: without a limit, all
+/// 32 MiB waited in the relay.
+#[test]
+fn memory_of_interim_responses_is_bounded() {
+    const SCRIPT: &str = "
+def resident_kib():
+    with open('/proc/%s/status' % sys.argv[3]) as status:
+        return next(int(line.split()[1]) for line in status if line.startswith('VmRSS:'))
+client, (listener, target) = client(), server()
+number = client.request([(':method', 'GET'), (':scheme', 'http'), (':authority', target), (':path', '/')], end=True)
+end = accept(listener)
+before = resident_kib()
+for _ in range(4096):
+    end.sendall(b'HTTP/1.1 103 Early Hints\\r\\nLink: ' + b'x' * 8000 + b'\\r\\n\\r\\n')
+used = resident_kib() - before
+assert used < 8 << 10, '%d KiB' % used
+end.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
+assert client.read_remaining(number) == b'ok'
+# Of the heads of 8078 bytes each, as RFC 9113 counts them, as many are forwarded as fit into 32 KiB.
+assert client.streams[number].interim == [103] * 4, client.streams[number].interim
+";
+    let Some(certificate) = h2_certificate() else { return };
+    let relay = Relay::listen(&[&certificate.listener("auto")]);
+    run(&certificate, &relay, SCRIPT, &[&relay.id().to_string()]);
+}
+
 /// The sum of a counter over all sessions.
 fn counter_sum(relay: &Relay, counter: &str) -> u64 {
     relay.sessions().iter().map(|session| session[counter].as_u64().unwrap()).sum()

@@ -76,6 +76,13 @@ pub fn response(head: ResponseHead) -> Option<Response<()>> {
     response.body(()).ok()
 }
 
+/// Returns the size of a response's fields in bytes, as counted by `SETTINGS_MAX_HEADER_LIST_SIZE` (RFC 9113, 6.5.2):
+/// each field has an overhead of 32 bytes.
+pub fn header_list_size(response: &Response<()>) -> usize {
+    let status = ":status".len() + 3 + 32;
+    status + response.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum::<usize>()
+}
+
 /// Returns the head of a response of this relay whose body is `sentence`.
 pub fn page(status: StatusCode, sentence: &str) -> Response<()> {
     let response = Response::builder().status(status).header("content-type", "text/plain; charset=utf-8");

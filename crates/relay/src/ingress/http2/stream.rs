@@ -39,6 +39,10 @@ const MAX_READ: usize = 64 * 1024;
 /// than their bytes.
 const MAX_PIECES: usize = 16;
 
+/// Largest size of the interim responses that are forwarded to the client of a stream, in bytes as counted by
+/// [`message::header_list_size`]. They have no flow control: all of them may wait to be sent.
+const MAX_INTERIM: usize = 32 * 1024;
+
 /// Largest number of bytes that this relay may add to the head of a response.
 const OWN_FIELDS: usize = 4096;
 
@@ -249,13 +253,14 @@ impl<'a> StreamExchange<'a> {
         Ok(is_tunnel)
     }
 
-    /// Reads the head of the final response, and forwards the heads of interim responses.
+    /// Reads the head of the final response, and forwards the heads of interim responses, up to [`MAX_INTERIM`].
     async fn read_head(
         &self,
         reader: &mut HandshakeReader<'_>,
         respond: &mut SendResponse<Bytes>,
     ) -> Result<ResponseHead, StreamError> {
         let limit = self.head_limit + OWN_FIELDS;
+        let mut interim = 0;
         loop {
             let head = tokio::select! {
                 biased;
@@ -267,7 +272,11 @@ impl<'a> StreamExchange<'a> {
             if head.status >= 200 {
                 return Ok(head);
             }
-            respond.send_informational(message::response(head).ok_or(StreamError::Session)?)?;
+            let response = message::response(head).ok_or(StreamError::Session)?;
+            interim += message::header_list_size(&response);
+            if interim <= MAX_INTERIM {
+                respond.send_informational(response)?;
+            }
         }
     }
 
