@@ -98,7 +98,7 @@ fn a_key_is_used_as_soon_as_only_its_owner_can_read_it() {
     eventually("a handshake with the new certificate", || presented_certificate(&certificate, &relay));
 }
 
-/// The log, the metric and `ekiden doctor` follow the certificate in the file.
+/// The log and the metric follow the certificate in use, and `ekiden doctor` follows the certificate in the file.
 #[test]
 fn a_certificate_that_expires_soon_is_reported() {
     let Some(certificate) = Certificate::new() else { return };

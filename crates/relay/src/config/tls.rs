@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::wire::x509::not_after;
@@ -100,6 +100,8 @@ struct TlsFiles {
 /// The certificate in use.
 struct CurrentCertificate {
     config: Arc<ServerConfig>,
+    /// The earliest end of the certificates in the chain; `None` if none has a valid date.
+    end: Option<SystemTime>,
     /// State of the files when they were last read, with or without mistakes.
     stamps: FileStamps,
     checked_at: Instant,
@@ -141,24 +143,27 @@ impl TlsListener {
         self.files.clients.is_some() && !self.files.has_users
     }
 
-    /// Returns the expiry of the certificate in the file; `None` if the file cannot be read.
+    /// Returns the expiry of the certificate in use; `None` if its chain has no valid date.
     pub fn expiry(&self) -> Option<CertificateExpiry> {
-        let file = self.files.certificate.clone();
-        let chain = read_chain(CERTIFICATE, &file).ok()?;
-        let first = chain.iter().filter_map(|certificate| not_after(certificate)).min()?;
-        Some(CertificateExpiry { file, end: SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(first))? })
+        let end = self.current().end?;
+        Some(CertificateExpiry { file: self.files.certificate.clone(), end })
     }
 
     fn load(files: TlsFiles) -> Result<Self, TlsFileError> {
         let stamps = files.stamps();
-        let config = files.load()?;
-        Ok(Self { files, current: Mutex::new(CurrentCertificate { config, stamps, checked_at: Instant::now() }) })
+        let (config, end) = files.load()?;
+        let current = CurrentCertificate { config, end, stamps, checked_at: Instant::now() };
+        Ok(Self { files, current: Mutex::new(current) })
+    }
+
+    fn current(&self) -> MutexGuard<'_, CurrentCertificate> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the configuration for the next handshake, and the result of reading if the files have changed. Files
     /// with mistakes leave the certificate unchanged.
     pub fn server_config(&self) -> (Arc<ServerConfig>, Option<Result<(), TlsFileError>>) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current();
         if current.checked_at.elapsed() < CHECK_INTERVAL {
             return (Arc::clone(&current.config), None);
         }
@@ -169,7 +174,7 @@ impl TlsListener {
             return (Arc::clone(&current.config), None);
         }
         current.stamps = stamps;
-        let read = self.files.load().map(|config| current.config = config);
+        let read = self.files.load().map(|loaded| (current.config, current.end) = loaded);
         (Arc::clone(&current.config), Some(read))
     }
 }
@@ -180,8 +185,11 @@ impl TlsFiles {
             .map(|path| path.and_then(|path| FileStamp::of(path)))
     }
 
-    fn load(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
+    /// Reads the files. Returns the TLS configuration, and the earliest end of the certificates in the chain.
+    fn load(&self) -> Result<(Arc<ServerConfig>, Option<SystemTime>), TlsFileError> {
         let chain = read_chain(CERTIFICATE, &self.certificate)?;
+        let end = chain.iter().filter_map(|certificate| not_after(certificate)).min();
+        let end = end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end)));
         let key = read_key(&self.key)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -205,7 +213,7 @@ impl TlsFiles {
         } else if let Ok(ticketer) = ring::Ticketer::new() {
             config.ticketer = ticketer;
         }
-        Ok(Arc::new(config))
+        Ok((Arc::new(config), end))
     }
 
     fn read_clients(

@@ -11,7 +11,7 @@ pub mod handoff;
 pub mod http;
 mod http2;
 pub mod listener;
-mod preface;
+pub mod preface;
 mod responder;
 pub mod section;
 pub mod services;

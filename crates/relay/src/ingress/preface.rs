@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ekiden_proto::addr::ClientAddr;
-use ekiden_proto::event::EndReason;
+use ekiden_proto::event::{EndReason, Event};
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::proxy_protocol::{MAX_HEADER, ProxiedConnection, parse};
 use ekiden_proto::wire::x509::subject_name;
@@ -24,6 +24,7 @@ use super::http::send_error;
 use super::http2;
 use super::listener::{ListenerContext, canonical};
 use crate::config::{HTTP2, TlsListener};
+use crate::events::Events;
 use crate::pump::tls::{TlsCipher, TlsError};
 use crate::pump::{Endpoint, abort};
 use crate::session::{IncomingConnection, Origin};
@@ -115,7 +116,8 @@ async fn read_preface(
     }
     if let Some(tls) = &context.listener.tls {
         *part = Part::Tls;
-        let cipher = accept_tls(&connection.stream, server_config(context, tls)).await?;
+        let config = server_config(&context.services().events, &context.listener.name, tls);
+        let cipher = accept_tls(&connection.stream, config).await?;
         if let Some(certificate) = cipher.client_certificate() {
             let name =
                 subject_name(&certificate).ok_or_else(|| (EndReason::Unauthenticated, Some(NAMELESS.to_owned())))?;
@@ -149,22 +151,19 @@ async fn read_header(stream: &mut TcpStream) -> Result<Option<ProxiedConnection>
     }
 }
 
-/// Returns the TLS configuration, with the certificate reloaded if its files have changed.
-fn server_config(context: &ListenerContext, tls: &TlsListener) -> Arc<ServerConfig> {
+/// Returns the TLS configuration of a listener, with the certificate reloaded if its files have changed.
+pub fn server_config(events: &Events, listener: &str, tls: &TlsListener) -> Arc<ServerConfig> {
     let (config, reload) = tls.server_config();
-    let metrics = &context.services().events.metrics;
     match reload {
         None => {}
         Some(Ok(())) => {
-            metrics.record_certificate_reload(&context.listener.name, "accepted");
-            tls.expiry().iter().for_each(|expiry| metrics.set_certificate_expiry(&context.listener.name, expiry.end));
+            events.metrics.record_certificate_reload(listener, "accepted");
+            tls.expiry().iter().for_each(|expiry| events.metrics.set_certificate_expiry(listener, expiry.end));
         }
         Some(Err(error)) => {
-            metrics.record_certificate_reload(&context.listener.name, "rejected");
-            context.warn(format!(
-                "listener {}: the previous certificate remains in use: expected {error}",
-                context.listener.name
-            ));
+            events.metrics.record_certificate_reload(listener, "rejected");
+            let message = format!("listener {listener}: the previous certificate remains in use: expected {error}");
+            events.emit(&Event::Warning { message });
         }
     }
     config

@@ -47,7 +47,7 @@ impl AdmissionMetrics {
         r.declare("http2_streams", streams, self.http2_streams.clone());
         let reloads = "Changed TLS certificate and key files by result";
         r.declare("tls_certificate_reloads", reloads, self.certificate_reloads.clone());
-        let expiry = "End of the certificate in the file, or of the certificate of its chain that expires first, since the Unix epoch";
+        let expiry = "End of the certificate in use, or of the certificate of its chain that expires first, since the Unix epoch";
         r.declare("tls_certificate_expiry_timestamp_seconds", expiry, self.certificate_expiry.clone());
     }
 
