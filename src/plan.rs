@@ -41,6 +41,7 @@ impl Plan {
         }
         let network =
             measure_missing(plan_file).map_err(|error| anyhow::anyhow!("{}: {error}", self.file.display()))?;
+        let Some(network) = network else { return Ok(ExitCode::from(130)) };
         let plan = Prediction::compute(&network);
         if let Some(file) = &self.picture {
             std::fs::write(file, picture::render_svg(&network, &plan))
@@ -55,12 +56,15 @@ impl Plan {
     }
 }
 
-/// Measures the round-trip times that the file leaves open, and reports each result on stderr.
-fn measure_missing(plan_file: PlanFile) -> Result<PlanInput, String> {
+/// Measures the round-trip times that the file leaves open, and reports each result on stderr. Returns `None` if the
+/// user presses Ctrl-C.
+fn measure_missing(plan_file: PlanFile) -> Result<Option<PlanInput>, String> {
     let mut measured: Vec<(UnmeasuredRtt, Duration)> = Vec::new();
     if !plan_file.to_measure.is_empty() {
         eprintln!("measuring {} round trip(s) with TCP connections...", plan_file.to_measure.len());
-        for (entry, result) in probe::measure_round_trips(&plan_file.to_measure).map_err(|error| error.to_string())? {
+        let results = probe::measure_round_trips(&plan_file.to_measure).map_err(|error| error.to_string())?;
+        let Some(results) = results else { return Ok(None) };
+        for (entry, result) in results {
             let UnmeasuredRtt { name, address, .. } = &entry;
             match result {
                 Ok(rtt) => {
@@ -79,5 +83,5 @@ fn measure_missing(plan_file: PlanFile) -> Result<PlanInput, String> {
             eprintln!("warning: {} - {}, as measured: expected {}", names.0, names.1, anomaly.expected);
         }
     }
-    Ok(network)
+    Ok(Some(network))
 }

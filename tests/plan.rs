@@ -2,9 +2,10 @@
 
 mod harness;
 
-use std::process::Output;
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
 
-use harness::{Folder, ekiden, server, unused_address};
+use harness::{Folder, accept, connect, ekiden, server, signal, unused_address};
 use serde_json::Value;
 
 fn plan(arguments: &[&str]) -> Output {
@@ -168,6 +169,39 @@ fn round_trips_from_the_local_site_are_measured() {
     assert_eq!(output.status.code(), Some(1));
     let errors = text(&output.stderr);
     assert!(errors.contains("a -> c: the round trip could not be measured: set rtt.a.c"), "{errors}");
+}
+
+/// The command printed a plan in which estimates replaced the round trips that it had not measured.
+#[test]
+fn interrupted_measurement_prints_no_plan() {
+    let (listener, open) = server();
+    // A listener with a full accept queue does not answer further SYNs.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let silent = full.local_addr().unwrap().as_socket().unwrap();
+    let _first = connect(silent);
+    let folder = Folder::new();
+    let picture = folder.0.join("plan.svg");
+    let file = folder.write(
+        "plan.toml",
+        format!(
+            "version = 1\nhere = \"a\"\nmeasured = true\n[[site]]\nname = \"a\"\nrole = \"client\"\nposition = [0, 0]\n\
+             [[site]]\nname = \"b\"\nrole = \"relay\"\nposition = [0, 1]\naddress = \"{open}\"\n[[site]]\nname = \"c\"\n\
+             role = \"server\"\nposition = [0, 2]\naddress = \"{silent}\"\n"
+        ),
+    );
+    let mut command = ekiden();
+    command.arg("plan").arg(file).arg("--picture").arg(&picture).stdout(Stdio::piped()).stderr(Stdio::null());
+    let child = command.spawn().expect("ekiden runs");
+    // After five connections to b, the command waits for an answer from c.
+    for _ in 0..5 {
+        accept(&listener);
+    }
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().expect("ekiden ends");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(130), String::new()));
+    assert!(!picture.exists());
 }
 
 /// Both sites have positions of distant cities but are on this host: the measured round trip is shorter than the time

@@ -113,22 +113,23 @@ pub fn run_until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool>
 pub type RoundTrip = (UnmeasuredRtt, Result<Duration, Cause>);
 
 /// Measures round-trip times from this host: the minimum of several connections each. A refused connection counts as an
-/// answer.
+/// answer. Returns `None` if the user presses Ctrl-C.
 ///
 /// # Errors
 /// The runtime cannot be created.
-pub fn measure_round_trips(unmeasured: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip>> {
+pub fn measure_round_trips(unmeasured: &[UnmeasuredRtt]) -> io::Result<Option<Vec<RoundTrip>>> {
     const COUNT: u32 = 5;
     let measured = Rc::new(RefCell::new(Vec::new()));
     let results = Rc::clone(&measured);
-    run_until_interrupted(async move {
+    let is_complete = run_until_interrupted(async move {
         let (names, pools) = (Resolver::new(&[]), empty_pools());
         for entry in unmeasured {
             let shortest = connect::min_connect_time(&names, &pools, &entry.address, COUNT).await;
             results.borrow_mut().push((entry.clone(), shortest));
         }
     })?;
-    Ok(Rc::into_inner(measured).map(RefCell::into_inner).unwrap_or_default())
+    let measured = Rc::into_inner(measured).map(RefCell::into_inner).unwrap_or_default();
+    Ok(is_complete.then_some(measured))
 }
 
 /// Returns pools that hold no connections and open none.
