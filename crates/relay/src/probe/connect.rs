@@ -225,7 +225,8 @@ fn own_address() -> SocketAddr {
     local_address.map_or(loopback, |address| SocketAddr::new(address.ip(), 0))
 }
 
-/// Returns the shortest setup time of `count` direct connections to `target`; a refusal counts as an answer.
+/// Returns the shortest setup time of `count` direct connections to `target`; a refusal counts as an answer. The first
+/// other failure ends the measurement, so that a silent target takes one timeout, and the times before it count.
 pub async fn min_connect_time(
     names: &Resolver,
     pools: &Arc<Pools>,
@@ -253,7 +254,7 @@ pub async fn min_connect_time(
     for _ in 0..count {
         let started_at = Instant::now();
         match dialler.connect(&path_choice, target, &open_params()).await {
-            Err(error) if error.cause != Cause::Refused => return Err(error.cause),
+            Err(error) if error.cause != Cause::Refused => return shortest.or(Err(error.cause)),
             Ok(_) | Err(_) => {}
         }
         let took = started_at.elapsed();
@@ -271,7 +272,33 @@ pub fn receive_window() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use socket2::{Domain, Socket, Type};
+    use tokio::io::unix::AsyncFd;
+
     use super::*;
+
+    /// A timeout discarded the times of the connections before it.
+    #[tokio::test]
+    async fn setup_times_before_a_timeout_count() {
+        // The accept queue is full after one connection: the kernel drops further SYNs.
+        let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let target = Target::from(listener.local_addr().unwrap().as_socket().unwrap());
+        #[expect(
+            deprecated,
+            reason = "`register` is unsafe, for types that change their descriptor; a socket never does"
+        )]
+        let listener = AsyncFd::new(listener).unwrap();
+        // A paused clock advances at once to the timeout of the next connection.
+        let skip_timeout = async {
+            let _readable = listener.readable().await.unwrap();
+            tokio::time::pause();
+        };
+        let (names, pools) = (Resolver::new(&[]), empty_pools());
+        let (shortest, ()) = tokio::join!(min_connect_time(&names, &pools, &target, 5), skip_timeout);
+        assert!(shortest.is_ok(), "{shortest:?}");
+    }
 
     #[test]
     fn section_times_are_differences_of_round_trips() {
