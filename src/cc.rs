@@ -10,6 +10,7 @@ use ekiden_bpf::congestion::{
     self, CongestionControl, CongestionError, LoadedBy, PinOutcome, RegistrationMethod, UnloadOutcome,
 };
 use ekiden_bpf::congestion::{RegistrationGuard, ResumePhase, ResumeRequest, TelemetryMap};
+use ekiden_bpf::kernel::{self, KernelTypes};
 use ekiden_proto::event::CongestionStatus;
 use ekiden_proto::profile::{Algorithm, CompoundTcp};
 use ekiden_proto::resume::{Jump, ResumeGrant, ResumeOutcome};
@@ -246,6 +247,12 @@ impl CongestionHandle for AcquiredControl {
 /// control of the kernel that has the name.
 pub fn is_carried(name: &str) -> bool {
     congestion::find(name).is_ok() && congestion::lookup(name).loaded_by != LoadedBy::Kernel
+}
+
+/// Returns whether a relay with the privileges of this process can load this congestion control, for `ekiden doctor`.
+pub fn can_load(name: &str) -> bool {
+    let is_supported = || KernelTypes::running().is_some_and(|kernel| congestion::check_support(&kernel).is_ok());
+    is_carried(name) && kernel::missing_capabilities().is_empty() && is_supported()
 }
 
 /// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel, nor of any

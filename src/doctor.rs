@@ -9,6 +9,7 @@ use ekiden_relay::config::read::{self, ConfigErrors, Flags};
 use ekiden_relay::doctor::{Finding, Verdict, Workload, examine};
 use ekiden_sys::signal;
 
+use crate::cc;
 #[cfg(not(feature = "bpf"))]
 use crate::lacking as bpf;
 
@@ -66,7 +67,7 @@ impl Doctor {
         let config = if self.config.is_empty() { None } else { Some(load()?) };
         let limit = config.as_ref().and_then(|config| config.limits.sessions).map(|sessions| sessions as u64);
         let sessions = self.sessions.or(limit).unwrap_or(10_000);
-        Ok(Workload { rate: self.rate, rtt: self.rtt.0, sessions, config })
+        Ok(Workload { rate: self.rate, rtt: self.rtt.0, sessions, config, can_load: cc::can_load })
     }
 }
 

@@ -43,6 +43,11 @@ pub const fn is_carried(_name: &str) -> bool {
     false
 }
 
+/// Returns false, because this build contains no congestion controls.
+pub const fn can_load(_name: &str) -> bool {
+    false
+}
+
 /// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel nor of any Linux.
 pub fn unknown_control(name: &str) -> Option<String> {
     let names = Algorithm::LINUX.iter().copied().chain(["ctcp"]);

@@ -46,7 +46,7 @@ fn version(reading: &SystemState) -> Finding {
     finding.with_hint_if(!missing.is_empty(), format!("lacks {}", missing.join("; ")), "")
 }
 
-/// Checks for congestion controls that profiles request and that this process may not use.
+/// Checks for congestion controls that profiles request and that this process may neither use nor load.
 fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
     const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
@@ -58,8 +58,8 @@ fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     let finding = Finding::new("congestion", subject, format!("{available}; the default is {default}"));
     let contains = |setting: &str, name: &str| reading.words(setting).any(|word| word == name);
     let profiles = purpose.profiles();
-    let requested: BTreeSet<&str> =
-        profiles.iter().filter_map(|profile| Some(profile.congestion()?.0.as_str())).collect();
+    let requested = profiles.iter().filter_map(|profile| Some(profile.congestion()?.0.as_str()));
+    let requested: BTreeSet<&str> = requested.filter(|name| !(purpose.can_load)(name)).collect();
     let (mut effects, mut fixes) = (Vec::new(), Vec::new());
     for name in requested {
         let ours = !Algorithm(name.to_owned()).fallbacks().is_empty();

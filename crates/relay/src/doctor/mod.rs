@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::SystemTime;
 
-use ekiden_proto::profile::{BUILT_IN, Outcome, Profile};
+use ekiden_proto::profile::{Algorithm, BUILT_IN, Outcome, Profile, Setting};
 use ekiden_sys::ktls::{self, Cipher, Version};
 use ekiden_sys::sockopt::SocketRole;
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub fn examine(purpose: &Workload) -> Vec<Finding> {
     }
     findings.extend(certificates(purpose));
     findings.extend(kernel_tls(purpose));
-    findings.extend(profiles(purpose).iter().map(check_profile));
+    findings.extend(profiles(purpose).iter().map(|profile| check_profile(profile, purpose)));
     findings
 }
 
@@ -92,7 +92,7 @@ fn kernel_tls(purpose: &Workload) -> Option<Finding> {
 }
 
 /// Applies a profile to a temporary socket that is never connected.
-fn check_profile(profile: &Profile) -> Finding {
+fn check_profile(profile: &Profile, purpose: &Workload) -> Finding {
     let subject = format!("profile {}", profile.name);
     let socket = match Socket::new(Domain::IPV4, Type::STREAM, None) {
         Ok(socket) => socket,
@@ -102,10 +102,20 @@ fn check_profile(profile: &Profile) -> Finding {
         }
     };
     let report = CongestionControls::default().apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
-    let unsupported: Vec<String> =
-        report.iter().filter(|applied| applied.outcome != Outcome::Applied).map(ToString::to_string).collect();
+    // The relay loads such a congestion control, which the kernel may not have now, before it applies the profile.
+    let is_loaded = profile.congestion().is_some_and(|Algorithm(name)| (purpose.can_load)(name));
+    let is_provided = |setting: &Setting| match setting {
+        Setting::Congestion(_) => is_loaded,
+        Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => is_loaded && profile.compound_tcp().is_some(),
+        _ => false,
+    };
+    let unsupported: Vec<String> = report
+        .iter()
+        .filter(|applied| applied.outcome != Outcome::Applied && !is_provided(&applied.setting))
+        .map(ToString::to_string)
+        .collect();
     if unsupported.is_empty() {
-        return Finding::new("profile", subject, format!("all {} settings applied", report.len()));
+        return Finding::new("profile", subject, format!("all {} settings supported", report.len()));
     }
     let effect = format!(
         "{} of {} settings have no effect; sections work without them, and a newer kernel or CAP_NET_ADMIN enables them",

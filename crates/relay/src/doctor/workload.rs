@@ -21,6 +21,8 @@ pub struct Workload {
     pub sessions: u64,
     /// The configuration to run, if one was given.
     pub config: Option<Config>,
+    /// Whether the relay can load the congestion control of this name into the kernel.
+    pub can_load: fn(&str) -> bool,
 }
 
 impl Workload {
