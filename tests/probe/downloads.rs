@@ -119,7 +119,7 @@ fn https_download_verifies_the_certificate() {
     let made = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:::1", "-keyout"])
         .arg(&private)
         .arg("-out")
         .arg(&certificate)
@@ -145,14 +145,20 @@ fn https_download_verifies_the_certificate() {
     let own = Key::new();
     let (near, key) = relay(&own, "allow_private = true\n");
     let file = caller_config(&folder, &own, &table("near", near.address(), &key.public));
-    let arguments = ["probe", &url, "-c", &file, "--json", "--count", "1"];
-    let output = ekiden().args(arguments).env("SSL_CERT_FILE", &certificate).output();
-    let report = json(&output.unwrap());
+    let trusting = |arguments: &[&str]| {
+        let arguments = [&["probe", "--json", "--count", "1"], arguments].concat();
+        json(&ekiden().args(arguments).env("SSL_CERT_FILE", &certificate).output().unwrap())
+    };
+    let report = trusting(&[&url, "-c", &file]);
     let direct = candidate(&report, "direct");
     assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "two downloads of 1 MiB: {direct:#}");
     // The server closes first: nginx would answer a close_notify with a reset, and the section could not be reused.
     let visits = &candidate(&report, "via near")["visits"];
     assert_eq!((&visits["bytes"], &visits["reuse"]), (&(1 << 20).into(), &true.into()), "{visits}");
+    // Certificates contain IPv6 addresses without the brackets of URLs.
+    let report = trusting(&[&format!("https://[::1]:{port}/file")]);
+    let direct = candidate(&report, "direct");
+    assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "{direct:#}");
 }
 
 /// Starts nginx in the foreground, with a file of 1 MiB over TLS. Returns the reason if nginx cannot be started.
