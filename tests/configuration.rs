@@ -146,6 +146,8 @@ fn unknown_congestion_control_is_an_error() {
     for name in ["reno", "cubic", "westwood", "scalable", "ctcp", "yeah"] {
         assert_eq!(named(name).0, Some(0), "{name}");
     }
+    // The choice of the relay was taken for the name of a congestion control.
+    assert_eq!(named("auto").0, Some(0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ekiden_proto::profile::{BUILT_IN, Profile, Setting};
+use ekiden_proto::profile::{Algorithm, BUILT_IN, Profile, Setting};
 
 use super::error::expected_one_of;
 use super::reader::TableReader;
@@ -72,7 +72,7 @@ impl<'a> ProfileDraft<'a> {
             let Some(ScalarText(text)) = reader.optional(key) else { continue };
             match Setting::read(key, &text) {
                 Ok(setting) => {
-                    if matches!(setting, Setting::Congestion(_)) {
+                    if matches!(&setting, Setting::Congestion(Algorithm(name)) if name != Algorithm::AUTO) {
                         reader.add_congestion_name(key, &text);
                     }
                     settings.push(setting);
