@@ -1,7 +1,7 @@
 //! Races between paths: attempts in parallel, of which the first established path wins.
 //!
-//! Paths race while there are too few measurements to choose one. The slower attempts continue after the race, because a
-//! direct connection measures the round-trip time to the target.
+//! Paths race while there are too few measurements to choose one. The slower attempts continue after the race, because
+//! a direct connection measures the round-trip time to the target.
 
 use std::os::fd::AsFd;
 
