@@ -84,7 +84,8 @@ pub async fn serve_connection(
 /// of `session` closes the section.
 pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     let Some(incoming) = session.dial_context.incoming_open.clone() else { return };
-    if end != EndReason::Finished || !incoming.open.reusable || has_held_end(&session.client) {
+    let is_last = session.context.thread.drain_state.is_draining() && has_held_end(&session.client);
+    if end != EndReason::Finished || !incoming.open.reusable || is_last {
         return;
     }
     let (context, client) = (Rc::clone(&session.context), Rc::clone(&session.client));

@@ -242,7 +242,9 @@ impl<'a> Flow<'a> {
     /// carries the end, and none in kernel TLS, where the alert carries it: FIN could overtake records that the kernel
     /// encrypts later (asynchronous ciphers).
     pub fn forward_end(&self) {
-        let is_reused = self.to.framing.is_reusable() && !has_held_end(self.to.stream);
+        // The kernel is asked only in the sessions that may have held the end.
+        let is_last = self.stats.is_last_session(self.direction) && has_held_end(self.to.stream);
+        let is_reused = self.to.framing.is_reusable() && !is_last;
         if is_reused || matches!(self.to.framing, Framing::KernelTls(_)) {
             return;
         }
