@@ -98,14 +98,13 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
     // relay can decide which route applies, so the script leaves out later direct routes.
     let mut may_be_listed = false;
     for route in config.routes.iter().filter(|route| !route.takes_all()) {
-        let is_hidden = may_be_listed && is_direct(route);
-        let result = if is_direct(route) { r#""DIRECT""# } else { &proxy };
-        let conditions: Vec<String> =
-            route.to.iter().filter_map(|pattern| condition(pattern, is_direct(route))).collect();
+        let is_direct = is_direct(route);
+        let is_hidden = may_be_listed && is_direct;
+        let conditions: Vec<String> = route.to.iter().filter_map(|pattern| condition(pattern, is_direct)).collect();
         if !is_hidden && !conditions.is_empty() {
-            rule(&conditions.join(" || "), result);
+            rule(&conditions.join(" || "), if is_direct { r#""DIRECT""# } else { &proxy });
         }
-        may_be_listed |= !route.lists.is_empty() && !is_direct(route);
+        may_be_listed |= !route.lists.is_empty() && !is_direct;
     }
     script.push_str(&format!("  return {proxy};\n}}\n"));
     script
