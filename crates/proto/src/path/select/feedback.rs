@@ -22,8 +22,7 @@ impl PathChooser {
         let class = SizeClass::for_bytes(session.bytes);
         let path_key = PathKey { prefix, hops, direction: session.direction };
         let openness = self.record_visit(path_key, outcome, now);
-        let is_available =
-            self.breakers.peek(&(prefix, hops)).is_none_or(|breaker| breaker.state(now) == BreakerState::Closed);
+        let is_available = self.breaker_state(prefix, hops, now).is_none_or(|state| state == BreakerState::Closed);
         let rated_session = RatedSession {
             log: to_log(class_elapsed(outcome, &rated, class)),
             openness,

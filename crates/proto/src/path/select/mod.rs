@@ -160,7 +160,7 @@ impl PathChooser {
         let (available, unavailable) = self.weigh_all(&choice_key, now);
         let is_direct = |path: &WeighedPath| path.rated.hops.is_direct();
         let is_rated = available.iter().chain(&unavailable).any(is_direct);
-        let direct_state = self.breakers.peek(&(prefix, Hops::DIRECT)).map(|breaker| breaker.state(now));
+        let direct_state = self.breaker_state(prefix, Hops::DIRECT, now);
         // Without measurements direct has no rating, so only a race can try it again after a failure.
         let retries_direct = !is_rated && !available.is_empty() && direct_state == Some(BreakerState::HalfOpen);
         if retries_direct {
@@ -266,14 +266,10 @@ impl PathChooser {
         let mut unavailable = Vec::new();
         for rated in rated {
             let path = self.weigh(choice_key.prefix, choice_key.transfer(), rated, openness, now);
-            match self
-                .breakers
-                .peek(&(choice_key.prefix, rated.hops))
-                .map_or(BreakerState::Closed, |breaker| breaker.state(now))
-            {
-                BreakerState::Closed => available.push(path),
-                BreakerState::HalfOpen => unavailable.push(WeighedPath { is_half_open: true, ..path }),
-                BreakerState::Open => unavailable.push(path),
+            match self.breaker_state(choice_key.prefix, rated.hops, now) {
+                None | Some(BreakerState::Closed) => available.push(path),
+                Some(BreakerState::HalfOpen) => unavailable.push(WeighedPath { is_half_open: true, ..path }),
+                Some(BreakerState::Open) => unavailable.push(path),
             }
         }
         available.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
@@ -340,6 +336,11 @@ impl PathChooser {
     /// Whether sessions to `prefix` are usually first or later visits.
     fn usual_visit(&self, prefix: Prefix) -> Visit {
         self.visits.peek(&prefix).copied().unwrap_or_default().usual()
+    }
+
+    /// The state of the path's breaker; `None` if the path has never failed.
+    fn breaker_state(&self, prefix: Prefix, hops: Hops, now: Duration) -> Option<BreakerState> {
+        self.breakers.peek(&(prefix, hops)).map(|breaker| breaker.state(now))
     }
 
     fn trip_breaker(&mut self, prefix: Prefix, hops: Hops, needs_trial: bool, now: Duration) {
